@@ -7,7 +7,7 @@ use super::amounts::{Pool, pool};
 use super::base::{Base, base, policy};
 use super::blocks::{Statement, block, named_set, replace, statement, within_braces};
 use super::reader::{Scope, Sets, Words};
-use super::tokens::{Place, Token};
+use super::tokens::{Kind, Place, Token};
 use super::{Parsed, wrong};
 use crate::firewall::keyed::Dynamic;
 
@@ -51,6 +51,13 @@ impl Table<'_> {
     }
 }
 
+/// How many tokens of the rule that comes next stand before the braces of a chain without a name, if it jumps to one.
+fn jump_to_braces(rest: &Words<'_>) -> Option<usize> {
+    let words = rest.words.iter().take_while(|token| token.kind != Kind::End && &*token.text != "}");
+    let tokens: Vec<_> = words.map(|token| &*token.text).collect();
+    tokens.windows(2).position(|pair| matches!(pair, ["jump" | "goto", "{"])).map(|at| at + 1)
+}
+
 const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
 
 impl<'a> File<'a> {
@@ -72,7 +79,11 @@ impl<'a> File<'a> {
                     ) =>
                 {
                     rest.word();
-                    file.command(&mut rest)?;
+                    file.command(false, &mut rest)?;
+                }
+                "insert" if rest.peek_at(1) == "rule" => {
+                    rest.word();
+                    file.command(true, &mut rest)?;
                 }
                 "flush" | "delete" | "destroy" => file.clear(&mut rest)?,
                 "define" | "redefine" | "undefine" => file.define(&mut rest)?,
@@ -157,7 +168,7 @@ impl<'a> File<'a> {
                 // Named counters count with their rules; what a flow table is for needs no rule here.
                 "counter" | "flowtable" => block(rest)?,
                 // What rules make of it is noted.
-                "ct" if rest.peek_at(1) == "helper" => {
+                "ct" if matches!(rest.peek_at(1), "helper" | "timeout") => {
                     rest.word();
                     block(rest)?;
                 }
@@ -256,15 +267,52 @@ impl<'a> File<'a> {
                 "comment" => drop(statement(rest)),
                 "define" | "redefine" | "undefine" => self.define(rest)?,
                 _ => {
-                    let rule = self.replace(statement(rest), rest.scope)?;
+                    let rule = self.rule(table, rest)?;
                     self.chain_of(table, name.clone(), place).rules.push(rule);
                 }
             }
         }
     }
 
-    /// `add` with what is added: the words of scripts.
-    fn command(&mut self, rest: &mut Words<'a>) -> Parsed<()> {
+    /// A rule. What stands in braces behind a jump is a chain without a name.
+    fn rule(&mut self, table: usize, rest: &mut Words<'a>) -> Parsed<Statement<'a>> {
+        let Some(before) = jump_to_braces(rest) else { return self.replace(statement(rest), rest.scope) };
+        let mut rule = rest.tokens(before).to_vec();
+        let place = rest.words.first().map_or_else(|| rest.scope.at.get(), |brace| brace.at);
+        let name = format!("in line {}, column {}", place.line, place.column);
+        rest.take("{");
+        rule.push(Token { text: name.as_str().into(), at: place, kind: Kind::Word });
+        self.chain(table, name, place, rest)?;
+        rule.extend(statement(rest).iter().cloned());
+        self.replace(rule.into(), rest.scope)
+    }
+
+    /// `insert rule` and `add rule`: before all others, behind them, or at an `index`.
+    fn put_rule(&mut self, table: usize, is_inserted: bool, rest: &mut Words<'a>) -> Parsed<()> {
+        let name = rest.word();
+        let place = rest.scope.at.get();
+        if matches!(rest.peek(), "handle" | "position") {
+            let instead = "write index and a number, counted from 0; or the rules in their order";
+            return wrong("rules have no handles before they are loaded", instead);
+        }
+        let index = if rest.take("index") { rest.word().parse().ok() } else { None::<usize> };
+        let rule = self.rule(table, rest)?;
+        let rules = &mut self.chain_of(table, name, place).rules;
+        let at = match (index, is_inserted) {
+            (Some(index), true) => index,
+            (Some(index), false) => index + 1,
+            (None, true) => 0,
+            (None, false) => rules.len(),
+        };
+        if at > rules.len() {
+            return wrong("the chain has no rule of that number", "write index 0 for its first one");
+        }
+        rules.insert(at, rule);
+        Ok(())
+    }
+
+    /// `add`, or another verb, with what is added: the words of scripts.
+    fn command(&mut self, is_inserted: bool, rest: &mut Words<'a>) -> Parsed<()> {
         if rest.peek() == "table" {
             return self.table(rest);
         }
@@ -279,12 +327,7 @@ impl<'a> File<'a> {
                 }
                 self.chain_of(table, name, place);
             }
-            "rule" => {
-                let name = rest.word();
-                let place = rest.scope.at.get();
-                let rule = self.replace(statement(rest), rest.scope)?;
-                self.chain_of(table, name, place).rules.push(rule);
-            }
+            "rule" => self.put_rule(table, is_inserted, rest)?,
             "element" => {
                 let name = rest.word();
                 let Some(more) = within_braces(self.replace(statement(rest), rest.scope)?) else {

@@ -129,8 +129,16 @@ pub(super) fn map_values<T>(
     *rest = look;
     reading.close(Verdict::Continue);
     let (elements, scope) = (rest.elements("map")?, rest.scope);
+    if listed(&elements).any(is_rest) {
+        return wrong("what a map does not hold has no value here", "write a rule behind it for the rest");
+    }
     let one = |element| element_of(element, &fields, &reading.fits, scope, |value, _| read(value));
     listed(&elements).map(one).collect::<Parsed<_>>().map(Some)
+}
+
+/// Whether an element of a map is for all that no other one is for: `* : drop`.
+fn is_rest(element: &[Token]) -> bool {
+    element.first().is_some_and(|token| &*token.text == "*" && token.kind == Kind::Word)
 }
 
 /// What fits an element of a map, and what stands behind its `:`.
@@ -147,7 +155,10 @@ fn element_of<T>(
     };
     let (key, value) = element.split_at(colon);
     let mut one = Reading::of(fits.to_vec());
-    one.narrow(&[sayings(fields, key)], |fits, said| say(fits, said, scope))?;
+    match is_rest(element) {
+        true => one.narrow(&[()], |fits, ()| fields.iter().try_for_each(|field| has(fits, field)))?,
+        false => one.narrow(&[sayings(fields, key)], |fits, said| say(fits, said, scope))?,
+    }
     let mut value = Words { words: value, scope };
     value.take(":");
     let read = read(&mut value, &mut one.fits)?;
@@ -168,14 +179,21 @@ fn asked_set(mut look: Words<'_>, fields: &[&[Token]], reading: &mut Reading) ->
 fn verdicts(rest: &mut Words<'_>, reading: &Reading, fields: &[&[Token]]) -> Parsed<Vec<Clause>> {
     let (elements, scope) = (rest.elements("vmap")?, rest.scope);
     let mut clauses = Vec::new();
-    for element in listed(&elements) {
+    // What is for the rest comes last, wherever it stands.
+    let (rest, apart): (Vec<_>, Vec<_>) = listed(&elements).partition(|element| is_rest(element));
+    let has_rest = !rest.is_empty();
+    for element in apart.into_iter().chain(rest) {
         let (fits, verdict) = element_of(element, fields, &reading.fits, scope, verdict_of)?;
-        clauses.extend(fits.into_iter().map(|fits| Clause {
-            fits: vec![fits],
-            does: Rule::new(Action::Continue),
-            verdict: verdict.clone(),
-            is_one_of_several: true,
-        }));
+        // What goes on behind an element, or comes back from its chain, is none of the rest.
+        let past = Some(Verdict::Past).filter(|_| has_rest && matches!(verdict, Verdict::Continue | Verdict::Jump(_)));
+        for fits in fits {
+            clauses.extend([Some(verdict.clone()), past.clone()].into_iter().flatten().map(|verdict| Clause {
+                fits: vec![fits.clone()],
+                does: Rule::new(Action::Continue),
+                verdict,
+                is_one_of_several: true,
+            }));
+        }
     }
     Ok(clauses)
 }

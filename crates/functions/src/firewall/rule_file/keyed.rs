@@ -247,7 +247,7 @@ impl Declared {
         if elements.iter().any(|token| token.kind != Kind::End) {
             return wrong(
                 format!("the set `{name}` has elements, and packets change it"),
-                "write two sets: one that packets change, and one with elements",
+                "write two sets: one that packets change, and one with elements; nft -t list ruleset leaves out what packets have put in",
             );
         }
         let (table, name, size) = (table.to_owned(), name.to_owned(), self.size.unwrap_or(SIZE));

@@ -199,7 +199,10 @@ fn value(element: &[Token]) -> Parsed<Option<String>> {
         match &*token.text {
             "comment" | "counter" if token.kind == Kind::Word && !text.is_empty() => break,
             "timeout" | "expires" if token.kind == Kind::Word => {
-                return wrong("elements do not go by themselves here", "remove the timeout");
+                return wrong(
+                    "elements do not go by themselves here",
+                    "remove the timeout, or the element: nft -t list ruleset leaves elements out",
+                );
             }
             word if text.is_empty() || text.ends_with('-') || word.starts_with('-') => text += word,
             "." => {

@@ -149,9 +149,12 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
                     return verdict_map(verdicts, reading);
                 }
             }
-            "ct" if rest.peek_at(1) == "helper" && rest.peek_at(2) == "set" => {
+            "ct" if matches!(rest.peek_at(1), "helper" | "timeout") && rest.peek_at(2) == "set" => {
                 rest.word();
-                rest.scope.note("no helper reads along: what FTP and the like open besides is for the rules");
+                rest.scope.note(match rest.peek() {
+                    "helper" => "no helper reads along: what FTP and the like open besides is for the rules",
+                    _ => "how long connections live is said by the plan, for all of them: tcp_established_s, udp_s and others",
+                });
                 rest.tokens(2);
                 unread(&mut rest, &mut reading)?;
             }
@@ -305,7 +308,7 @@ pub(super) fn unknown<T>(word: &str) -> Parsed<T> {
         "dnat" | "snat" | "masquerade" | "redirect" | "tproxy" => "put nat in the chain, and write accept here",
         "queue" | "dup" | "fwd" | "synproxy" => "remove it: packets are passed, dropped or rejected",
         "include" => "write include \"services.nft\", in a line of its own",
-        "add" | "update" | "delete" | "insert" | "replace" | "set" => {
+        "add" | "update" | "delete" | "insert" | "set" => {
             "write add @set { ip saddr } or update @set { … }; rules do not change by packets, and elements leave sets by their timeouts"
         }
         "notrack" => {
@@ -314,6 +317,8 @@ pub(super) fn unknown<T>(word: &str) -> Parsed<T> {
         "rt" | "socket" | "numgen" | "jhash" | "symhash" | "ipsec" | "osf" | "cgroup" => {
             "write addresses and ports of the plan: nothing is known of the machine's own routes and programs"
         }
+        "iifgroup" | "oifgroup" | "iiftype" | "oiftype" => "write the interfaces: iifname { eth0, eth1 }",
+        "replace" => "write the rules in their order: none has a handle before it is loaded",
         "allow" => "write accept",
         "deny" => "write drop",
         "arp" => "leave it out: rules are for IP packets",

@@ -127,6 +127,63 @@ fn written(chains: &[Rules]) -> String {
     text + "}\n"
 }
 
+/// Which of the ports from 0 on a rule file lets through to 10.0.1.1, by UDP from 10.0.0.1.
+fn lets_through(text: &str) -> Vec<u16> {
+    let policy = policy(text, Hooks::Forward);
+    let passes = |port: &u16| decided(&policy, &facts(IN, "10.0.0.1", "10.0.1.1", UDP, *port)).0 == Allow;
+    (0..8).filter(passes).collect()
+}
+
+const BASE: &str = "type filter hook forward priority 0; policy drop;";
+
+#[test]
+fn chains_may_stand_where_one_jumps_to_them() {
+    let text = format!(
+        "define two = 2\ntable inet t {{\nchain f {{\n{BASE}\nudp dport 1-3 jump {{\nudp dport $two drop; udp dport 1 return\n\
+         ip saddr 10.0.0.1 jump {{ udp dport 3 accept; }}\n}} comment \"some\"\nudp dport 1 accept\n\
+         udp dport 4-6 goto {{ udp dport 5 accept; }}\nudp dport 6-7 accept\n}}\n}}\n"
+    );
+    assert_eq!(lets_through(&text), [1, 3, 5, 7]);
+    let wrong = format!("table inet t {{ chain f {{ {BASE} udp dport 1 jump {{ accept\n");
+    let error = read_text(&wrong, &mut named(), PORTS).expect_err("no end").to_string();
+    assert!(error.contains("the chain `in line 1, column 93` has no end"), "{error}");
+}
+
+#[test]
+fn scripts_put_rules_before_others() {
+    let script = format!(
+        "add table inet t\nadd chain inet t f {{ {BASE} }}\nadd rule inet t f udp dport 1-5 accept\n\
+         insert rule inet t f udp dport 2 drop\nadd rule inet t f index 0 udp dport 3 drop\n\
+         insert rule inet t f index 2 udp dport 4 drop\nadd rule inet t f index 3 udp dport 6 accept\n"
+    );
+    assert_eq!(lets_through(&script), [1, 5, 6]);
+    for (line, reason) in [
+        ("insert rule inet t f handle 5 accept", "rules have no handles before they are loaded"),
+        ("add rule inet t f position 5 accept", "rules have no handles before they are loaded"),
+        ("insert rule inet t f index 6 accept", "the chain has no rule of that number"),
+        ("replace rule inet t f handle 5 accept", "`replace` stands outside of the tables"),
+    ] {
+        let error = read_text(&format!("{script}{line}\n"), &mut named(), PORTS).expect_err(line).to_string();
+        assert!(error.contains(reason) && error.contains("line 8"), "{error}");
+    }
+}
+
+#[test]
+fn a_verdict_map_may_say_what_becomes_of_the_rest() {
+    let table = |rule: &str| format!("table inet t {{ chain f {{ {BASE} {rule}; accept; }} }}");
+    assert_eq!(lets_through(&table("udp dport vmap { * : drop, 2-3 : accept, 5 : continue }")), [2, 3, 5]);
+    assert_eq!(
+        lets_through(&table("ip saddr . udp dport vmap { 10.0.0.1 . 4 : drop, * : accept }")),
+        [0, 1, 2, 3, 5, 6, 7]
+    );
+    assert_eq!(lets_through(&table("tcp dport vmap { 1 : drop, * : drop }")), [0, 1, 2, 3, 4, 5, 6, 7]);
+    let side = table("udp dport vmap { 2-4 : jump side, * : drop }")
+        .replace("chain f", "chain side { udp dport 3 drop; } chain f");
+    assert_eq!(lets_through(&side), [2, 4]);
+    let error = read_text(&table("meta mark set ip dscp map { ef : 1, * : 2 }"), &mut named(), PORTS);
+    assert!(error.expect_err("no value").to_string().contains("what a map does not hold has no value here"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
@@ -155,6 +212,6 @@ const WORDS: &[&str] = &[
     "goto", "return", "ct", "state", "new", "established", "limit", "rate", "5/second", "burst", "log", "prefix",
     "\"x\"", "counter", "reject", "with", "icmp", "icmpx", "flags", "syn", "&", "(", "|", ")", "/", "define", "$a", "a",
     "flush", "ruleset", "add", "rule", "element", "delete", "\\", "comment", "meta", "iifname", "lan0", "pkttype",
-    "host", "include", "length", "ttl", "dscp", "<", "vlan", "id", "fib", "10-20",
+    "host", "include", "^", ">>", "insert", "index", "*", "length", "ttl", "dscp", "<", "vlan", "id", "fib", "10-20",
     "saddr", "daddr", "iif", "oif", "missing", "local", "mark", "map", "status", "dnat", "prerouting", "raw",
 ];
