@@ -85,6 +85,8 @@ struct Box6 {
 /// What is searched for.
 struct Wanted<'a> {
     values: [u128; FIELDS],
+    /// Of an ICMP error: the ends of the connection that it is about.
+    opening: [u128; 2],
     /// None: whatever they are.
     fields: Option<&'a Values>,
     /// One of them has to fit.
@@ -186,7 +188,7 @@ impl Classifier {
             facts.protocol.into(),
             facts.port.into(),
         ];
-        let wanted = Wanted { values, fields, flags, from: from as u32 };
+        let wanted = Wanted { values, opening: facts.opening, fields, flags, from: from as u32 };
         let found = self.search(self.roots[state as usize][facts.side as usize], &wanted, NONE);
         (found != NONE).then_some(found as usize)
     }
@@ -225,7 +227,8 @@ impl Classifier {
     /// Whether what else a box asks for is so.
     fn asks_no_more(&self, place: u32, wanted: &Wanted<'_>) -> bool {
         let (fields, masked) = &self.fields[place as usize];
-        let ends = [wanted.values[SOURCE], wanted.values[DESTINATION]];
+        let [opener, asked] = wanted.opening;
+        let ends = [wanted.values[SOURCE], wanted.values[DESTINATION], opener, asked];
         masked.iter().all(|masked| masked.fits(ends))
             && wanted.fields.is_none_or(|values| fields.iter().all(|within| within.fits(values)))
     }

@@ -325,7 +325,7 @@ pub(super) struct Ends {
     pub(super) inside_port: u16,
     pub(super) outside_port: u16,
     pub(super) protocol: u8,
-    /// For ICMP queries, whose identifier is both ports: the [`Side`] that asks.
+    /// The [`Side`] that asks, of ICMP queries, whose identifier is both ports; of live connections that which opened them; else 0.
     pub(super) asker: u8,
     /// And of which type it is: queries of two types under one identifier are two.
     pub(super) kind: u8,
@@ -357,6 +357,12 @@ impl Ends {
 
     /// The same of a query of a type, asked from a side.
     pub(super) fn asked_from(self, side: Side, kind: u8) -> Ends {
-        Ends { asker: side as u8, kind, ..self }
+        Ends { kind, ..self.opened_from(side as u8) }
+    }
+
+    /// The same of a connection that was opened from a [`Side`]: so errors find out who opened it.
+    #[inline(always)]
+    pub(super) fn opened_from(self, side: u8) -> Ends {
+        Ends { asker: side, ..self }
     }
 }

@@ -114,6 +114,7 @@ fn packet(rules: &[Rule], random: &mut Random) -> Facts<'static> {
         port: 0,
         side: Side::Inside,
         state: State::New,
+        opening: [0; 2],
         fields: &Values::NONE,
     }
 }

@@ -52,7 +52,7 @@ pub fn explain(config: Config, ports: u16, (port, frame): (Port, &[u8]), when: W
     let about = (side, State::New);
     let tell = |packet: &Packet<'_>| {
         let mut fields = None;
-        let of_first = (now_ns, Some(Counts::of(packet, State::New)));
+        let of_first = (now_ns, Some(Counts::of(packet, State::New)), None);
         packet.is_ip().then(|| report(&settings, &settings.policy.facts(packet, of_first, about, &mut fields)))
     };
     read(frame, port, tell)?.ok_or(ExplainError::NotIp)

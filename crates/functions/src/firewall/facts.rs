@@ -4,7 +4,8 @@ use braid_nf::Port;
 use braid_nf::packet::Packet;
 use braid_nf::packet::parse::protocol;
 
-use super::fields::Values;
+use super::connection::Ends;
+use super::fields::{Field, Values};
 use super::states::State;
 use super::values::number;
 use crate::parts::Side;
@@ -22,8 +23,39 @@ pub(super) struct Facts<'a> {
     pub(super) port: Port,
     pub(super) side: Side,
     pub(super) state: State,
+    /// Of an ICMP error about a connection: from whom to whom that was opened.
+    pub(super) opening: [u128; 2],
     /// What few rules look at; nothing if none does.
     pub(super) fields: &'a Values,
+}
+
+/// Of a connection about which an ICMP error comes: the ends of its first packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Quoted {
+    pub(super) addresses: [u128; 2],
+    /// If it has some.
+    ports: Option<[u16; 2]>,
+}
+
+impl Quoted {
+    /// Of a connection with these ends, opened from a side.
+    pub(super) fn of(ends: &Ends, opener: Side) -> Quoted {
+        let (mut addresses, mut ports) =
+            ([ends.inside, ends.outside].map(number), [ends.inside_port, ends.outside_port]);
+        if opener == Side::Outside {
+            addresses.reverse();
+            ports.reverse();
+        }
+        Quoted { addresses, ports: protocol::has_ports(ends.protocol).then_some(ports) }
+    }
+
+    /// Puts its ports where rules look at them.
+    pub(super) fn tell(&self, values: &mut Values) {
+        if let Some([source, destination]) = self.ports {
+            values.set(Field::OpenerPort, source);
+            values.set(Field::AskedPort, destination);
+        }
+    }
 }
 
 impl Facts<'_> {
@@ -45,6 +77,7 @@ impl Facts<'_> {
             port: packet.port(),
             side,
             state,
+            opening: [0; 2],
             fields: &Values::NONE,
         }
     }

@@ -82,6 +82,9 @@ pub(super) enum Field {
     /// Where some of their bits are asked for; else ports are dimensions of the classifier.
     SourcePort,
     DestinationPort,
+    /// Ports of the first packet of a connection, of ICMP errors about it; [`NO_PORT`] if it has none.
+    OpenerPort,
+    AskedPort,
     /// What a connection has sent so far, in both directions or in one; [`UNCOUNTED`] if that is not known.
     Packets,
     PacketsOriginal,
@@ -113,6 +116,9 @@ pub(super) const NO_STATION: u64 = 1 << 48;
 /// Behind the largest size of a segment.
 pub(super) const NO_SIZE: u64 = 1 << 16;
 
+/// Behind the last port.
+pub(super) const NO_PORT: u64 = 1 << 16;
+
 /// Behind the largest count and the latest time.
 pub(super) const UNCOUNTED: u64 = u64::MAX;
 /// As large as a number may be.
@@ -130,6 +136,8 @@ impl Values {
         .with(Field::EtherSource, NO_STATION)
         .with(Field::EtherDestination, NO_STATION)
         .with(Field::SegmentSize, NO_SIZE)
+        .with(Field::OpenerPort, NO_PORT)
+        .with(Field::AskedPort, NO_PORT)
         .with(Field::Packets, UNCOUNTED)
         .with(Field::PacketsOriginal, UNCOUNTED)
         .with(Field::PacketsReply, UNCOUNTED)
@@ -246,6 +254,8 @@ impl Within {
             Field::Pointer => "place of the problem",
             Field::SourcePort => "source port",
             Field::DestinationPort => "destination port",
+            Field::OpenerPort => "source port of the connection",
+            Field::AskedPort => "destination port of the connection",
             Field::Packets => "packets of the connection",
             Field::PacketsOriginal => "packets of who opened the connection",
             Field::PacketsReply => "packets of who was asked",

@@ -4,7 +4,7 @@ use braid_nf::prelude::*;
 
 use super::connection::{Connection, Ends};
 use super::counts::Counts;
-use super::facts::Facts;
+use super::facts::{Facts, Quoted};
 use super::keyed::Met;
 use super::marks::Marks;
 use super::rules::{Action, Reply};
@@ -111,7 +111,7 @@ impl Firewall {
             opening.counts = Some(Counts::of(packet, State::New));
         }
         let (met, counts) = (Some(&mut opening.met), opening.counts);
-        Ok(self.decide(cx, packet, (side, State::New), (met, &mut opening.marks), counts)?.map(|()| opening))
+        Ok(self.decide(cx, packet, (side, State::New), (met, &mut opening.marks), (counts, None))?.map(|()| opening))
     }
 
     /// A connection or ping begins: it is counted and marked as the rules have said.
@@ -158,7 +158,8 @@ impl Firewall {
         }
         let before = self.effects.marks.begin(cx, ends)?;
         let mut after = before;
-        let answer = self.decide(cx, packet, (side, state), (None, &mut after), counts)?;
+        let quoted = state.opener_of_related(side).zip(ends).map(|(opener, ends)| Quoted::of(ends, opener));
+        let answer = self.decide(cx, packet, (side, state), (None, &mut after), (counts, quoted))?;
         self.effects.marks.keep(cx, ends, [before, after])?;
         Ok(answer)
     }
@@ -170,14 +171,14 @@ impl Firewall {
         packet: &mut Packet<'_>,
         (side, state): (Side, State),
         (mut met, marks): (Option<&mut Met>, &mut Marks),
-        counts: Option<Counts>,
+        (counts, quoted): (Option<Counts>, Option<Quoted>),
     ) -> Result<Result<(), Reason>, Conflict> {
         let policy = &self.settings.policy;
         let (deciding, action) = match policy.without_rules(side, state) {
             Some(action) => (None, action),
             None => {
                 let (mut fields, seen) = (None, &*packet);
-                let facts = policy.facts(seen, (cx.now(), counts), (side, state), &mut fields);
+                let facts = policy.facts(seen, (cx.now(), counts, quoted), (side, state), &mut fields);
                 policy.decide(&facts, |number| {
                     self.effects.meet(cx, (seen, &facts), number, (met.as_deref_mut(), marks))
                 })?

@@ -21,7 +21,7 @@ struct ShortEnds {
     inside_port: u16,
     outside_port: u16,
     protocol: u8,
-    /// Of queries: who asks.
+    /// Of live connections: who opened them.
     asker: u8,
     zero: [u8; 2],
 }
@@ -82,7 +82,7 @@ impl Known {
     #[inline(always)]
     pub(super) fn prefetch_of(&self, packet: &Packet<'_>, from: Side) {
         if packet.addresses_v4().is_none() {
-            return self.prefetch(&ends_of(packet, from));
+            return self.prefetch(&ends_of(packet, from).opened_from(from as u8));
         }
         if let Some(short) = ShortEnds::of(packet, from) {
             self.v4.prefetch(&short);
@@ -100,7 +100,7 @@ impl Known {
 }
 
 impl ShortEnds {
-    /// The ends of the connection that a packet is of, if it is of IPv4.
+    /// The ends of the connection that a packet opens, if it is of IPv4.
     #[inline(always)]
     fn of(packet: &Packet<'_>, from: Side) -> Option<ShortEnds> {
         let (addresses, ports) = (packet.addresses_v4()?, packet.ports().unwrap_or_default());
@@ -112,7 +112,7 @@ impl ShortEnds {
             inside_port: inside.1,
             outside_port: outside.1,
             protocol: packet.protocol(),
-            asker: 0,
+            asker: from as u8,
             zero: [0; 2],
         })
     }

@@ -3,13 +3,16 @@
 
 use std::fmt;
 
-use super::values::address;
+use super::values::{Addresses, address};
 
 /// Whose address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum End {
     Source,
     Destination,
+    /// Of an ICMP error about a connection: who opened that, and whom it asked.
+    Opener,
+    Asked,
 }
 
 /// A condition about one end: what is made from its address is within one of these ranges, ends included.
@@ -25,15 +28,21 @@ pub(super) struct Masked {
 }
 
 impl Masked {
+    /// One of these addresses of an end.
+    pub(super) fn one_of(end: End, addresses: &[Addresses]) -> Masked {
+        let ranges = addresses.iter().map(|range| (range.first, range.last)).collect();
+        Masked { end, mask: u128::MAX, turned: 0, ranges, not: false }
+    }
+
     /// Whether it holds for a packet between these ends, in their order.
-    pub(super) fn fits(&self, ends: [u128; 2]) -> bool {
+    pub(super) fn fits(&self, ends: [u128; 4]) -> bool {
         let value = ends[self.end as usize] & self.mask ^ self.turned;
         self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&value)) != self.not
     }
 
     /// What a mismatch is called.
     pub(super) fn name(&self) -> &'static str {
-        ["source", "destination"][self.end as usize]
+        ["source", "destination", "source of the connection", "destination of the connection"][self.end as usize]
     }
 }
 

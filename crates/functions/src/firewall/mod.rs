@@ -183,7 +183,7 @@ impl NetworkFunction for Firewall {
     #[inline(always)]
     fn prefetch_expired(&self, key: &SetKey, connection: &Connection) {
         if let Some(ends) = connection.ends(key) {
-            self.connections.prefetch(&ends);
+            self.connections.prefetch(&ends.opened_from(connection.side_of(true)));
         }
     }
 

@@ -48,18 +48,18 @@ impl Firewall {
         register: impl FnOnce(&mut Cx<'_>, Connection) -> bool,
     ) -> Result<Result<(), Reason>, Conflict> {
         let mut connection = self.connection(cx, packet, side, segment);
-        let ends = ends_of(packet, side);
+        let (ends, known) = (ends_of(packet, side), ends_of(packet, side).opened_from(side as u8));
         let opens = segment.is_some_and(|segment| is_opening(segment.flags));
         if let Err(reason) = self.limits.admit(cx, ends.host(), &mut connection, opens)? {
             return Ok(Err(reason));
         }
-        let refusal = if !self.connections.enter(cx, &ends, &())? {
+        let refusal = if !self.connections.enter(cx, &known, &())? {
             CONNECTION_TABLE_FULL
         } else if register(cx, connection) {
             self.note_opening(cx, &ends, (side, opening))?;
             return Ok(Ok(()));
         } else {
-            self.connections.leave(cx, &ends)?;
+            self.connections.leave(cx, &known)?;
             Reason::SET_TABLE_FULL
         };
         self.limits.end(cx, ends.host(), &connection)?;
@@ -68,7 +68,7 @@ impl Firewall {
 
     /// A connection is over: nothing counts it any more, and no ICMP error is about it.
     pub(super) fn end(&self, cx: &mut Cx<'_>, ends: &Ends, connection: &Connection) -> Result<(), Conflict> {
-        self.connections.leave(cx, ends)?;
+        self.connections.leave(cx, &ends.opened_from(connection.side_of(true)))?;
         self.effects.leave(cx, ends)?;
         self.limits.end(cx, ends.host(), connection)
     }

@@ -15,7 +15,7 @@ use super::classifier::{ANY_FLAGS, BOXES_MAX, Classifier, FlagSet};
 use super::config::{Config, Ttl};
 use super::connection::is_steady;
 use super::counts::{self, Counts};
-use super::facts::Facts;
+use super::facts::{Facts, Quoted};
 use super::fields::Values;
 use super::looks::Looks;
 use super::permit::Permit;
@@ -81,7 +81,6 @@ impl Policy {
         }
         let has_tables = config.rules.iter().any(|rule| rule.states & !states::NEW != 0);
         let reach = Reach::of(&config.rules);
-        check_directions(&config.rules, &reach)?;
         notes.extend(State::KNOWN.into_iter().find_map(|state| reach.asked(&config.rules, state)).map(asked_often));
         let classifier = Classifier::new(&config.rules, &reach).map_err(too_many)?;
         let counting = counting(&config.rules, &reach)?;
@@ -121,20 +120,21 @@ impl Policy {
         !self.one_port_each || ways.iter().any(of_all)
     }
 
-    /// What the rules look at of a packet that came at a time and of whose connection there are counts; what few look at is put into `place`, if some rule does.
+    /// What the rules look at of a packet that came at a time, of whose connection there are counts, and of that one if it is an error about it; what few look at is put into `place`, if some rule does.
     #[inline]
     pub(super) fn facts<'a>(
         &self,
         packet: &Packet<'_>,
-        (now_ns, counts): (u64, Option<Counts>),
+        (now_ns, counts, quoted): (u64, Option<Counts>, Option<Quoted>),
         (side, state): (Side, State),
         place: &'a mut Option<Values>,
     ) -> Facts<'a> {
-        let facts = Facts::of(packet, side, state);
-        match &self.looks {
-            None => facts,
-            Some(looks) => Facts { fields: place.insert(looks.at(packet, (now_ns, counts))), ..facts },
-        }
+        let opening = quoted.as_ref().map_or([0; 2], |quoted| quoted.addresses);
+        let facts = Facts { opening, ..Facts::of(packet, side, state) };
+        let Some(looks) = &self.looks else { return facts };
+        let values = place.insert(looks.at(packet, (now_ns, counts)));
+        quoted.iter().for_each(|quoted| quoted.tell(values));
+        Facts { fields: values, ..facts }
     }
 
     /// Gives up what is not asked for as long as the firewall runs.
@@ -184,7 +184,7 @@ impl Policy {
         match state {
             State::New | State::Untracked => self.otherwise[side as usize],
             State::Invalid => Action::Deny,
-            State::Original | State::Reply | State::Related => Action::Allow,
+            State::Original | State::Reply | State::RelatedOriginal | State::RelatedReply => Action::Allow,
         }
     }
 
@@ -233,7 +233,8 @@ fn too_many(boxes: usize) -> ConfigError {
 /// The rules that ask for what connections have sent, whichever come before them; none if no rule does.
 fn counting(rules: &[Rule], reach: &Reach) -> Result<Option<Arc<Classifier>>, ConfigError> {
     let about_errors = |number: &usize| {
-        [0, 1].iter().any(|side| reach.list(State::Related, *side).binary_search(&(*number as u32)).is_ok())
+        let mut lists = State::RELATED.into_iter().flat_map(|state| [0, 1].map(|side| reach.list(state, side)));
+        lists.any(|list| list.binary_search(&(*number as u32)).is_ok())
     };
     let mut asking = Vec::new();
     for (number, rule) in rules.iter().enumerate().filter(|(_, rule)| counts::are_asked(rule)) {
@@ -310,19 +311,6 @@ impl Ruling {
 fn is_certain(rule: &Rule) -> bool {
     let fits_steady = || (0..=u8::MAX).all(|flags| !is_steady(flags) || rule.fits_flags(flags));
     rule.fields.is_empty() && (rule.tcp_flags.is_empty() || fits_steady())
-}
-
-/// Of an ICMP error nobody knows which way it goes, as seen from who opened its connection.
-fn check_directions(rules: &[Rule], reach: &Reach) -> Result<(), ConfigError> {
-    let numbers = [0, 1].into_iter().flat_map(|side| reach.list(State::Related, side));
-    let is_one = |rule: &&Rule| rule.states & states::RELATED != states::RELATED;
-    match numbers.filter_map(|at| rules.get(*at as usize)).find(is_one) {
-        None => Ok(()),
-        Some(rule) => {
-            let reason = format!("{}: the direction of an ICMP error is not known", rule.place(0));
-            Err(ConfigError::new("rules_file", reason, "write ct state related accept before ct direction"))
-        }
-    }
 }
 
 /// That packets of known connections cost a search.

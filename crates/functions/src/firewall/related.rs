@@ -77,7 +77,7 @@ impl Firewall {
         let Some(message) = Message::of(packet) else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
         let (state, ends) = match message {
             Message::Error => match self.related(cx, packet, side)? {
-                Some(ends) => (State::Related, Some(ends)),
+                Some((state, ends)) => (state, Some(ends)),
                 None => return self.invalid(cx, packet, side, UNRELATED),
             },
             Message::Reply(kind, id) => {
@@ -144,21 +144,24 @@ impl Firewall {
         Ok(Ok(()))
     }
 
-    /// The connection or query that lives and that an ICMP error from `side` is about, if it goes to the sender of the packet that it quotes.
-    fn related(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<Option<Ends>, Conflict> {
+    /// The connection or query that lives and that an ICMP error from `side` is about, if it goes to the sender of the packet that it quotes;
+    /// and which way it goes, as seen from who opened that.
+    fn related(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<Option<(State, Ends)>, Conflict> {
         let Some(quoted) = packet.embedded() else { return Ok(None) };
         if quoted.src_ip != packet.dst_ip() {
             return Ok(None);
         }
         // What is quoted went the other way.
         let from_inside = side == Side::Outside;
+        let ways = [(side.other(), State::RelatedReply), (side, State::RelatedOriginal)];
         if let (Some(id), Some(kind)) = (quoted.icmp_id, quoted.icmp_type) {
             let ends = Ends::new(from_inside, (quoted.src_ip, id), (quoted.dst_ip, id), protocol::ICMP);
             // It was a query, or a reply to one from this side.
             let kind = if is_reply(kind, quoted.src_ip.is_v4()) { query_of(kind) } else { kind };
-            for ends in [side.other(), side].map(|side| ends.asked_from(side, kind)) {
+            for (opener, state) in ways {
+                let ends = ends.asked_from(opener, kind);
                 if self.queries.get(cx, &ends)?.is_some() {
-                    return Ok(Some(ends));
+                    return Ok(Some((state, ends)));
                 }
             }
             return Ok(None);
@@ -169,7 +172,12 @@ impl Firewall {
             None => (0, 0),
         };
         let ends = Ends::new(from_inside, (quoted.src_ip, source), (quoted.dst_ip, destination), quoted.protocol);
-        Ok(self.connections.has(cx, &ends)?.then_some(ends))
+        for (opener, state) in ways {
+            if self.connections.has(cx, &ends.opened_from(opener as u8))? {
+                return Ok(Some((state, ends)));
+            }
+        }
+        Ok(None)
     }
 
     /// A first fragment goes on, and those behind it may follow.

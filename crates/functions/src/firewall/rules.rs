@@ -347,7 +347,7 @@ impl Rule {
             ("ICMP type", self.icmp.any(|kind| kind.contains(facts.destination_port))),
         ];
         let plain = conditions.into_iter().find(|(_, fulfilled)| !fulfilled).map(|(name, _)| name);
-        let ends = [facts.source, facts.destination];
+        let ends = [facts.source, facts.destination, facts.opening[0], facts.opening[1]];
         plain
             .or_else(|| self.masked.iter().find(|masked| !masked.fits(ends)).map(Masked::name))
             .or_else(|| self.fields.iter().find(|within| !within.fits(facts.fields)).map(Within::name))

@@ -1,5 +1,7 @@
 //! What a packet is of a connection, as conntrack has it: `ct state` and `ct direction` of nftables.
 
+use crate::parts::Side;
+
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -10,24 +12,36 @@ pub(super) enum State {
     Original = 1,
     /// From who was asked.
     Reply = 2,
-    /// An ICMP error about a connection.
-    Related = 3,
+    /// An ICMP error about a connection, about what was sent to its opener.
+    RelatedOriginal = 3,
+    /// About what the opener has sent: like an answer to that it goes to it.
+    RelatedReply = 4,
     /// Of no connection, and it may open none; or it does not fit into its connection.
-    Invalid = 4,
+    Invalid = 5,
     /// A rule has said that nobody follows it (`notrack`): it is of no connection and opens none.
-    Untracked = 5,
+    Untracked = 6,
 }
 
 impl State {
-    pub(super) const COUNT: usize = 6;
-    pub(super) const ALL: [State; State::COUNT] =
-        [State::New, State::Original, State::Reply, State::Related, State::Invalid, State::Untracked];
+    pub(super) const COUNT: usize = 7;
+    pub(super) const ALL: [State; State::COUNT] = [
+        State::New,
+        State::Original,
+        State::Reply,
+        State::RelatedOriginal,
+        State::RelatedReply,
+        State::Invalid,
+        State::Untracked,
+    ];
 
     /// Of what is part of a connection.
     pub(super) const OF_CONNECTIONS: [State; 3] = [State::New, State::Original, State::Reply];
 
     /// Of connections that are known.
-    pub(super) const KNOWN: [State; 3] = [State::Original, State::Reply, State::Related];
+    pub(super) const KNOWN: [State; 4] = [State::Original, State::Reply, State::RelatedOriginal, State::RelatedReply];
+
+    /// Of ICMP errors about a connection.
+    pub(super) const RELATED: [State; 2] = [State::RelatedOriginal, State::RelatedReply];
 
     /// Of a connection that has been answered.
     pub(super) fn established(from_opener: bool) -> State {
@@ -39,7 +53,16 @@ impl State {
         match self {
             State::New | State::Original => Some(true),
             State::Reply => Some(false),
-            State::Related | State::Invalid | State::Untracked => None,
+            State::RelatedOriginal | State::RelatedReply | State::Invalid | State::Untracked => None,
+        }
+    }
+
+    /// The side from which a connection was opened about which an error comes from `side`: errors go to who has sent what they are about.
+    pub(super) fn opener_of_related(self, side: Side) -> Option<Side> {
+        match self {
+            State::RelatedOriginal => Some(side),
+            State::RelatedReply => Some(side.other()),
+            _ => None,
         }
     }
 
@@ -58,7 +81,7 @@ impl State {
     }
 }
 
-/// Several of them, as bits; of what is related the direction as well, which rules may ask for.
+/// Several of them, as bits.
 pub(super) type States = u8;
 
 pub(super) const NEW: States = 1;
@@ -74,5 +97,5 @@ pub(super) const ALL: States = NEW | ESTABLISHED | RELATED | INVALID | UNTRACKED
 
 /// The bits of a state.
 pub(super) fn bits(state: State) -> States {
-    [NEW, ORIGINAL, REPLY, RELATED, INVALID, UNTRACKED][state as usize]
+    [NEW, ORIGINAL, REPLY, RELATED_ORIGINAL, RELATED_REPLY, INVALID, UNTRACKED][state as usize]
 }

@@ -1,12 +1,14 @@
-//! `ct original ip saddr`, `ct original proto-dst`: the ends of a connection as its first packet had them, whichever way a packet goes.
+//! `ct original ip saddr`, `ct reply proto-dst`: the ends of a connection as its first packet had them, whichever way a packet goes.
 
 use super::addresses::addresses;
 use super::conditions::any_protocol_with_ports;
 use super::fib::{Ways, way};
 use super::reader::Words;
 use super::{Parsed, wrong};
+use crate::firewall::fields::{Field, Within};
+use crate::firewall::masked::{End, Masked};
 use crate::firewall::rules::Rule;
-use crate::firewall::states::{NEW, ORIGINAL, REPLY};
+use crate::firewall::states::{NEW, ORIGINAL, RELATED, REPLY};
 use crate::parts::Many;
 
 /// Whether an end of a connection is asked for.
@@ -15,23 +17,23 @@ pub(super) fn is_next(rest: &Words<'_>) -> bool {
     matches!(rest.peek_at(1), "original" | "reply") && ends.contains(&rest.peek_at(2))
 }
 
-/// Reads `ct original ip saddr 10.0.0.0/8`: the source of what goes the way of the first packet, the destination of what answers it. Of ICMP
-/// errors about a connection one end is not known.
+/// Reads `ct original ip saddr 10.0.0.0/8`: the source of what goes the way of the first packet, the destination of what answers it; of
+/// ICMP errors what is known of their connection.
 pub(super) fn opening(rest: &mut Words<'_>) -> Parsed<Ways> {
     rest.take("ct");
-    if !rest.take("original") {
-        return wrong("only the ends of the first packet are known", "write ct original, and the other end of it");
-    }
+    // What answers goes between the same ends, the other way.
+    let answers = !rest.take("original") && rest.take("reply");
     let (what, mut never) = (rest.word(), false);
     let end = if matches!(what.as_str(), "ip" | "ip6") { rest.word() } else { what.clone() };
-    let is_source = matches!(end.as_str(), "saddr" | "proto-src");
-    if !is_source && rest.scope.translates {
+    let is_source = matches!(end.as_str(), "saddr" | "proto-src") != answers;
+    if (answers || !is_source) && rest.scope.translates {
         return wrong(
             "where the first packet went is not known where something is translated: the firewall sees inside addresses",
             "write ip daddr and ct direction original",
         );
     }
     let (mut with, mut against) = (Rule { states: NEW | ORIGINAL, ..way() }, Rule { states: REPLY, ..way() });
+    let mut about = Rule { states: RELATED, ..way() };
     match (what.as_str(), end.as_str()) {
         ("ip" | "ip6", "saddr" | "daddr") => {
             let mut ends = Many(Vec::new());
@@ -41,6 +43,7 @@ pub(super) fn opening(rest: &mut Words<'_>) -> Parsed<Ways> {
             } else {
                 [&mut with.destination, &mut against.source]
             };
+            about.masked.push(Masked::one_of(if is_source { End::Opener } else { End::Asked }, &ends.0));
             (*there, *back) = (ends.clone(), ends);
         }
         ("proto-src" | "proto-dst", _) => {
@@ -50,6 +53,8 @@ pub(super) fn opening(rest: &mut Words<'_>) -> Parsed<Ways> {
             } else {
                 [&mut with.destination_ports, &mut against.source_ports]
             };
+            let ranges = ports.0.iter().map(|range| (range.first.into(), range.last.into())).collect();
+            about.fields.push(Within::new(if is_source { Field::OpenerPort } else { Field::AskedPort }, ranges));
             (*there, *back) = (ports.clone(), ports);
             any_protocol_with_ports(&mut with)?;
             any_protocol_with_ports(&mut against)?;
@@ -62,5 +67,5 @@ pub(super) fn opening(rest: &mut Words<'_>) -> Parsed<Ways> {
             return wrong(format!("`{end}` of a connection is not looked at"), instead);
         }
     }
-    Ok(if never { Ways::new() } else { vec![with, against] })
+    Ok(if never { Ways::new() } else { vec![with, against, about] })
 }

@@ -6,7 +6,8 @@ use super::numbers::{Numbers, nameless};
 use super::reader::Words;
 use super::{Parsed, wrong};
 use crate::firewall::counts;
-use crate::firewall::fields::MOST;
+use crate::firewall::fields::{Field, MOST, Within};
+use crate::firewall::masked::{End, Masked};
 use crate::firewall::rules::{Direction, Rule};
 use crate::firewall::states::{
     ALL, ESTABLISHED, INVALID, NEW, ORIGINAL, RELATED, RELATED_ORIGINAL, RELATED_REPLY, REPLY, States, UNTRACKED,
@@ -105,15 +106,20 @@ pub(super) fn status(rest: &mut Words<'_>) -> Parsed<Ways> {
         if port.is_some() {
             any_protocol_with_ports(&mut forward)?;
         }
+        // Of an ICMP error what it is about says so: it goes the way of what its connection sends.
+        let mut about = Rule { masked: vec![Masked::one_of(End::Asked, &addresses.0)], ..way() };
+        about.fields.extend(port.map(|port| Within::new(Field::AskedPort, vec![(port.into(), port.into())])));
+        ways.push(Rule { states: RELATED_ORIGINAL, direction: Some(Direction::Inbound), ..about.clone() });
+        ways.push(Rule { states: RELATED_REPLY, direction: Some(Direction::Outbound), ..about });
         ways.push(Rule {
-            states: NEW | ORIGINAL | RELATED_ORIGINAL,
+            states: NEW | ORIGINAL,
             direction: Some(Direction::Inbound),
             destination: addresses.clone(),
             destination_ports: numbers.clone(),
             ..forward.clone()
         });
         ways.push(Rule {
-            states: REPLY | RELATED_REPLY,
+            states: REPLY,
             direction: Some(Direction::Outbound),
             source: addresses,
             source_ports: numbers,

@@ -2,13 +2,14 @@
 //! are asked before connections are told, and marks.
 
 use super::rules::{PORTS, named, read_text};
-use super::tables::{IN, OUT, TCP, UDP, check, decided, facts};
+use super::tables::{ICMP, IN, OUT, TCP, UDP, check, decided, facts};
 use crate::config::parse;
 use crate::firewall::config::Config;
 use crate::firewall::facts::Facts;
 use crate::firewall::policy::Policy;
 use crate::firewall::rules::Action::{Allow, Deny};
 use crate::firewall::states::State;
+use crate::firewall::values::Addresses;
 
 /// A chain with these rules, which lets through what they say nothing about.
 fn table(hook: &str, rules: &str) -> String {
@@ -133,6 +134,19 @@ fn what_a_translator_forwards_to_is_said_by_the_plan() {
         let answer = |state| Facts { state, source_port: 443, ..facts(IN, "10.0.0.5", SERVER, TCP, 1100) };
         assert_eq!([State::Reply, State::Original].map(|state| decided(&policy, &answer(state)).0), [Allow, Deny]);
     }
+    // Errors about connections that are translated, from whichever router.
+    let errors = policy(&table("forward", "ct status dnat accept; drop"), "forwards = ['10.0.0.6', '10.0.0.5:443']");
+    let about = |side, state, opening: [&str; 2]| {
+        let address = |text: &str| text.parse::<Addresses>().expect("an address").first;
+        let ends = [("10.0.0.77", HOST), ("203.0.113.77", SERVER)][side as usize];
+        let error = facts(side, ends.0, ends.1, ICMP, 0);
+        decided(&errors, &Facts { state, opening: opening.map(address), ..error }).0
+    };
+    assert_eq!(about(IN, State::RelatedReply, [SERVER, "10.0.0.6"]), Allow);
+    assert_eq!(about(OUT, State::RelatedOriginal, [SERVER, "10.0.0.6"]), Allow);
+    assert_eq!(about(IN, State::RelatedReply, [SERVER, "10.0.0.7"]), Deny);
+    assert_eq!(about(OUT, State::RelatedReply, [HOST, "10.0.0.6"]), Deny);
+    assert_eq!(about(IN, State::RelatedReply, [SERVER, "10.0.0.5"]), Deny, "of port 443 only");
     check(&policy(&rules, "forwards = []"), (OUT, SERVER, "10.0.0.5", TCP, 443), Deny);
     refused(&rules, "which connections are translated is not known here; write forwards = [");
     refused(&rules.replace("dnat", "snat"), "before they are translated; write ip saddr");

@@ -108,6 +108,7 @@ fn a_packet() -> impl Strategy<Value = Facts<'static>> {
                 port,
                 side: if inside { Side::Inside } else { Side::Outside },
                 state: State::New,
+                opening: [0; 2],
                 // For as long as the test runs: one for each packet.
                 fields: Box::leak(Box::new(
                     FIELDS.into_iter().zip(fields).fold(Values::NONE, |all, (field, value)| all.with(field, value)),

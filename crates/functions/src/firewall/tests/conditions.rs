@@ -54,6 +54,7 @@ pub(super) fn fits(condition: &str, seen: Seen) -> bool {
         port: 0,
         side: Side::Inside,
         state: State::New,
+        opening: [0; 2],
         fields: &fields,
     };
     let Ok((_, action)) = policy.decide(&facts, |_| Ok::<_, std::convert::Infallible>(true));

@@ -4,12 +4,10 @@ use braid_nf::Instance;
 use braid_nf::state::StateBuilder;
 use braid_testkit::{Bench, Frame};
 
-use super::rules::{PORTS, named, read_text};
 use super::{SERVER, back, check, to};
 use crate::catalog::FromConfig;
 use crate::config::{ConfigError, parse};
 use crate::firewall::permit::Permit;
-use crate::firewall::policy::Policy;
 use crate::firewall::rules::{Action, Rule};
 use crate::firewall::{Config, Firewall};
 
@@ -176,17 +174,59 @@ fn datagrams_that_nobody_answers_are_new_however_many() {
     check(&mut fw, 0, 5, asks(1), "denied");
 }
 
-/// Of an ICMP error nobody knows who opened the connection that it is about.
+/// An error to who opened a connection goes the way of an answer, and its ends are those of the connection, whichever router sends it.
 #[test]
-fn the_direction_of_an_icmp_error_is_refused_if_it_matters() {
-    let refused = |rules: &str| {
-        let mut config = named();
-        read_text(&table(rules), &mut config, PORTS).expect("rules that can be read");
-        Policy::check(&mut config, PORTS).err().map(|error| error.to_string())
-    };
-    let error = refused("ct direction reply drop").expect("refused");
-    assert!(error.contains("line 4 of the rule file: the direction of an ICMP error is not known"), "{error}");
-    assert_eq!(refused("ct state related accept\nct direction reply drop"), None);
+fn rules_ask_of_icmp_errors_what_they_ask_of_their_connections() {
+    let (opener, asked) = ("10.0.0.1", "192.0.2.9");
+    for (condition, to_opener, to_asked) in [
+        ("ct direction reply", true, false),
+        ("ct direction original", false, true),
+        ("ct original ip saddr 10.0.0.0/24", true, true),
+        ("ct original ip saddr != 10.0.0.1", false, false),
+        ("ct original ip daddr { 192.0.2.8, 192.0.2.9 }", true, true),
+        ("ct original ip daddr 10.0.0.1", false, false),
+        ("ct reply ip saddr 192.0.2.9 ct reply ip daddr 10.0.0.1", true, true),
+        ("ct reply ip saddr 10.0.0.1", false, false),
+        ("ct original ip saddr 10.0.0.1 ct direction reply", true, false),
+    ] {
+        // From inside and from outside, UDP and pings: compared is what the rule says of each.
+        for (from, swapped) in [(0, false), (1, true)] {
+            let condition = match swapped {
+                true => condition
+                    .replace("10.0.0", "x.x.x")
+                    .replace("192.0.2.8, ", "10.0.0.8, ")
+                    .replace("192.0.2.9", "10.0.0.1"),
+                false => condition.to_owned(),
+            };
+            let condition = condition.replace("x.x.x.1", asked).replace("x.x.x.0/24", "192.0.2.0/24");
+            let (opener, asked) = if swapped { (asked, opener) } else { (opener, asked) };
+            let mut fw = bench(&format!("ct state related {condition} drop"));
+            let said = |drops| if drops { "denied" } else { "pass" };
+            let ports = |address: &str, port: u16| format!("{address}:{port}");
+            let pairs = [
+                [Frame::udp(&ports(opener, 7), &ports(asked, 53)), Frame::udp(&ports(asked, 53), &ports(opener, 7))],
+                [Frame::echo_request(opener, asked, 5, 1), Frame::echo_reply(asked, opener, 5, 1)],
+            ];
+            for [asks, answers] in pairs {
+                let (asks_again, answered) = (asks.clone().bytes(), answers.clone().bytes());
+                check(&mut fw, from, 0, asks, "pass");
+                check(&mut fw, 1 - from, 0, answers, "pass");
+                let error = Frame::unreachable("203.0.113.9", opener, &asks_again);
+                check(&mut fw, 1 - from, 0, error, said(to_opener));
+                let error = Frame::unreachable("10.0.0.254", asked, &answered);
+                check(&mut fw, from, 0, error, said(to_asked));
+            }
+        }
+    }
+    let mut fw = bench("ct state related ct original proto-dst 80 ct original proto-src != 80 counter drop");
+    check(&mut fw, 0, 0, to("S"), "pass");
+    check(&mut fw, 1, 0, Frame::unreachable("203.0.113.9", opener, &to("S").bytes()), "denied");
+    check(&mut fw, 0, 0, Frame::udp("10.0.0.1:80", "192.0.2.9:90"), "pass");
+    let quoted = Frame::udp("10.0.0.1:80", "192.0.2.9:90").bytes();
+    check(&mut fw, 1, 0, Frame::unreachable("203.0.113.9", opener, &quoted), "pass");
+    check(&mut fw, 0, 0, Frame::echo_request(opener, asked, 80, 1), "pass");
+    let quoted = Frame::echo_request(opener, asked, 80, 1).bytes();
+    check(&mut fw, 1, 0, Frame::unreachable("203.0.113.9", opener, &quoted), "pass");
 }
 
 /// Connections that old rules let go on meet new ones, whatever was found out about them.

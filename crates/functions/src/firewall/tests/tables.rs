@@ -32,6 +32,7 @@ pub(super) fn facts(side: Side, source: &str, destination: &str, protocol: u8, p
         port: side as u16,
         side,
         state: State::New,
+        opening: [0; 2],
         fields: &Values::NONE,
     }
 }
@@ -123,7 +124,7 @@ fn by_state(rules: &str, chains: &str) -> String {
         let (action, _) = decided(&policy, &Facts { state, ..facts(IN, "10.0.0.1", "10.0.1.1", TCP, 22) });
         if action == Allow { '+' } else { '-' }
     };
-    State::ALL.into_iter().take(5).map(decides).collect()
+    [State::New, State::Original, State::Reply, State::RelatedReply, State::Invalid].into_iter().map(decides).collect()
 }
 
 /// New, established in both directions, related, invalid.

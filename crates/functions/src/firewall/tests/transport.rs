@@ -79,6 +79,8 @@ fn the_ends_of_a_connection_are_those_of_its_first_packet() {
         ("ct original ip saddr != 203.0.113.9", false, false),
         ("ct original ip daddr { 10.0.0.5, 10.0.0.6 }", true, true),
         ("ct original ip daddr 203.0.113.9", false, false),
+        ("ct reply ip saddr 10.0.0.5 ct reply ip daddr 203.0.113.9", true, true),
+        ("ct reply proto-src 443", true, true),
         ("ct original proto-dst 443", true, true),
         ("ct original proto-src 443", false, false),
         ("ct original ip6 saddr ::/0", false, false),
@@ -112,7 +114,7 @@ fn ends_that_are_not_known_are_refused() {
         chain f { type filter hook forward priority 0; ct original ip daddr 198.51.100.1 accept; } }";
     for (text, reason) in [
         (translated, "where the first packet went is not known where something is translated"),
-        ("ct reply ip saddr 10.0.0.1 accept", "only the ends of the first packet are known"),
+        ("ct reply saddr 10.0.0.1 accept", "`saddr` of no family"),
         ("ct original saddr 10.0.0.1 accept", "`saddr` of no family"),
         ("ct original protocol tcp accept", "`protocol` of a connection is not looked at"),
     ] {

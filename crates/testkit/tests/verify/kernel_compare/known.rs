@@ -9,7 +9,7 @@ use braid_testkit::Frame;
 use super::rulesets::{Chance, Talk, passed};
 use super::*;
 
-const STATES: [&str; 12] = [
+const STATES: [&str; 14] = [
     "",
     "",
     "",
@@ -22,8 +22,10 @@ const STATES: [&str; 12] = [
     "ct state { new, invalid }",
     "ct state new ct direction original",
     "ct state established ct direction reply",
+    "ct direction original",
+    "ct state related ct direction reply",
 ];
-const OTHERS: [&str; 30] = [
+const OTHERS: [&str; 36] = [
     "",
     "ip saddr 10.1.0.9",
     "ip daddr 10.1.0.9",
@@ -54,6 +56,12 @@ const OTHERS: [&str; 30] = [
     "icmpv6 type { destination-unreachable, echo-reply }",
     "iifname inside",
     "iifname outside",
+    "ct original ip saddr 10.1.0.9",
+    "ct original ip daddr 10.1.0.0/24",
+    "ct original ip6 saddr fd00:1::9",
+    "ct reply ip saddr { 10.1.0.5, 203.0.113.0/24 }",
+    "ct reply ip6 daddr != fd00:1::9",
+    "meta l4proto { tcp, udp } ct original proto-dst 22-443",
 ];
 const VERDICTS: [&str; 12] = [
     "drop",
