@@ -119,6 +119,13 @@ fn the_rule_that_decides_about_a_packet_is_named() {
     assert!(page.contains("line 2 of the rule file decides: inbound, protocol tcp"), "{page}");
     assert!(braid.ok("nf firewall explain udp 192.0.2.9:7 > 10.0.0.5:85 --port 1").contains("No rule fits"));
     assert!(braid.fails(2, "nf firewall explain upd 192.0.2.9:7").contains("`upd` is no kind of packet"));
+    assert!(
+        braid
+            .fails(2, "nf firewall explain gre 10.0.0.5 > 192.0.2.9")
+            .contains("write ip 10.0.0.5 > 192.0.2.9 proto 47")
+    );
+    let printed = braid.ok("nf firewall explain icmpv6 echo 2001:db8::9 > 2001:db8::5");
+    assert!(printed.contains("The packet is outbound by port 0"), "{printed}");
     braid.write("edge.rules", "inbound meta hour \"08:00\"-\"18:00\" accept\n");
     let page = braid.ok(&format!("{packet} --at 2026-12-24"));
     assert!(page.contains("denied") && page.contains("It comes on Thursday, 2026-12-24 00:00:00"), "{page}");

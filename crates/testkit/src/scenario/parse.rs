@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use braid_packet::parse::protocol;
+
 use super::packet::{Field, NAMED, Packet, Value};
 use super::{Wrong, words};
 
@@ -56,15 +58,24 @@ pub fn packet(words: &mut Words<'_>) -> Result<Packet, Wrong> {
             words.next();
             packet.set(Field::Kind, Value::word(words.need("type 0x88cc")?.to_ascii_lowercase()));
         }
-        Some("udp" | "tcp" | "icmp" | "icmp6" | "arp" | "ip") => headers(&mut packet, words)?,
+        Some("udp" | "tcp" | "icmp" | "icmp6" | "icmpv6" | "arp" | "ip") => headers(&mut packet, words)?,
         Some(other) if NAMED.iter().all(|(name, _)| *name != other) => {
-            let help = "a packet is [eth MAC > MAC] [vlan N] and one of: udp, tcp, icmp, icmp6, arp, ip, type 0x…";
-            return Err(Wrong::new(format!("`{other}` is no kind of packet"), help));
+            return Err(Wrong::new(format!("`{other}` is no kind of packet"), instead_of_kind(other)));
         }
         _ => {}
     }
     fields(&mut packet, words)?;
     Ok(packet)
+}
+
+/// What to write where this is said to be the kind of a packet.
+fn instead_of_kind(kind: &str) -> String {
+    match (0..=u8::MAX).find(|number| protocol::name(*number) == Some(kind)) {
+        Some(number) => {
+            format!("write ip 10.0.0.5 > 192.0.2.9 proto {number}, and with data what it holds, in hexadecimal")
+        }
+        None => "a packet is [eth MAC > MAC] [vlan N] and one of: udp, tcp, icmp, icmp6, arp, ip, type 0x…".to_owned(),
+    }
 }
 
 /// Ethernet addresses and VLAN tags.
@@ -103,6 +114,7 @@ pub fn changes(words: &mut Words<'_>) -> Result<Packet, Wrong> {
 /// Kind and ends.
 fn headers(packet: &mut Packet, words: &mut Words<'_>) -> Result<(), Wrong> {
     let kind = words.need("a kind")?;
+    let kind = if kind == "icmpv6" { "icmp6" } else { kind };
     packet.set(Field::Kind, Value::word(kind));
     if matches!(kind, "icmp" | "icmp6" | "arp") {
         let operation = words.need("what it is: icmp echo, icmp unreachable, arp request, …")?;
