@@ -115,7 +115,7 @@ impl Counted {
 
     /// A connection is over, or is not counted any more.
     pub(super) fn forget(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<(), Conflict> {
-        self.0.as_ref().map_or(Ok(()), |map| map.leave(cx, ends))
+        self.0.as_ref().map_or(Ok(()), |map| map.leave(cx, ends).map(drop))
     }
 }
 

@@ -52,12 +52,13 @@ impl<V: Plain> ByEnds<V> {
         Ok(inserted != Inserted::Full)
     }
 
-    /// Forgets a connection.
-    pub(super) fn leave(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<(), Conflict> {
-        match ends.short() {
-            Some(short) => self.v4.remove(cx, &short).map(drop),
-            None => self.v6.remove(cx, ends).map(drop),
-        }
+    /// Forgets a connection. False if nothing was noted of it.
+    pub(super) fn leave(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<bool, Conflict> {
+        let left = match ends.short() {
+            Some(short) => self.v4.remove(cx, &short)?,
+            None => self.v6.remove(cx, ends)?,
+        };
+        Ok(left.is_some())
     }
 
     /// What is noted of a connection.

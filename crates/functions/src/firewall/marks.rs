@@ -136,7 +136,7 @@ impl Kept {
 
     /// A connection is over.
     pub(super) fn forget(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<(), Conflict> {
-        self.0.as_ref().map_or(Ok(()), |map| map.leave(cx, ends))
+        self.0.as_ref().map_or(Ok(()), |map| map.leave(cx, ends).map(drop))
     }
 }
 

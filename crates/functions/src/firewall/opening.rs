@@ -68,7 +68,11 @@ impl Firewall {
 
     /// A connection is over: nothing counts it any more, and no ICMP error is about it.
     pub(super) fn end(&self, cx: &mut Cx<'_>, ends: &Ends, connection: &Connection) -> Result<(), Conflict> {
-        self.connections.leave(cx, &ends.opened_from(connection.side_of(true)))?;
+        let opener = connection.side_of(true);
+        if !self.connections.leave(cx, &ends.opened_from(opener))? && opener != Side::Inside as u8 {
+            // An older version has noted it, and it was restored: all were noted as if opened from inside.
+            self.connections.leave(cx, &ends.opened_from(Side::Inside as u8))?;
+        }
         self.effects.leave(cx, ends)?;
         self.limits.end(cx, ends.host(), connection)
     }

@@ -1,7 +1,10 @@
 //! Tables of rule files are asked about packets of known connections too, as far as they say something about them.
 
-use braid_nf::Instance;
-use braid_nf::state::StateBuilder;
+use std::sync::Arc;
+
+use braid_nf::prelude::*;
+use braid_nf::state::{StateBuilder, StateObject};
+use braid_nf::{Declare, Instance};
 use braid_testkit::{Bench, Frame};
 
 use super::{SERVER, back, check, to};
@@ -9,7 +12,8 @@ use crate::catalog::FromConfig;
 use crate::config::{ConfigError, parse};
 use crate::firewall::permit::Permit;
 use crate::firewall::rules::{Action, Rule};
-use crate::firewall::{Config, Firewall};
+use crate::firewall::{Config, Connection, Firewall, ends_of};
+use crate::parts::Side;
 
 /// A chain of hook forward with these rules, which lets through what they say nothing about; or drops it, with its own policy.
 fn table(rules: &str) -> String {
@@ -227,6 +231,63 @@ fn rules_ask_of_icmp_errors_what_they_ask_of_their_connections() {
     check(&mut fw, 0, 0, Frame::echo_request(opener, asked, 80, 1), "pass");
     let quoted = Frame::echo_request(opener, asked, 80, 1).bytes();
     check(&mut fw, 1, 0, Frame::unreachable("203.0.113.9", opener, &quoted), "pass");
+}
+
+/// A firewall that notes connections as older versions did: all as if they were opened from inside. What it does else is done by the one
+/// of now, so this is what that finds in a snapshot of theirs.
+struct Older(Firewall);
+
+impl Declare for Older {
+    fn objects(&self) -> Vec<Arc<dyn StateObject>> {
+        self.0.objects()
+    }
+}
+
+impl NetworkFunction for Older {
+    type Set = Connection;
+    const NAME: &'static str = "firewall";
+
+    fn packet_set(&self) -> Option<SetDef> {
+        self.0.packet_set()
+    }
+
+    fn timeout_ns(&self, connection: &Connection) -> u64 {
+        self.0.timeout_ns(connection)
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Connection>) -> Handled {
+        let verdict = self.0.first(cx, packet, set)?;
+        let ends = ends_of(packet, Side::Outside);
+        if self.0.connections.leave(cx, &ends.opened_from(Side::Outside as u8))? {
+            assert!(self.0.connections.enter(cx, &ends.opened_from(Side::Inside as u8), &())?);
+        }
+        Ok(verdict)
+    }
+
+    fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, connection: &Connection) -> Result<(), Conflict> {
+        self.0.expired(cx, key, connection)
+    }
+}
+
+#[test]
+fn connections_that_older_versions_have_noted_leave_too() {
+    let older = Bench::with_sets(2, 1024, |builder| {
+        Box::new(Instance::new("fw", Older(made(&table(""), builder).expect("rules that can be read"))))
+    });
+    for mut fw in [bench(""), older] {
+        let noted = |fw: &Bench| ["fw.connections", "fw.connections_v6"].map(|name| fw.object(name).len());
+        for (port, source, destination) in [
+            (1, "192.0.2.9:53", "10.0.0.1:7"),
+            (1, "[2001:db8:1::9]:53", "[2001:db8::1]:7"),
+            (0, "10.0.0.1:8", "192.0.2.9:53"),
+        ] {
+            check(&mut fw, port, 0, Frame::udp(source, destination), "pass");
+        }
+        assert_eq!(noted(&fw), [32, 40]);
+        // Long after they are over.
+        check(&mut fw, 0, 1000, Frame::udp("10.0.0.1:9", "192.0.2.9:53"), "pass");
+        assert_eq!(noted(&fw), [16, 0]);
+    }
 }
 
 /// Connections that old rules let go on meet new ones, whatever was found out about them.
