@@ -151,12 +151,17 @@ fn bounded(rest: &mut Words<'_>, v4: bool, turned: u128) -> Parsed<Option<(u128,
     let Some(end) = one(&text, v4).map(|end| end ^ turned) else {
         return wrong(format!("`{text}` is not one address"), "write > 0.0.0.9");
     };
-    Ok(Some(match sign {
-        ">" | "gt" => (end.saturating_add(1), u128::MAX),
-        ">=" | "ge" => (end, u128::MAX),
-        "<" | "lt" => (0, end.saturating_sub(1)),
-        _ => (0, end),
-    }))
+    let all = Addresses::all(v4);
+    let range = match sign {
+        ">" | "gt" => end.checked_add(1).map(|first| (first, all.last)),
+        ">=" | "ge" => Some((end, all.last)),
+        "<" | "lt" => end.checked_sub(1).map(|last| (all.first, last)),
+        _ => Some((all.first, end)),
+    };
+    match range.filter(|(first, last)| first <= last) {
+        None => none_left(),
+        range => Ok(range),
+    }
 }
 
 /// Whether they are addresses of IPv6 that stand for such of IPv4, which no packet has (RFC 4291 section 2.5.5.2).

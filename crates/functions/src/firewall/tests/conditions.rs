@@ -385,6 +385,12 @@ fn addresses_under_a_mask_are_a_network() {
         fits("ip6 saddr & ::ffff:ffff:ffff:ffff == ::1", v6) && !fits("ip6 daddr & ::ffff:ffff:ffff:ffff == ::1", v6)
     );
     assert!(!fits("ip6 saddr & ::ffff == ::1", SEEN), "of the other family");
+    // Beyond the first and the last address there is none.
+    let ends =
+        |saddr: &str, signs: [&str; 4]| signs.map(|sign| fits(&format!("ip6 saddr & ::ff00 {sign} {saddr}"), v6));
+    assert_eq!(ends("::", ["<", "<=", ">", ">="]), [false, true, false, true]);
+    assert_eq!(ends("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", ["<", "<=", ">", ">="]), [true, true, false, false]);
+    assert!(!fits("ip saddr & 0.255.0.0 < 0.0.0.0", SEEN) && !fits("ip saddr & 0.0.0.255 > 255.255.255.255", SEEN));
     for (text, reason) in [
         ("ip saddr & eth0 == 10.0.0.1 accept", "`eth0` is no mask"),
         ("ip6 saddr & ::ffff > ::/64 accept", "`::/64` is not one address"),
