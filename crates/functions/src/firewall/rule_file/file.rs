@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::amounts::{Pool, pool};
 use super::base::{Base, base, policy};
 use super::blocks::{Statement, block, named_set, replace, statement, within_braces};
+use super::numbers::number;
 use super::reader::{Scope, Sets, Words};
 use super::tokens::{Kind, Place, Token};
 use super::{Parsed, wrong};
@@ -56,6 +57,17 @@ fn jump_to_braces(rest: &Words<'_>) -> Option<usize> {
     let words = rest.words.iter().take_while(|token| token.kind != Kind::End && &*token.text != "}");
     let tokens: Vec<_> = words.map(|token| &*token.text).collect();
     tokens.windows(2).position(|pair| matches!(pair, ["jump" | "goto", "{"])).map(|at| at + 1)
+}
+
+/// `index 0`, if that comes next: the number of a rule that is there.
+fn index(rest: &mut Words<'_>) -> Parsed<Option<usize>> {
+    if !rest.take("index") {
+        return Ok(None);
+    }
+    match number(&rest.word()).map(usize::try_from) {
+        Some(Ok(index)) => Ok(Some(index)),
+        _ => wrong("no number of a rule stands behind `index`", "write index 0 for the first one"),
+    }
 }
 
 const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
@@ -295,18 +307,19 @@ impl<'a> File<'a> {
             let instead = "write index and a number, counted from 0; or the rules in their order";
             return wrong("rules have no handles before they are loaded", instead);
         }
-        let index = if rest.take("index") { rest.word().parse().ok() } else { None::<usize> };
+        let index = index(rest)?;
         let rule = self.rule(table, rest)?;
         let rules = &mut self.chain_of(table, name, place).rules;
+        if index.is_some_and(|index| index >= rules.len()) {
+            rest.scope.at.set(place);
+            return wrong("the chain has no rule of that number", "write index 0 for its first one");
+        }
         let at = match (index, is_inserted) {
             (Some(index), true) => index,
             (Some(index), false) => index + 1,
             (None, true) => 0,
             (None, false) => rules.len(),
         };
-        if at > rules.len() {
-            return wrong("the chain has no rule of that number", "write index 0 for its first one");
-        }
         rules.insert(at, rule);
         Ok(())
     }

@@ -160,7 +160,13 @@ fn scripts_put_rules_before_others() {
     for (line, reason) in [
         ("insert rule inet t f handle 5 accept", "rules have no handles before they are loaded"),
         ("add rule inet t f position 5 accept", "rules have no handles before they are loaded"),
-        ("insert rule inet t f index 6 accept", "the chain has no rule of that number"),
+        ("insert rule inet t f index 5 accept", "the chain has no rule of that number"),
+        ("add rule inet t f index 5 accept", "the chain has no rule of that number"),
+        ("add rule inet t f index 18446744073709551615 accept", "the chain has no rule of that number"),
+        ("insert rule inet t f index 18446744073709551616 accept", "no number of a rule stands behind `index`"),
+        ("insert rule inet t f index x accept", "no number of a rule stands behind `index`"),
+        ("insert rule inet t f index $first accept", "no number of a rule stands behind `index`"),
+        ("add rule inet t f index", "no number of a rule stands behind `index`"),
         ("replace rule inet t f handle 5 accept", "`replace` stands outside of the tables"),
     ] {
         let error = read_text(&format!("{script}{line}\n"), &mut named(), PORTS).expect_err(line).to_string();
