@@ -52,11 +52,32 @@ impl Table<'_> {
     }
 }
 
-/// How many tokens of the rule that comes next stand before the braces of a chain without a name, if it jumps to one.
+/// How many tokens of the rule that comes next stand before the braces of a chain without a name, if it jumps to one. Braces of sets may
+/// stand before them.
 fn jump_to_braces(rest: &Words<'_>) -> Option<usize> {
-    let words = rest.words.iter().take_while(|token| token.kind != Kind::End && &*token.text != "}");
-    let tokens: Vec<_> = words.map(|token| &*token.text).collect();
-    tokens.windows(2).position(|pair| matches!(pair, ["jump" | "goto", "{"])).map(|at| at + 1)
+    let (mut depth, mut jumps) = (0u32, false);
+    for (at, token) in rest.words.iter().enumerate() {
+        let word = if token.kind == Kind::Quoted { "" } else { &*token.text };
+        match word {
+            "{" if jumps => return Some(at),
+            "{" => depth += 1,
+            "}" if depth == 0 => return None,
+            "}" => depth -= 1,
+            _ if token.kind == Kind::End && depth == 0 => return None,
+            _ => {}
+        }
+        jumps = depth == 0 && matches!(word, "jump" | "goto");
+    }
+    None
+}
+
+/// The name of the chain without a name that begins at a place: no other one has it. A file that is included twice has two numbers.
+fn name_at(place: Place, scope: &Scope<'_>) -> String {
+    let Place { file: number, line, column } = place;
+    match scope.file(place) {
+        Some(file) => format!("in line {line}, column {column} of {file}, included as number {number}"),
+        None => format!("in line {line}, column {column}"),
+    }
 }
 
 /// `index 0`, if that comes next: the number of a rule that is there.
@@ -289,9 +310,10 @@ impl<'a> File<'a> {
     /// A rule. What stands in braces behind a jump is a chain without a name.
     fn rule(&mut self, table: usize, rest: &mut Words<'a>) -> Parsed<Statement<'a>> {
         let Some(before) = jump_to_braces(rest) else { return self.replace(statement(rest), rest.scope) };
-        let mut rule = rest.tokens(before).to_vec();
+        let before = rest.tokens(before).iter().filter(|token| token.kind != Kind::End);
+        let mut rule: Vec<_> = before.cloned().collect();
         let place = rest.words.first().map_or_else(|| rest.scope.at.get(), |brace| brace.at);
-        let name = format!("in line {}, column {}", place.line, place.column);
+        let name = name_at(place, rest.scope);
         rest.take("{");
         rule.push(Token { text: name.as_str().into(), at: place, kind: Kind::Word });
         self.chain(table, name, place, rest)?;

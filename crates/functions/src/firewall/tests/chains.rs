@@ -150,6 +150,17 @@ fn chains_may_stand_where_one_jumps_to_them() {
 }
 
 #[test]
+fn sets_may_stand_before_a_chain_without_a_name() {
+    let table = |rule: &str| format!("table inet t {{\nchain f {{\n{BASE}\n{rule}\n}}\n}}\n");
+    assert_eq!(lets_through(&table("udp dport { 2, 4-5,\n6 } jump { udp dport 4 return; accept; }")), [2, 5, 6]);
+    assert_eq!(lets_through(&table("udp dport { 2, 3 } ip saddr { 10.0.0.1 } goto { udp dport 3 accept }")), [3]);
+    assert_eq!(lets_through(&table("udp dport 1 accept comment \"jump {\"; udp dport 2 accept")), [1, 2]);
+    // Of maps elements have chains with names, as in nftables.
+    let text = table("udp dport vmap { 1 : jump { accept } }");
+    assert!(read_text(&text, &mut named(), PORTS).is_err());
+}
+
+#[test]
 fn scripts_put_rules_before_others() {
     let script = format!(
         "add table inet t\nadd chain inet t f {{ {BASE} }}\nadd rule inet t f udp dport 1-5 accept\n\

@@ -81,6 +81,23 @@ fn a_file_may_be_included_wherever_a_statement_stands() {
     assert_eq!(rule_file::included(&folder.0.join("main.nft")).len(), 4);
 }
 
+/// One chain would let through what only the other one may: those of two files, and those of one that is included twice, are others.
+#[test]
+fn chains_without_a_name_are_those_of_their_file() {
+    let chain = |rules: &str| {
+        format!("table inet t {{\nchain f {{\ntype filter hook forward priority 0; policy drop;\n{rules}\n}}\n}}\n")
+    };
+    let files = [
+        ("main.nft", &*chain("include \"a.nft\"; include \"b.nft\"")),
+        ("a.nft", "udp dport 1-3 jump { udp dport 1 accept }"),
+        ("b.nft", "udp dport 1-3 jump { udp dport 2 accept }"),
+    ];
+    assert_eq!(Folder::with("unnamed", &files).places(), [place("a.nft", 1), place("b.nft", 1), place("main.nft", 2)]);
+    let twice = "define p = 1\ninclude \"a.nft\"; redefine p = 2\ninclude \"a.nft\"";
+    let files = [("main.nft", &*chain(twice)), ("a.nft", "udp dport 1-3 jump { udp dport $p accept }")];
+    assert_eq!(Folder::with("twice", &files).places(), [place("a.nft", 1), place("a.nft", 1), place("main.nft", 2)]);
+}
+
 #[test]
 fn an_error_names_the_file_in_which_it_stands() {
     let folder = Folder::with(
