@@ -121,7 +121,7 @@ pub(super) fn masked(rest: &mut Words<'_>, end: End, v4: bool) -> Parsed<Option<
             None => wrong(format!("`{text}` is no mask"), "write & 255.255.255.0, or & ::ffff:ffff:ffff:ffff"),
         }
     };
-    let made = Reckoner { one }.behind(Made::all(()), &mut look)?;
+    let made = Reckoner::new(one).behind(Made::all(()), &mut look)?;
     let mask = made.mask | !bits;
     if made.turned == 0 && mask.leading_ones() == mask.count_ones() {
         return Ok(None);

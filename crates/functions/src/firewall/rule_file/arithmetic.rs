@@ -1,6 +1,8 @@
 //! Numbers that are made from something: `& 0x38`, `^ 1`, `| (1 | 4)`, with as many constants as one likes. `&` binds before `^`, and that
 //! before `|`, as in nftables.
 
+use std::cell::Cell;
+
 use super::reader::Words;
 use super::{Parsed, wrong};
 
@@ -61,13 +63,23 @@ pub(super) fn len(words: &Words<'_>, at: usize) -> usize {
     len
 }
 
+/// How deep parentheses may stand in one another.
+const DEPTH_MAX: u32 = 64;
+
 /// Reads one operand after another.
 pub(super) struct Reckoner<F> {
-    /// An operand that stands in no parentheses.
-    pub(super) one: F,
+    /// Reads an operand that stands in no parentheses.
+    one: F,
+    /// How many parentheses are open.
+    depth: Cell<u32>,
 }
 
 impl<V, F: Fn(&mut Words<'_>) -> Parsed<Made<V>>> Reckoner<F> {
+    /// A reader of what `one` reads one of.
+    pub(super) fn new(one: F) -> Reckoner<F> {
+        Reckoner { one, depth: Cell::new(0) }
+    }
+
     /// Reads all that is made from a first operand, which has been read.
     pub(super) fn behind(&self, first: Made<V>, rest: &mut Words<'_>) -> Parsed<Made<V>> {
         let mut all = self.unlike(first, rest)?;
@@ -108,7 +120,15 @@ impl<V, F: Fn(&mut Words<'_>) -> Parsed<Made<V>>> Reckoner<F> {
         if !rest.take("(") {
             return (self.one)(rest);
         }
+        if self.depth.get() >= DEPTH_MAX {
+            return wrong(
+                format!("parentheses stand more than {DEPTH_MAX} deep in one another"),
+                "write fewer of them",
+            );
+        }
+        self.depth.set(self.depth.get() + 1);
         let within = self.whole(rest)?;
+        self.depth.set(self.depth.get() - 1);
         if rest.take(")") { Ok(within) } else { wrong("a parenthesis without its end", "write )") }
     }
 }

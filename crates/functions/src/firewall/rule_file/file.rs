@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::amounts::{Pool, pool};
 use super::base::{Base, base, policy};
 use super::blocks::{Statement, block, named_set, replace, statement, within_braces};
+use super::flatten::DEPTH_MAX;
 use super::numbers::number;
 use super::reader::{Scope, Sets, Words};
 use super::tokens::{Kind, Place, Token};
@@ -21,6 +22,8 @@ pub(super) struct File<'a> {
     /// Sets outside of tables.
     pub(super) sets: Sets,
     defined: Sets,
+    /// How many chains without a name are around what is read.
+    nested: usize,
 }
 
 #[derive(Debug)]
@@ -315,8 +318,13 @@ impl<'a> File<'a> {
         let place = rest.words.first().map_or_else(|| rest.scope.at.get(), |brace| brace.at);
         let name = name_at(place, rest.scope);
         rest.take("{");
+        if self.nested >= DEPTH_MAX {
+            return wrong(format!("chains stand more than {DEPTH_MAX} deep in one another"), "write chains with names");
+        }
         rule.push(Token { text: name.as_str().into(), at: place, kind: Kind::Word });
+        self.nested += 1;
         self.chain(table, name, place, rest)?;
+        self.nested -= 1;
         rule.extend(statement(rest).iter().cloned());
         self.replace(rule.into(), rest.scope)
     }

@@ -117,12 +117,10 @@ fn either(rest: &mut Words<'_>) -> Parsed<Value> {
 
 /// Reads marks and numbers.
 fn reckoner() -> Reckoner<impl Fn(&mut Words<'_>) -> Parsed<Made<Whose>>> {
-    Reckoner {
-        one: |rest: &mut Words<'_>| match take(rest) {
-            Some(whose) => Ok(Made::all(whose)),
-            None => Ok(Made::constant(single(rest)?.into())),
-        },
-    }
+    Reckoner::new(|rest: &mut Words<'_>| match take(rest) {
+        Some(whose) => Ok(Made::all(whose)),
+        None => Ok(Made::constant(single(rest)?.into())),
+    })
 }
 
 fn value(made: &Made<Whose>) -> Value {

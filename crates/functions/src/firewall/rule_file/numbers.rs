@@ -59,7 +59,7 @@ impl Numbers {
     /// What is made from a field before it is compared: `& 0x0f`, `& (1 | 4)`, `^ 1`, `| 2`.
     fn made(&self, rest: &mut Words<'_>) -> Parsed<Made<()>> {
         let one = |rest: &mut Words<'_>| Ok(Made::constant(self.number(&rest.word())?.into()));
-        let made = Reckoner { one }.behind(Made::all(()), rest)?;
+        let made = Reckoner::new(one).behind(Made::all(()), rest)?;
         match rest.peek() {
             "<<" | ">>" => shifted(),
             _ => Ok(made),
@@ -130,7 +130,7 @@ impl Numbers {
     /// One number, or what is made from several: `80 | 1`.
     fn constant(&self, rest: &mut Words<'_>) -> Parsed<u64> {
         let one = |rest: &mut Words<'_>| Ok(Made::<()>::constant(self.number(&rest.word())?.into()));
-        Ok(Reckoner { one }.whole(rest)?.turned as u64)
+        Ok(Reckoner::new(one).whole(rest)?.turned as u64)
     }
 
     /// One number, from how it is written.

@@ -160,6 +160,31 @@ fn sets_may_stand_before_a_chain_without_a_name() {
     assert!(read_text(&text, &mut named(), PORTS).is_err());
 }
 
+/// However deep: what reads them must not go deeper than its stack.
+#[test]
+fn chains_without_names_and_parentheses_are_so_deep_and_no_deeper() {
+    let chains = |depth: usize| {
+        let (open, close) = ("udp dport 1-5 jump { ".repeat(depth), " }".repeat(depth));
+        format!("table inet t {{ chain f {{ {BASE} {open} accept {close}\n }} }}")
+    };
+    assert_eq!(lets_through(&chains(15)), [1, 2, 3, 4, 5]);
+    let parentheses = |depth: usize| {
+        let (open, close) = ("(".repeat(depth), ")".repeat(depth));
+        format!("table inet t {{ chain f {{ {BASE} udp dport 4 | {open}1{close} accept; }} }}")
+    };
+    assert_eq!(lets_through(&parentheses(64)), [5]);
+    for (text, reason) in [
+        (chains(16), "more than 16 jumps deep"),
+        (chains(17), "chains stand more than 16 deep in one another"),
+        (chains(50_000), "chains stand more than 16 deep in one another"),
+        (parentheses(65), "parentheses stand more than 64 deep in one another"),
+        (parentheses(50_000), "parentheses stand more than 64 deep in one another"),
+    ] {
+        let error = read_text(&text, &mut named(), PORTS).expect_err(reason).to_string();
+        assert!(error.contains(reason) && error.contains("line 1"), "{error}");
+    }
+}
+
 #[test]
 fn scripts_put_rules_before_others() {
     let script = format!(
