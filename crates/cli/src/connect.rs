@@ -93,7 +93,9 @@ impl From<ClientError> for Failure {
                 Failure::new(Kind::Io, error.to_string(), help)
             }
             ClientError::Refused(Refused { what, help, is_wrong: true, .. }) => Failure::usage(what, help),
-            ClientError::Refused(Refused { what, help, is_without_run: true, .. }) => Failure::new(Kind::Io, what, help),
+            ClientError::Refused(Refused { what, help, is_without_run: true, .. }) => {
+                Failure::new(Kind::Io, what, help)
+            }
             ClientError::Refused(Refused { what, help, .. }) => Failure::new(Kind::Failed, what, help),
             ClientError::Answer { .. } => {
                 Failure::new(Kind::Failed, error.to_string(), "is it another version of braid that runs there?")

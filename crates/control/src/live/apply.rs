@@ -236,7 +236,9 @@ fn not_exchanged(error: &ExchangeError, (old, plan): (&Plan, &Plan), text: &str)
         ExchangeError::Beyond(beyond) => return too_small(error, beyond, (old, plan), text),
         ExchangeError::Function { function, reason } => (function, reason, ANEW),
         ExchangeError::Build(build) => (&build.function, &build.reason, "nothing has changed"),
-        ExchangeError::NotRunning => return Refused { is_without_run: true, ..Refused::new(error.to_string(), RESTART) },
+        ExchangeError::NotRunning => {
+            return Refused { is_without_run: true, ..Refused::new(error.to_string(), RESTART) };
+        }
         _ => return Refused::new(error.to_string(), RESTART),
     };
     let Some(link) = plan.chain.iter().find(|link| link.name == *function) else {
