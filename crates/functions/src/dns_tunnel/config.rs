@@ -36,9 +36,9 @@ pub(super) struct Resolvers(Vec<IpAddress>);
 braid_nf::plain!(Resolvers);
 
 impl Resolvers {
-    /// All but one.
-    pub(super) fn others(&self, host: IpAddress) -> impl Iterator<Item = IpAddress> {
-        self.0.iter().copied().filter(move |resolver| *resolver != host)
+    /// Who may have asked for a host: itself, and all of these.
+    pub(super) fn asking_for(&self, host: IpAddress) -> impl Iterator<Item = IpAddress> {
+        std::iter::once(host).chain(self.0.iter().copied().filter(move |resolver| *resolver != host))
     }
 }
 

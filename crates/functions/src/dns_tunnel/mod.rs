@@ -5,7 +5,6 @@ mod config;
 mod message;
 
 pub use config::Config;
-use config::Resolvers;
 
 use std::time::Duration;
 
@@ -88,8 +87,7 @@ network_function! {
         bytes_max: u64,
         window_ns: u64,
         lists: Vec<Name>,
-        /// Who asks for others.
-        resolvers: Resolvers,
+        resolvers: config::Resolvers,
         told: Aged<Told, Orphan>,
         tallies: Aged<Asker, Tally>,
         unkept: Unkept,
@@ -145,7 +143,8 @@ impl NetworkFunction for DnsTunnel {
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, ()>) -> Handled {
         if !is_response(packet) {
-            self.contact(cx, packet.src_ip(), packet.dst_ip())?;
+            let mut askers = self.resolvers.asking_for(packet.src_ip());
+            askers.try_for_each(|client| self.contact(cx, client, packet.dst_ip()))?;
         }
         // Without room the next packet looks again: slower, not wrong.
         let _known = set.register(cx, ());
@@ -229,24 +228,16 @@ impl DnsTunnel {
         Ok(if is_new { zone.bytes_below(list) } else { 0 })
     }
 
-    /// Somebody contacts an address, of which it may have been told by who asked for it.
-    fn contact(&self, cx: &mut Cx<'_>, host: IpAddress, address: IpAddress) -> Result<(), Conflict> {
-        self.lead(cx, host, address)?;
-        self.resolvers.others(host).try_for_each(|resolver| self.lead(cx, resolver, address))
-    }
-
     /// What a client was told of an address has led somewhere: the name, and so will what is told of that later.
-    fn lead(&self, cx: &mut Cx<'_>, client: IpAddress, address: IpAddress) -> Result<(), Conflict> {
+    fn contact(&self, cx: &mut Cx<'_>, client: IpAddress, address: IpAddress) -> Result<(), Conflict> {
         let Some(Orphan { of: name, .. }) = self.told.remove(cx, &Told { client, address })? else { return Ok(()) };
         let (named, seen_ns) = (Told { client, address: message::as_address(name) }, cx.now());
         let Some(orphan) = self.told.get(cx, &named)?.filter(|orphan| orphan.of != LED) else { return Ok(()) };
         self.told.insert(cx, &named, &Orphan { of: LED, bytes: 0, seen_ns })?;
         let asker = Asker { client, zone: orphan.of };
-        if let Some(Tally { since_ns, orphans, bytes }) = self.tallies.get(cx, &asker)? {
-            let (orphans, bytes) = (orphans.saturating_sub(1), bytes.saturating_sub(orphan.bytes));
-            self.tallies.insert(cx, &asker, &Tally { since_ns, orphans, bytes })?;
-        }
-        Ok(())
+        let Some(Tally { since_ns, orphans, bytes }) = self.tallies.get(cx, &asker)? else { return Ok(()) };
+        let (orphans, bytes) = (orphans.saturating_sub(1), bytes.saturating_sub(orphan.bytes));
+        self.tallies.insert(cx, &asker, &Tally { since_ns, orphans, bytes }).map(drop)
     }
 }
 
