@@ -17,7 +17,6 @@ use crate::parts::dns::{Name, Response};
 use crate::parts::{Aged, Alerts, Unkept, of_each, seconds};
 use crate::{ConfigError, FromConfig};
 
-const UDP: u8 = 17;
 const DNS: u16 = 53;
 
 /// A client and a hash of the zone that it asks about.
@@ -242,7 +241,7 @@ impl DnsTunnel {
 }
 
 fn is_response(packet: &Packet<'_>) -> bool {
-    packet.protocol() == UDP && packet.ports().is_some_and(|(source, _)| source == DNS)
+    packet.udp().is_some_and(|udp| udp.source_port() == DNS)
 }
 
 #[cfg(test)]
