@@ -112,8 +112,7 @@ unsafe fn parse_four(bases: Bases<'_>, records: &mut [Record; FOUR]) -> Option<[
 #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
 #[inline(always)]
 pub(crate) fn by_end([a, b, c, d]: [Tuple; FOUR]) -> ([Tuple; FOUR], [bool; FOUR]) {
-    let ((one, first), (other, second)) = (vectors::by_end([a, b]), vectors::by_end([c, d]));
-    let ([a, b], [c, d]) = (one, other);
+    let (([a, b], first), ([c, d], second)) = (vectors::by_end([a, b]), vectors::by_end([c, d]));
     ([a, b, c, d], vectors::lowest_of([first, second]))
 }
 
