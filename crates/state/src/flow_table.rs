@@ -23,7 +23,7 @@ use braid_memory::Error;
 
 use crate::raw::records::{HALF, LINE, halves_of};
 pub use crate::raw::records::{Records, States};
-use crate::raw::tags::{GROUP, Homes, Tags, room_of};
+use crate::raw::tags::{GROUP, Homes, STRAYS_MAX, TAGGED, Tags, room_of};
 
 pub use meta::SetMeta;
 
@@ -42,7 +42,7 @@ const STASH: usize = 8;
 /// Groups by which a scan is behind what it asks for: most of a go has been asked for in the go before.
 const AHEAD: usize = 4;
 
-/// Marks the tag of a set at home; a stray has none. Above it stands a bit that is always set: 0 is an empty place.
+/// Marks the tag of a set at home; a stray has none. Besides each tag is [`TAGGED`]: 0 is an empty place.
 const AT_HOME: u16 = 1;
 
 /// The capacity is used up.
@@ -131,7 +131,7 @@ impl<const K: usize> FlowTable<K> {
     /// The tag of a hash at home.
     #[inline(always)]
     fn tag(hash: u64) -> u16 {
-        hash as u16 | 2 | AT_HOME
+        hash as u16 | TAGGED | AT_HOME
     }
 
     /// The group in which what is at home in `home` with this tag strays.
@@ -193,7 +193,7 @@ impl<const K: usize> FlowTable<K> {
     #[cold]
     fn place_abroad(&mut self, records: &mut Records, home: usize, tag: u16) -> Option<usize> {
         let strays = self.tags.strays(records, home);
-        let place = self.tags.first(records, self.abroad(home, tag), 0).filter(|_| strays < u16::MAX)?;
+        let place = self.tags.first(records, self.abroad(home, tag), 0).filter(|_| strays < STRAYS_MAX)?;
         self.tags.set_strays(records, home, strays + 1);
         Some(place)
     }
@@ -258,33 +258,21 @@ impl<const K: usize> FlowTable<K> {
         (keys, hashes): (&[[u64; K]; 256], &[u64; 256]),
         found: impl FnMut(usize, Slot, Option<&mut SetMeta>),
     ) {
-        let last = wanted.iter().fold(0, |last, &i| last.max(i)) as usize & 255;
-        let homes = Homes::new(&self.tags, records, hashes, last + 1);
+        let count = wanted.iter().fold(0, |last, &i| last.max(i)) as usize % 256 + 1;
+        let homes = Homes::new(&self.tags, records, (hashes, count), Self::tag);
         if self.tags.groups() * LINE > NEAR_BYTES {
-            wanted.iter().for_each(|&i| homes.prefetch(i as usize & 255));
+            for_each_of(wanted, |i| homes.prefetch(i));
         }
         let mut candidates = [NO_SLOT; 256];
-        for &i in wanted {
-            let i = i as usize & 255;
-            candidates[i] = self.candidate(records, &homes, i, hashes[i]);
-        }
+        // Asked for at once, not all behind the loop: a line whose page has to be found holds up those behind it.
+        for_each_of(wanted, |i| match homes.find(i) {
+            Some(place) => {
+                records.prefetch(self.tags.half(place), self.tags.halves());
+                candidates[i] = self.tags.slot(place);
+            }
+            None => candidates[i] = self.candidate_abroad(records, hashes[i]),
+        });
         self.compare(records, wanted, (keys, hashes), &candidates, found);
-    }
-
-    /// The second step for the `i`th hash, whose tags have been asked for: the record that its key has if the first equal tag is that of the key. The
-    /// processor is asked for it.
-    #[inline(always)]
-    fn candidate(&self, records: &Records, homes: &Homes<'_>, i: usize, hash: u64) -> Slot {
-        let place = match homes.find(i, Self::tag(hash)) {
-            Ok(place) => place,
-            Err(0) => return NO_SLOT,
-            Err(_) => match self.seen_abroad(records, hash) {
-                Some(place) => place,
-                None => return NO_SLOT,
-            },
-        };
-        records.prefetch(self.tags.half(place), self.tags.halves());
-        self.tags.slot(place)
     }
 
     /// Asks for the record that an insertion of a hash would take now.
@@ -295,11 +283,17 @@ impl<const K: usize> FlowTable<K> {
         }
     }
 
-    /// The first place abroad with the tag of a hash.
-    #[cold]
-    fn seen_abroad(&self, records: &Records, hash: u64) -> Option<usize> {
-        let (group, tag) = (self.abroad(self.tags.home(hash), Self::tag(hash)), Self::tag(hash) & !AT_HOME);
-        self.tags.first(records, group, tag)
+    /// Of a key whose tag is not at home: the record abroad that it has if the first equal tag there is its own. The processor is asked for it.
+    #[inline(never)]
+    fn candidate_abroad(&self, records: &Records, hash: u64) -> Slot {
+        let (home, tag) = (self.tags.home(hash), Self::tag(hash));
+        if self.tags.strays(records, home) == 0 {
+            return NO_SLOT;
+        }
+        let (group, tag) = (self.abroad(home, tag), tag & !AT_HOME);
+        let Some(place) = self.tags.first(records, group, tag) else { return NO_SLOT };
+        records.prefetch(self.tags.half(place), self.tags.halves());
+        self.tags.slot(place)
     }
 
     /// The last step: compares the keys of `wanted` with those of their candidates, which stand by packet. `found` is called as by [`look_up`](Self::look_up).
@@ -314,16 +308,13 @@ impl<const K: usize> FlowTable<K> {
     ) {
         let mut heads = records.heads(self.tags.halves());
         let (mut others, mut count) = ([0; 256], 0);
-        for &i in wanted {
-            let i = i as usize & 255;
-            match heads.get(candidates[i]) {
-                Some((key, meta)) if *key == keys[i] => found(i, candidates[i], Some(meta)),
-                _ => {
-                    others[count & 255] = i as u8;
-                    count += 1;
-                }
+        for_each_of(wanted, |i| match heads.get(candidates[i]) {
+            Some((key, meta)) if *key == keys[i] => found(i, candidates[i], Some(meta)),
+            _ => {
+                others[count & 255] = i as u8;
+                count += 1;
             }
-        }
+        });
         for &i in &others[..count.min(256)] {
             let i = usize::from(i);
             match self.find_again(records, candidates[i], &keys[i], hashes[i]) {
@@ -371,6 +362,16 @@ impl<const K: usize> FlowTable<K> {
             live.for_each(|place| records.prefetch_head(self.tags.half(place)));
         }
     }
+}
+
+/// Calls `each` for the numbers of packets in `wanted`, four of them in a turn of the loop.
+#[inline(always)]
+fn for_each_of(wanted: &[u16], mut each: impl FnMut(usize)) {
+    let (fours, rest) = wanted.as_chunks::<4>();
+    for four in fours {
+        four.iter().for_each(|&i| each(i as usize & 255));
+    }
+    rest.iter().for_each(|&i| each(i as usize & 255));
 }
 
 mod meta;

@@ -14,6 +14,13 @@ pub(crate) const GROUP: usize = 32;
 const BATCH_MAX: usize = 256;
 /// The lane that counts.
 const STRAYS: usize = 0;
+/// A bit that each tag has and no count, so that none is equal to the other.
+pub(crate) const TAGGED: u16 = 2;
+/// Where the count stands in its lane.
+const STRAYS_SHIFT: u32 = 2;
+/// The greatest count.
+pub(crate) const STRAYS_MAX: u16 = u16::MAX >> STRAYS_SHIFT;
+const _: () = assert!(TAGGED < 1 << STRAYS_SHIFT);
 
 /// Where the groups of a table lie among [`Records`], and which are whose. The first ones are homes of hashes, the others are for what finds no
 /// room there.
@@ -153,11 +160,12 @@ impl Tags {
     /// How many are at home in the group and stay in another.
     #[inline(always)]
     pub(crate) fn strays(&self, records: &Records, group: usize) -> u16 {
-        self.line(records, self.of(group)).0[STRAYS]
+        self.line(records, self.of(group)).strays()
     }
 
+    /// Notes that; at most [`STRAYS_MAX`].
     pub(crate) fn set_strays(&self, records: &mut Records, group: usize, strays: u16) {
-        self.set(records, self.of(group), strays);
+        self.set(records, self.of(group), strays << STRAYS_SHIFT);
     }
 
     /// The tag of a place: 0 if it holds none.
@@ -182,12 +190,12 @@ impl Tags {
     }
 }
 
-/// Where the tags of a batch's hashes are: found for all in one loop, which the compiler makes one of vectors.
+/// Where the tags of a batch's hashes are, and what they are: found for all in loops that the compiler makes vectors of.
 #[derive(Debug)]
 pub(crate) struct Homes<'r> {
     /// The place of the tags of each hash; each is that of a group's.
-    tags: [u32; BATCH_MAX],
-    lanes: u32,
+    places: [u32; BATCH_MAX],
+    wanted: [u16; BATCH_MAX],
     /// Bytes of a place.
     stride: usize,
     /// The table's first place.
@@ -196,19 +204,25 @@ pub(crate) struct Homes<'r> {
 }
 
 impl<'r> Homes<'r> {
-    /// Those of the first `count` hashes, in the table with these tags.
+    /// Those of the first `count` hashes, in the table with these tags; `tag` makes the one to look for, which is [`TAGGED`].
     #[inline(always)]
-    pub(crate) fn new(tags: &Tags, records: &'r Records, hashes: &[u64; BATCH_MAX], count: usize) -> Homes<'r> {
+    pub(crate) fn new(
+        tags: &Tags,
+        records: &'r Records,
+        (hashes, count): (&[u64; BATCH_MAX], usize),
+        tag: impl Fn(u64) -> u16,
+    ) -> Homes<'r> {
         let base = records.lines(tags.range());
         // The place of the first group's tags is the first.
-        let mut homes = [0; BATCH_MAX];
-        homes.iter_mut().zip(hashes).take(count).for_each(|(home, hash)| *home = tags.of(tags.home(*hash)) as u32);
-        Homes { tags: homes, lanes: tags.lanes, stride: tags.halves * HALF, base, records: PhantomData }
+        let (mut places, mut wanted) = ([0; BATCH_MAX], [0; BATCH_MAX]);
+        places.iter_mut().zip(hashes).take(count).for_each(|(home, hash)| *home = tags.of(tags.home(*hash)) as u32);
+        wanted.iter_mut().zip(hashes).take(count).for_each(|(wanted, hash)| *wanted = tag(*hash));
+        Homes { places, wanted, stride: tags.halves * HALF, base, records: PhantomData }
     }
 
     #[inline(always)]
     fn address(&self, i: usize) -> *const u8 {
-        self.base.wrapping_add(self.tags[i] as usize * self.stride)
+        self.base.wrapping_add(self.places[i] as usize * self.stride)
     }
 
     /// Asks for the tags of the `i`th hash.
@@ -217,19 +231,26 @@ impl<'r> Homes<'r> {
         prefetch_second_level(self.address(i));
     }
 
-    /// The first place that holds `tag` in the home of the `i`th hash; no place: what its strays are counted as.
+    /// The first place that holds the tag of the `i`th hash in its home.
     #[inline(always)]
-    pub(crate) fn find(&self, i: usize, tag: u16) -> Result<usize, u16> {
-        // SAFETY: a place in `tags` is that of a group's tags (`new`): half a hash is below 2^32, so a home is below `homes`, and the places of all groups lie
+    pub(crate) fn find(&self, i: usize) -> Option<usize> {
+        // SAFETY: a place in `places` is that of a group's tags (`new`): half a hash is below 2^32, so a home is below `homes`, and the places of all groups lie
         // inside the region (`Records::lines`), each with room for a line behind where it begins; aligned to half a line, initialised, and not written to while
         // `records` is borrowed.
         let line = unsafe { &*self.address(i).cast::<Line>() };
-        match equal_lanes(line, tag) & self.lanes {
-            0 => Err(line.0[STRAYS]),
-            lanes => Ok(self.tags[i] as usize ^ lanes.trailing_zeros() as usize),
+        let lanes = equal_lanes(line, self.wanted[i]);
+        if lanes == 0 {
+            seldom();
+            return None;
         }
+        Some(self.places[i] as usize ^ lanes.trailing_zeros() as usize)
     }
 }
+
+/// For the compiler: whatever calls it stands aside.
+#[cold]
+#[inline]
+fn seldom() {}
 
 /// Lanes of a group with a place that records of so many half lines take: tags need a whole line.
 const fn lanes_of(halves: usize) -> u32 {
@@ -245,6 +266,13 @@ pub(crate) const fn room_of(halves: usize) -> usize {
 #[derive(Debug)]
 #[repr(align(32))]
 pub(crate) struct Line([u16; GROUP]);
+
+impl Line {
+    #[inline(always)]
+    fn strays(&self) -> u16 {
+        self.0[STRAYS] >> STRAYS_SHIFT
+    }
+}
 
 /// The word of a line that is a lane: in the order in which a processor packs two vectors into one, quarters by turns.
 const fn word_of(lane: usize) -> usize {
