@@ -268,20 +268,22 @@ impl Batch {
     #[inline(always)]
     pub fn packet<'a>(&'a mut self, i: usize, undo: Option<&'a mut Undo>) -> Packet<'a> {
         let (record, room) = self.held.parts_mut(i);
-        Packet::new(i, record, room, &mut self.metas, undo)
+        let among_cuts = self.metas.has_cuts();
+        Packet::new(i, record, room, (&mut self.metas, among_cuts), undo)
     }
 
     /// The packets that `order` names, to read and change one after another. Panics if there is none with such a number, or, with
     /// `ORDINARY`, if the batch is not [ordinary](Self::is_ordinary).
     #[inline(always)]
     pub fn walk<'a, const ORDINARY: bool>(&'a mut self, order: Order<'a>) -> Walk<'a, ORDINARY> {
+        assert!(!ORDINARY || self.is_ordinary());
         self.held.walk(&mut self.metas, order)
     }
 
-    /// Whether no packet lies in a jumbo buffer; all are taken for such as long as one is there.
+    /// Whether no packet lies in a jumbo buffer, and none had more bytes on the wire than are here; all are taken for such as long as one is there.
     #[inline(always)]
     pub fn is_ordinary(&self) -> bool {
-        self.held.is_ordinary()
+        self.held.is_ordinary() && !self.metas.has_cuts()
     }
 
     /// Takes back every change of packet `i` that `undo` holds since `mark`; those of other packets stay.

@@ -45,6 +45,12 @@ impl Metas {
         self.width == 0
     }
 
+    /// Whether some packet had more bytes on the wire than are present, and the chain minds.
+    #[inline(always)]
+    pub(crate) fn has_cuts(&self) -> bool {
+        self.cut
+    }
+
     /// Where packets find their length on the wire, if any of them was cut; none if their own length is what they had.
     #[inline(always)]
     pub(crate) fn wire_lens(&self) -> Option<Field<u32>> {

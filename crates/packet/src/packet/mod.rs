@@ -37,6 +37,8 @@ pub struct Packet<'a> {
     /// Part of the room that the undo log already has; empty if it has nothing of this packet.
     saved: Range<u32>,
     meta_saved: bool,
+    /// The batch [has cuts](Metas::has_cuts).
+    among_cuts: bool,
     index: u16,
     /// It stays on the thread that lent it: handlers start no threads.
     thread: PhantomData<*const ()>,
@@ -48,11 +50,11 @@ impl<'a> Packet<'a> {
         index: usize,
         record: &'a mut Record,
         room: &'a mut [u8],
-        metas: &'a mut Metas,
+        (metas, among_cuts): (&'a mut Metas, bool),
         undo: Option<&'a mut Undo>,
     ) -> Packet<'a> {
         let index = index as u16;
-        Packet { record, room, metas, undo, saved: 0..0, meta_saved: false, index, thread: PhantomData }
+        Packet { record, room, metas, undo, saved: 0..0, meta_saved: false, among_cuts, index, thread: PhantomData }
     }
 
     /// Its number in the batch.

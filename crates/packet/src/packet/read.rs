@@ -37,9 +37,9 @@ impl Packet<'_> {
     /// Bytes on the wire: what the source said, if the chain carries it, else the bytes present.
     #[inline(always)]
     pub fn wire_len(&self) -> u32 {
-        match self.metas.wire_lens() {
-            Some(field) => self.meta(field),
-            None => self.record.len,
+        match self.among_cuts {
+            true => self.meta(self.metas.layout().wire_len),
+            false => self.record.len,
         }
     }
 

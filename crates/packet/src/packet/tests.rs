@@ -193,6 +193,7 @@ fn a_cut_packet_among_whole_ones_has_its_own_length_on_the_wire() {
         let last = batch.pop().unwrap();
         batch.push(last);
         assert_eq!(batch.wire_len(2), expected[2]);
+        assert_eq!(batch.is_ordinary(), lens == [len; 3]);
         batch.release(&mut buffers);
     }
 }

@@ -17,6 +17,7 @@ pub struct Walk<'a, const ORDINARY: bool> {
     records: &'a mut [Record],
     bases: Bases<'a>,
     metas: &'a mut Metas,
+    among_cuts: bool,
     order: &'a [u16],
     /// How many of them have been lent.
     lent: usize,
@@ -35,7 +36,8 @@ impl<'a, const ORDINARY: bool> Walk<'a, ORDINARY> {
         Order { numbers: order, end }: Order<'a>,
     ) -> Self {
         assert!(end as usize <= records.len().min(BATCH_MAX), "a walk over packets that the batch has not");
-        Walk { records, bases, metas, order, lent: 0 }
+        let among_cuts = !ORDINARY && metas.has_cuts();
+        Walk { records, bases, metas, among_cuts, order, lent: 0 }
     }
 
     /// Goes on to the next packet.
@@ -53,7 +55,7 @@ impl<'a, const ORDINARY: bool> Walk<'a, ORDINARY> {
                 false => self.bases.bytes_mut(&record.buffer),
             }
         };
-        Some(Turn { index, record, room, metas: self.metas })
+        Some(Turn { index, record, room, metas: self.metas, among_cuts: self.among_cuts })
     }
 
     /// Packets that have had their turn, or have it.
@@ -70,6 +72,7 @@ pub struct Turn<'a> {
     record: &'a mut Record,
     room: &'a mut [u8],
     metas: &'a mut Metas,
+    among_cuts: bool,
 }
 
 impl<'a> Turn<'a> {
@@ -82,7 +85,7 @@ impl<'a> Turn<'a> {
     /// The packet, to read and change; changes go to `undo` first if there is one.
     #[inline(always)]
     pub fn packet(self, undo: Option<&'a mut Undo>) -> Packet<'a> {
-        Packet::new(self.index, self.record, self.room, self.metas, undo)
+        Packet::new(self.index, self.record, self.room, (self.metas, self.among_cuts), undo)
     }
 }
 
