@@ -138,7 +138,8 @@ impl Pass<'_> {
         self.attempt_steady_if(all, function, place, from, to)
     }
 
-    /// The same; `all`: their sets are live for the function and within their timeout.
+    /// The same; `all`: their sets are live for the function and within their timeout. In most batches they are, and all packets are
+    /// [plain](Pass::is_plain).
     #[inline(always)]
     fn attempt_steady_if<N: NetworkFunction>(
         &mut self,
@@ -148,7 +149,7 @@ impl Pass<'_> {
         from: usize,
         to: usize,
     ) -> usize {
-        match all && self.batch.is_ordinary() {
+        match all && self.is_plain() {
             true => self.attempt_steady_of::<N, true>(function, place, from, to),
             false => self.attempt_steady_of::<N, false>(function, place, from, to),
         }
@@ -163,10 +164,11 @@ impl Pass<'_> {
         from: usize,
         to: usize,
     ) -> usize {
+        let times = self.times::<ALL>(from);
         let Some(sets) = &mut self.sets else { return from };
         let mut steady = Steady::new(function, sets, place);
         let mut reached = Reached::<ALL>::new(self.batch, from, self.todo.part(from..to), &mut self.logs.kept);
-        let (now_ns, solitude, mut era) = (self.now_ns, self.tx.solitude(), None);
+        let (solitude, mut era) = (self.tx.solitude(), None);
         if N::ERAS {
             era = solitude.as_ref().and_then(|solitude| function.era(solitude.alone()));
         }
@@ -178,7 +180,7 @@ impl Pass<'_> {
                 return reached.at();
             }
             let alone = if N::ERAS { None } else { solitude.as_ref().map(Solitude::alone) };
-            let arrival = Arrival { now_ns: now_ns[i], reversed, alone, era };
+            let arrival = Arrival { now_ns: times.of(i), reversed, alone, era };
             let Some(verdict) = function.steady(arrival, &mut turn.packet(None), steady.state(i)) else {
                 return reached.at();
             };

@@ -51,7 +51,7 @@ impl Pass<'_> {
             return self.run_orphans(function, from, to);
         }
         let ahead = self.let_live_ahead(function, place, from, to);
-        let at = match ahead.steady && self.batch.is_ordinary() {
+        let at = match ahead.steady && self.is_plain() {
             true => self.run_steady::<N, true>(function, place, from, ahead.to),
             false => self.run_steady::<N, false>(function, place, from, ahead.to),
         };
@@ -78,7 +78,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Runs the handlers of packets of live sets, which `ALL` are, in ordinary buffers; says where another one stands.
+    /// Runs the handlers of packets of live sets, which `ALL` are, and [plain](Pass::is_plain); says where another one stands.
     #[inline(always)]
     fn run_steady<N: NetworkFunction, const ALL: bool>(
         &mut self,
@@ -87,9 +87,9 @@ impl Pass<'_> {
         from: usize,
         to: usize,
     ) -> usize {
+        let times = self.times::<ALL>(from);
         let Some(sets) = &mut self.sets else { return from };
-        let mut steady = Steady::new(function, sets, place);
-        let (now_ns, logs) = (self.now_ns, &mut *self.logs);
+        let (mut steady, logs) = (Steady::new(function, sets, place), &mut *self.logs);
         let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
         let mut reached = Reached::<ALL>::new(self.batch, from, self.todo.part(from..to), &mut logs.kept);
         while let Some(turn) = reached.step() {
@@ -98,7 +98,7 @@ impl Pass<'_> {
             if !steady.is_live::<ALL>(i) {
                 return reached.at();
             }
-            cx.turn_to(i, reversed, now_ns[i]);
+            cx.turn_to(i, reversed, times.of(i));
             if let Ok(verdict) = handle_packet(function, &mut cx, &mut turn.packet(None), steady.state(i)) {
                 self.verdicts.set(i, verdict);
             }

@@ -40,7 +40,8 @@ impl PassSets<'_> {
         let (first, last) = todo.iter().fold((255, 0), |(first, last), &i| (i.min(first), i.max(last)));
         let mut latest_ns = now_ns[usize::from(last) & 255];
         let mut now_ms = to_ms(latest_ns);
-        if now_ns[usize::from(first) & 255] == latest_ns {
+        self.found.alike = now_ns[usize::from(first) & 255] == latest_ns;
+        if self.found.alike {
             // Live, always.
             return self.look_up_at(todo, |_| now_ms);
         }
@@ -56,7 +57,7 @@ impl PassSets<'_> {
     /// The same, given the time of each packet in milliseconds.
     #[inline(always)]
     fn look_up_at(&mut self, todo: &[u16], mut now_ms: impl FnMut(usize) -> u32) {
-        let Found { slots, since_ms, missed, live, all, longest_ms } = &mut *self.found;
+        let Found { slots, since_ms, missed, live, all, longest_ms, .. } = &mut *self.found;
         (*missed, *all) = (Flagged::default(), true);
         if self.keys.of_all == KeyClass::None {
             todo.iter().for_each(|&i| slots[i as usize & 255] = SetSlot::MISS);

@@ -56,6 +56,8 @@ pub struct Found {
     live: u16,
     /// Whether all packets belong to sets that were found.
     all: bool,
+    /// Whether all packets came at one time.
+    alike: bool,
     /// At least the longest that any of them had been without a packet, and less than twice that; more than 24 days if time stamps went back.
     longest_ms: u32,
 }
@@ -69,6 +71,7 @@ impl Found {
             missed: Flagged::default(),
             live: 0,
             all: false,
+            alike: false,
             longest_ms: 0,
         })
     }

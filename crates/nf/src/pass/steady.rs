@@ -3,7 +3,7 @@
 use braid_packet::{Batch, Order, Turn, Walk};
 use braid_state::SetMeta;
 
-use super::{Found, MS, PassSets, Place};
+use super::{Found, MS, Pass, PassSets, Place};
 use crate::NetworkFunction;
 use crate::sets::StatesAt;
 
@@ -38,6 +38,35 @@ impl<'a, N: NetworkFunction> Steady<'a, N> {
     #[inline(always)]
     pub(super) fn state(&mut self, i: usize) -> &mut N::Set {
         self.states.get(self.found.slots[i]).1
+    }
+}
+
+/// When packets came: with `ALIKE` all at one time.
+pub(super) struct Times<'a, const ALIKE: bool> {
+    each_ns: &'a [u64; 256],
+    one_ns: u64,
+}
+
+impl<const ALIKE: bool> Times<'_, ALIKE> {
+    /// When packet `i` came.
+    #[inline(always)]
+    pub(super) fn of(&self, i: usize) -> u64 {
+        if ALIKE { self.one_ns } else { self.each_ns[i] }
+    }
+}
+
+impl<'p> Pass<'p> {
+    /// Whether all packets came at one time, as far as a look-up looked, and lie whole in ordinary buffers.
+    #[inline(always)]
+    pub(super) fn is_plain(&self) -> bool {
+        self.batch.is_ordinary() && self.sets.as_ref().is_some_and(|sets| sets.found.alike)
+    }
+
+    /// When the packets came that stand from position `from` on.
+    #[inline(always)]
+    pub(super) fn times<const ALIKE: bool>(&self, from: usize) -> Times<'p, ALIKE> {
+        let one = self.todo.get(from).map_or(0, |&i| usize::from(i) & 255);
+        Times { each_ns: self.now_ns, one_ns: self.now_ns[one] }
     }
 }
 
