@@ -234,10 +234,10 @@ impl Batch {
         self.held.each(visit);
     }
 
-    /// The same, where four that are plainest are shown together.
+    /// The same, where four that are plainest are shown together; returns who was shown them.
     #[inline(always)]
-    pub(crate) fn each_in_fours(&self, visit: impl VisitFours) {
-        self.held.each_in_fours(visit);
+    pub(crate) fn each_in_fours<V: VisitFours>(&self, visit: V) -> V {
+        self.held.each_in_fours(visit)
     }
 
     /// [`parse_all`](Self::parse_all), which shows each packet as soon as its headers are found.
@@ -246,10 +246,10 @@ impl Batch {
         self.held.parse_each(visit);
     }
 
-    /// The same, where four packets that are plainest are shown together.
+    /// The same, where four packets that are plainest are shown together; returns who was shown them.
     #[inline(always)]
-    pub(crate) fn parse_in_fours(&mut self, visit: impl VisitFours) {
-        self.held.parse_in_fours(visit);
+    pub(crate) fn parse_in_fours<V: VisitFours>(&mut self, visit: V) -> V {
+        self.held.parse_in_fours(visit)
     }
 
     /// Bytes of packet `i`.

@@ -112,6 +112,10 @@ impl Record {
     pub(crate) const PLAINEST_UDP: u32 = Record::found(14, 5, protocol::UDP, Flags::IP);
     /// The same with TCP.
     pub(crate) const PLAINEST_TCP: u32 = Record::found(14, 5, protocol::TCP, Flags::IP);
+    /// The same with IPv6 without extension headers, and UDP.
+    pub(crate) const PLAINEST_V6_UDP: u32 = Record::found(14, 10, protocol::UDP, Flags::IP | Flags::V6);
+    /// The same with TCP.
+    pub(crate) const PLAINEST_V6_TCP: u32 = Record::found(14, 10, protocol::TCP, Flags::IP | Flags::V6);
 
     /// Bytes of the frame that are present.
     #[inline(always)]

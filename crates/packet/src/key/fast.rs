@@ -9,7 +9,7 @@ use super::extract::{Packed, VERSION_SHIFT};
 use super::{KeyClass, protocol};
 use crate::edit::Side;
 use crate::parse::{ETHER_TYPE_MIN, is_tag};
-use crate::raw::fours::{FOUR, Tuple};
+use crate::raw::fours::{FOUR, Tuple, TupleV6};
 use crate::raw::held::{Head, Seen};
 use crate::record::{Flags, Link, Record};
 
@@ -198,11 +198,9 @@ fn is_plain_v6(record: &Record) -> bool {
 /// Key of IPv6 by addresses, ports and protocol; none if there should be ports but are not.
 #[inline(always)]
 pub(super) fn five_tuple_v6<const SYMMETRIC: bool>(record: &Record, head: &Head) -> Option<Packed> {
-    // Ethernet, no extension headers, TCP or UDP: nearly all that there is, as with IPv4.
-    const TCP: u32 = Record::found(14, 10, protocol::TCP, Flags::IP | Flags::V6);
-    const UDP: u32 = Record::found(14, 10, protocol::UDP, Flags::IP | Flags::V6);
+    // Nearly all that there is, as with IPv4.
     let found = record.parsed();
-    if (found == UDP || found == TCP) && record.len() >= 58 {
+    if (found == Record::PLAINEST_V6_UDP || found == Record::PLAINEST_V6_TCP) && record.len() >= 58 {
         return tuple_v6::<SYMMETRIC>(head.get(22..54)?, load_u32(head, 54)?, (found >> 16) as u8);
     }
     less_plain_v6::<SYMMETRIC>(record, head)
@@ -221,21 +219,34 @@ fn less_plain_v6<const SYMMETRIC: bool>(record: &Record, head: &Head) -> Option<
 
 /// A key from both addresses, one behind the other, and source and destination port, first byte lowest.
 #[inline(always)]
-fn tuple_v6<const SYMMETRIC: bool>(addresses: &[u8], mut ports: u64, proto: u8) -> Option<Packed> {
+fn tuple_v6<const SYMMETRIC: bool>(addresses: &[u8], ports: u64, proto: u8) -> Option<Packed> {
     let word = |at: usize| addresses.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-    let [mut source, mut destination] = [[word(0)?, word(8)?], [word(16)?, word(24)?]];
-    let mut swapped = false;
+    let tuple = [word(0)?, word(8)?, word(16)?, word(24)?, ports | u64::from(proto) << 32];
+    Some(key_of_v6::<SYMMETRIC>(tuple))
+}
+
+/// Key of IPv6 by a five-tuple.
+#[inline(always)]
+pub(super) fn key_of_v6<const SYMMETRIC: bool>([a, b, c, d, rest]: TupleV6) -> Packed {
+    let (mut source, mut destination, mut ports, mut swapped) = ([a, b], [c, d], rest as u32, false);
     if SYMMETRIC {
-        let number = |end: [u64; 2], port: u64| (end.map(u64::swap_bytes), (port as u16).swap_bytes());
+        let number = |end: [u64; 2], port: u32| (end.map(u64::swap_bytes), (port as u16).swap_bytes());
         swapped = number(source, ports) > number(destination, ports >> 16);
         if swapped {
             std::mem::swap(&mut source, &mut destination);
-            ports = (ports as u32).rotate_left(16).into();
+            ports = ports.rotate_left(16);
         }
     }
-    let last = ports | u64::from(proto) << 32 | 6 << VERSION_SHIFT;
+    let last = u64::from(ports) | rest >> 32 << 32 | 6 << VERSION_SHIFT;
     let words = [source[0], source[1], destination[0], destination[1], last];
-    Some(Packed { words, class: KeyClass::Wide, swapped })
+    Packed { words, class: KeyClass::Wide, swapped }
+}
+
+/// Key of IPv6 by one address of a five-tuple.
+#[inline(always)]
+pub(super) fn address_of_v6([a, b, c, d, _]: TupleV6, side: Side) -> Packed {
+    let [high, low] = if side == Side::Destination { [c, d] } else { [a, b] };
+    Packed { words: [high, low, 0, 0, 6 << VERSION_SHIFT], class: KeyClass::Wide, swapped: false }
 }
 
 /// Key of IPv6 by one address.
@@ -245,9 +256,8 @@ pub(super) fn one_address_v6(record: &Record, head: &Head, side: Side) -> Option
     if !is_plain_v6(record) || l3 + 40 > record.len() {
         return None;
     }
-    let at = l3 + if side == Side::Destination { 24 } else { 8 };
-    let words = [load(head, at)?, load(head, at + 8)?, 0, 0, 6 << VERSION_SHIFT];
-    Some(Packed { words, class: KeyClass::Wide, swapped: false })
+    let at = l3 + 8;
+    Some(address_of_v6([load(head, at)?, load(head, at + 8)?, load(head, at + 16)?, load(head, at + 24)?, 0], side))
 }
 
 #[cfg(test)]

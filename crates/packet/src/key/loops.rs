@@ -2,18 +2,19 @@
 
 use super::extract::{Form, KeyExtractor, Packed, admits, has};
 use super::fast::{self, Narrow};
-use super::{KeyClass, Keys, protocol};
+use super::{KeyClass, KeyHash, Keys, protocol};
 use crate::batch::{BATCH_MAX, Batch};
 use crate::port_set::PortSet;
-use crate::raw::fours::{FOUR, Tuple, VisitFours};
+use crate::raw::fours::{FOUR, Tuple, TupleV6, VisitFours};
 use crate::raw::held::{Head, Seen};
 use crate::record::Record;
 
 /// Of sets whose keys are not made from five-tuples.
-const NO_TUPLE: Option<OfFour> = None;
+const NO_TUPLE: Option<(OfFour, OfV6)> = None;
 
-/// How the keys of four packets are made of their five-tuples.
+/// How the keys of four packets are made of their five-tuples, and how that of one of IPv6.
 type OfFour = fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR];
+type OfV6 = fn(&Record, TupleV6) -> Packed;
 
 /// Makes keys of the five-tuples of four packets, one by one.
 #[inline(always)]
@@ -42,15 +43,18 @@ impl KeyExtractor {
         }
         match (self.form, self.symmetric) {
             (Form::FiveTuple, true) => {
-                let by_end = Some(|_: &[Record; FOUR], tuples: [Tuple; FOUR]| fast::four_by_end(tuples));
-                self.each(packets, keys, by_end, fast::five_tuple::<true>, fast::five_tuple_v6::<true>);
+                let four = |_: &[Record; FOUR], tuples: [Tuple; FOUR]| fast::four_by_end(tuples);
+                let by_end = (four, |_: &Record, tuple: TupleV6| fast::key_of_v6::<true>(tuple));
+                self.each(packets, keys, Some(by_end), fast::five_tuple::<true>, fast::five_tuple_v6::<true>);
             }
             (Form::FiveTuple, false) => {
-                let itself = Some(each_of_four(|_, tuple| tuple));
-                self.each(packets, keys, itself, fast::five_tuple::<false>, fast::five_tuple_v6::<false>);
+                let itself =
+                    (each_of_four(|_, tuple| tuple), |_: &Record, tuple: TupleV6| fast::key_of_v6::<false>(tuple));
+                self.each(packets, keys, Some(itself), fast::five_tuple::<false>, fast::five_tuple_v6::<false>);
             }
             (Form::OneAddress(side), _) => {
-                let address = Some(each_of_four(move |_, tuple| tuple.address(side)));
+                let of_v6 = move |_: &Record, tuple: TupleV6| fast::address_of_v6(tuple, side);
+                let address = Some((each_of_four(move |_, tuple| tuple.address(side)), of_v6));
                 let wide = |record: &Record, head: &Head| fast::one_address_v6(record, head, side);
                 self.each(packets, keys, address, |packet, head| fast::one_address(packet, head, side), wide);
             }
@@ -71,10 +75,12 @@ impl KeyExtractor {
         let narrow = |packet: &Seen<'_>, head: &Head| {
             fast::five_tuple::<false>(packet, head).map(|key| by_side(packet.record(), key))
         };
+        let wide_by_side = |record: &Record, key: Packed| key.by_side(symmetric, outside.has(record.port));
         let wide = |record: &Record, head: &Head| {
-            fast::five_tuple_v6::<false>(record, head).map(|key| key.by_side(symmetric, outside.has(record.port)))
+            fast::five_tuple_v6::<false>(record, head).map(|key| wide_by_side(record, key))
         };
-        self.each(packets, keys, Some(each_of_four(by_side)), narrow, wide);
+        let of_v6 = |record: &Record, tuple: TupleV6| wide_by_side(record, fast::key_of_v6::<false>(tuple));
+        self.each(packets, keys, Some((each_of_four(by_side), of_v6)), narrow, wide);
     }
 
     /// Writes key and hash of packet `i` of a parsed batch alone; of those of all others nothing is known then.
@@ -93,7 +99,7 @@ impl KeyExtractor {
         &self,
         packets: impl Packets,
         keys: &mut Keys,
-        tuple: Option<impl Fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR]>,
+        tuple: Option<(impl Fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR], impl Fn(&Record, TupleV6) -> Packed)>,
         narrow: impl Fn(&Seen<'_>, &Head) -> Option<Narrow>,
         wide: impl Fn(&Record, &Head) -> Option<Packed>,
     ) {
@@ -110,10 +116,11 @@ impl KeyExtractor {
     }
 
     #[inline(always)]
-    fn each_of<A, T, N, W>(&self, packets: impl Packets, keys: &mut Keys, ways: Ways<A, T, N, W>)
+    fn each_of<A, T, S, N, W>(&self, packets: impl Packets, keys: &mut Keys, ways: Ways<A, T, S, N, W>)
     where
         A: Fn(&Record) -> bool,
         T: Fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR],
+        S: Fn(&Record, TupleV6) -> Packed,
         N: Fn(&Seen<'_>, &Head) -> Option<Narrow>,
         W: Fn(&Record, &Head) -> Option<Packed>,
     {
@@ -121,14 +128,13 @@ impl KeyExtractor {
         let len = packets.len();
         keys.class[..len].fill(KeyClass::Narrow);
         let fours = ways.tuple.is_some();
-        let mut making = Making { extractor: self, keys, ways, wides: 0, nones: 0 };
-        packets.each(&mut making, fours);
-        let of_all = match (making.wides, making.nones) {
+        let made = packets.each(Making { extractor: self, keys, ways, wides: 0, nones: 0 }, fours);
+        let of_all = match (made.wides, made.nones) {
             (0, 0) => KeyClass::Narrow,
             (wides, _) if wides == len => KeyClass::Wide,
             _ => KeyClass::None,
         };
-        keys.of_all = of_all;
+        made.keys.of_all = of_all;
     }
 
     #[inline(never)]
@@ -147,25 +153,25 @@ impl KeyExtractor {
 }
 
 /// How keys are made, from the shortest way to longer ones.
-struct Ways<A, T, N, W> {
+struct Ways<A, T, S, N, W> {
     /// Whether a packet belongs.
     admits: A,
-    /// From the five-tuples of four packets that are plainest.
-    tuple: Option<T>,
+    /// From the five-tuples of four packets that are plainest, and from that of one of IPv6.
+    tuple: Option<(T, S)>,
     narrow: N,
     wide: W,
 }
 
 /// The keys of a batch while they are made.
-struct Making<'a, A, T, N, W> {
+struct Making<'a, A, T, S, N, W> {
     extractor: &'a KeyExtractor,
     keys: &'a mut Keys,
-    ways: Ways<A, T, N, W>,
+    ways: Ways<A, T, S, N, W>,
     wides: usize,
     nones: usize,
 }
 
-impl<A, T, N, W> Making<'_, A, T, N, W> {
+impl<A, T, S, N, W> Making<'_, A, T, S, N, W> {
     #[inline(always)]
     fn put(&mut self, i: usize, Narrow(key, swapped): Narrow) {
         self.keys.swapped[i] = swapped;
@@ -174,10 +180,11 @@ impl<A, T, N, W> Making<'_, A, T, N, W> {
     }
 }
 
-impl<A, T, N, W> VisitFours for &mut Making<'_, A, T, N, W>
+impl<A, T, S, N, W> VisitFours for Making<'_, A, T, S, N, W>
 where
     A: Fn(&Record) -> bool,
     T: Fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR],
+    S: Fn(&Record, TupleV6) -> Packed,
     N: Fn(&Seen<'_>, &Head) -> Option<Narrow>,
     W: Fn(&Record, &Head) -> Option<Packed>,
 {
@@ -185,11 +192,21 @@ where
     fn four(&mut self, first: usize, records: &[Record; FOUR], tuples: [Tuple; FOUR]) {
         let Keys { swapped, hash, narrow, .. } = &mut *self.keys;
         let places = (four_of(narrow, first), four_of(hash, first), four_of(swapped, first));
-        let (Some(way), (Some(narrow), Some(hash), Some(swapped))) = (&self.ways.tuple, places) else { return };
+        let (Some((way, _)), (Some(narrow), Some(hash), Some(swapped))) = (&self.ways.tuple, places) else { return };
         let keys = way(records, tuples);
         *swapped = keys.each_ref().map(|key| key.1);
         *narrow = keys.each_ref().map(|key| key.0);
         *hash = keys.map(|key| self.extractor.hash.narrow(&key.0));
+    }
+
+    #[inline(always)]
+    fn four_v6(&mut self, first: usize, records: &[Record; FOUR], tuples: [TupleV6; FOUR]) {
+        let Making { extractor, keys, ways, wides, .. } = self;
+        let Some((_, way)) = &ways.tuple else { return };
+        for (i, (record, tuple)) in records.iter().zip(tuples).enumerate() {
+            keys.put_wide((first + i) % BATCH_MAX, &way(record, tuple), extractor.hash);
+        }
+        *wides += FOUR;
     }
 
     #[inline(always)]
@@ -204,12 +221,9 @@ where
             return self.put(i, key);
         }
         match packet.head().filter(|_| belongs).and_then(|head| (self.ways.wide)(packet.record(), head)) {
-            Some(Packed { words, swapped, .. }) => {
-                self.keys.class[i] = KeyClass::Wide;
+            Some(key) => {
+                self.keys.put_wide(i, &key, self.extractor.hash);
                 self.wides += 1;
-                self.keys.swapped[i] = swapped;
-                self.keys.wide[i] = words;
-                self.keys.hash[i] = self.extractor.hash.wide(&words);
             }
             None => match self.extractor.elsewhere(belongs, packet.record(), packet.bytes(), self.keys, i) {
                 KeyClass::Narrow => {}
@@ -217,6 +231,16 @@ where
                 KeyClass::None => self.nones += 1,
             },
         }
+    }
+}
+
+impl Keys {
+    #[inline(always)]
+    fn put_wide(&mut self, i: usize, key: &Packed, hash: KeyHash) {
+        self.class[i] = KeyClass::Wide;
+        self.swapped[i] = key.swapped;
+        self.wide[i] = key.words;
+        self.hash[i] = hash.wide(&key.words);
     }
 }
 
@@ -229,8 +253,8 @@ fn four_of<T>(all: &mut [T; BATCH_MAX], first: usize) -> Option<&mut [T; FOUR]> 
 /// The packets of a batch, parsed on the way if they are not yet.
 trait Packets {
     fn len(&self) -> usize;
-    /// Shows them; `fours`: those that are plainest together.
-    fn each(self, visit: impl VisitFours, fours: bool);
+    /// Shows them; `fours`: those that are plainest together. Returns who was shown them.
+    fn each<V: VisitFours>(self, visit: V, fours: bool) -> V;
 }
 
 impl Packets for &Batch {
@@ -239,8 +263,12 @@ impl Packets for &Batch {
     }
 
     #[inline(always)]
-    fn each(self, mut visit: impl VisitFours, fours: bool) {
-        if fours { self.each_in_fours(visit) } else { Batch::each(self, |i, packet| visit.one(i, packet)) }
+    fn each<V: VisitFours>(self, mut visit: V, fours: bool) -> V {
+        if fours {
+            return self.each_in_fours(visit);
+        }
+        Batch::each(self, |i, packet| visit.one(i, packet));
+        visit
     }
 }
 
@@ -252,7 +280,11 @@ impl Packets for Unparsed<'_> {
     }
 
     #[inline(always)]
-    fn each(self, mut visit: impl VisitFours, fours: bool) {
-        if fours { self.0.parse_in_fours(visit) } else { self.0.parse_each(|i, packet| visit.one(i, packet)) }
+    fn each<V: VisitFours>(self, mut visit: V, fours: bool) -> V {
+        if fours {
+            return self.0.parse_in_fours(visit);
+        }
+        self.0.parse_each(|i, packet| visit.one(i, packet));
+        visit
     }
 }

@@ -211,15 +211,17 @@ proptest! {
 
     #[test]
     fn packets_that_are_looked_at_together_have_the_keys_that_they_have_alone(
-        plain in prop::collection::vec((any::<[u8; 13]>(), any::<bool>(), 0usize..40), 4..40),
-        damages in prop::collection::vec((0usize..40, 12usize..26, 0u8..8), 0..3),
-        lengths in prop::collection::vec((0usize..40, 18u8..30, 34usize..44), 0..4),
+        plain in prop::collection::vec((any::<[u8; 36]>(), any::<bool>(), 0usize..40, 0u8..8), 4..40),
+        v6_below in 0u8..9, damages in prop::collection::vec((0usize..40, 12usize..26, 0u8..8), 0..3),
+        lengths in prop::collection::vec((0usize..40, 0u8..12, 0usize..10), 0..4),
         form in 0usize..4, protocols in prop::option::of(prop::sample::subsequence(vec![6u8, 17, 47], 1..3)),
     ) {
-        let frame = |(ends, is_tcp, payload): &([u8; 13], bool, usize)| {
-            let transport = if *is_tcp { Transport::Tcp } else { Transport::Udp };
-            let (mut frame, link) = Spec { payload: vec![0; *payload], ..spec(false, transport) }.frame();
-            frame[26..38].copy_from_slice(&ends[..12]);
+        // All of IPv4, all of IPv6, or some of both.
+        let frame = |&(ends, is_tcp, payload, of_eight): &([u8; 36], bool, usize, u8)| {
+            let (transport, v6) = (if is_tcp { Transport::Tcp } else { Transport::Udp }, of_eight < v6_below);
+            let (mut frame, link) = Spec { payload: vec![0; payload], ..spec(v6, transport) }.frame();
+            let (at, len) = if v6 { (22, 36) } else { (26, 12) };
+            frame[at..at + len].copy_from_slice(&ends[..len]);
             (frame, link)
         };
         let mut frames: Vec<_> = plain.iter().map(frame).collect();
@@ -227,11 +229,13 @@ proptest! {
             let count = frames.len();
             frames[i % count].0[at] ^= 1u8 << bit;
         }
-        for (i, total, len) in lengths {
+        for (i, room, len) in lengths {
             let count = frames.len();
             let (frame, _) = &mut frames[i % count];
-            frame[17] = total;
-            frame.truncate(len);
+            match frame[12] {
+                0x86 => (frame[19], _) = (room, frame.truncate(54 + len)),
+                _ => (frame[17], _) = (18 + room, frame.truncate(34 + len)),
+            }
         }
         let symmetric = form == 1;
         let def = match form { 2 => SetDef::src_ip(), 3 => SetDef::dst_ip(), _ => SetDef::five_tuple() };

@@ -203,13 +203,14 @@ impl Held {
 
     /// The same, but four packets that are plainest are shown together.
     #[inline(always)]
-    pub(crate) fn each_in_fours(&self, mut visit: impl VisitFours) {
+    pub(crate) fn each_in_fours<V: VisitFours>(&self, mut visit: V) -> V {
         if !HAS_FOURS || self.has_jumbo {
-            return self.each(|i, packet| visit.one(i, packet));
+            self.each(|i, packet| visit.one(i, packet));
+            return visit;
         }
         let records = &self.records[..self.records.len().min(BATCH_MAX)];
         // SAFETY: no record has a jumbo buffer, each owns its own, and `&self` keeps everybody from writing to them.
-        unsafe { see_in_fours(&self.pool.slab, records, visit) };
+        unsafe { see_in_fours(&self.pool.slab, records, visit) }
     }
 
     /// Finds the headers of every packet, writes them into the record, and shows the packet.
@@ -225,13 +226,14 @@ impl Held {
 
     /// The same, but four packets that are plainest are shown together.
     #[inline(always)]
-    pub(crate) fn parse_in_fours(&mut self, mut visit: impl VisitFours) {
+    pub(crate) fn parse_in_fours<V: VisitFours>(&mut self, mut visit: V) -> V {
         if !HAS_FOURS || self.has_jumbo {
-            return self.parse_each(|i, packet| visit.one(i, packet));
+            self.parse_each(|i, packet| visit.one(i, packet));
+            return visit;
         }
         let most = self.records.len().min(BATCH_MAX);
         // SAFETY: no record has a jumbo buffer, each owns its own, and `&mut self` keeps everybody from writing to them.
-        unsafe { parse_in_fours(&self.pool.slab, &mut self.records[..most], visit) };
+        unsafe { parse_in_fours(&self.pool.slab, &mut self.records[..most], visit) }
     }
 
     /// The same without looking at them.

@@ -1,12 +1,13 @@
 //! Two frames side by side, each in 16 bytes of a vector.
 
 use std::arch::x86_64::*;
+use std::marker::PhantomData;
 
-use super::Tuple;
+use super::{Family, Tuple, TupleV6, V4, V6};
 use crate::parse::{PLAIN_TOTAL, protocol};
 use crate::pool::HEADROOM;
 use crate::raw::slab::Bases;
-use crate::record::{Flags, Record};
+use crate::record::Record;
 
 /// The same 16 bytes for both.
 #[inline(always)]
@@ -44,21 +45,88 @@ const fn over<const N: usize>(mut bytes: [u8; 16], places: [(usize, u8); N]) -> 
     bytes
 }
 
-/// Where the first vector begins: Ethernet type, then the IPv4 header.
+/// Where the vector begins that is compared: Ethernet type, then the header of IP.
 const LEAD: usize = 12;
 const TYPE: usize = 0;
 const VERSION: usize = 14 - LEAD;
-const TOTAL: usize = 16 - LEAD;
-const FRAGMENT: usize = 20 - LEAD;
-const PROTOCOL: usize = 23 - LEAD;
-/// Where the second one begins: addresses, ports.
-const ENDS: usize = 26;
 
-/// The bytes that are compared, and what they have to be.
-const COMPARED: [u8; 16] =
-    at([(TYPE, 0xff), (TYPE + 1, 0xff), (VERSION, 0xff), (FRAGMENT, 0x3f), (FRAGMENT + 1, 0xff), (PROTOCOL, 0xff)]);
-const UDP: [u8; 16] = at([(TYPE, 8), (VERSION, 0x45), (PROTOCOL, protocol::UDP)]);
-const TCP: [u8; 16] = at([(TYPE, 8), (VERSION, 0x45), (PROTOCOL, protocol::TCP)]);
+/// Where a family has what is looked at.
+pub(super) trait Layout: Family {
+    /// The bytes that are compared, and what they have to be, but for the protocol.
+    const COMPARED: [u8; 16];
+    const EXPECTED: [u8; 16];
+    const PROTOCOL: usize;
+    /// Where the length stands, bytes of a frame that it does not count, and what leaves room for ports.
+    const LENGTH: usize;
+    const BEFORE: usize;
+    const LEAST: usize;
+    /// What is found.
+    const UDP: u32;
+    const TCP: u32;
+
+    /// The five-tuples of two frames, given where in each half of a vector the protocol is.
+    ///
+    /// # Safety
+    /// As for [`Pair::load`].
+    unsafe fn tuples(bases: Bases<'_>, records: &[Record; 2], of: __m256i, protocol: usize) -> [Self::Tuple; 2];
+}
+
+impl Layout for V4 {
+    const COMPARED: [u8; 16] = {
+        const FRAGMENT: usize = 20 - LEAD;
+        at([(TYPE, 0xff), (TYPE + 1, 0xff), (VERSION, 0xff), (FRAGMENT, 0x3f), (FRAGMENT + 1, 0xff)])
+    };
+    const EXPECTED: [u8; 16] = at([(TYPE, 8), (VERSION, 0x45)]);
+    const PROTOCOL: usize = 23 - LEAD;
+    const LENGTH: usize = 16 - LEAD;
+    const BEFORE: usize = 14;
+    const LEAST: usize = PLAIN_TOTAL;
+    const UDP: u32 = Record::PLAINEST_UDP;
+    const TCP: u32 = Record::PLAINEST_TCP;
+
+    #[inline(always)]
+    unsafe fn tuples(bases: Bases<'_>, records: &[Record; 2], of: __m256i, protocol: usize) -> [Tuple; 2] {
+        // SAFETY: AVX2 is there (module); both forms are 32 bytes, of which all values are valid.
+        unsafe {
+            let ends = two(bases, records, 26);
+            // The ends, but for their last four bytes, and there the protocol.
+            let protocol = _mm256_shuffle_epi8(of, both(from([(12, protocol as u8)])));
+            std::mem::transmute(_mm256_blend_epi32::<0b1000_1000>(ends, protocol))
+        }
+    }
+}
+
+impl Layout for V6 {
+    const COMPARED: [u8; 16] = at([(TYPE, 0xff), (TYPE + 1, 0xff), (VERSION, 0xf0)]);
+    const EXPECTED: [u8; 16] = at([(TYPE, 0x86), (TYPE + 1, 0xdd), (VERSION, 0x60)]);
+    const PROTOCOL: usize = 20 - LEAD;
+    const LENGTH: usize = 18 - LEAD;
+    const BEFORE: usize = 54;
+    const LEAST: usize = 4;
+    const UDP: u32 = Record::PLAINEST_V6_UDP;
+    const TCP: u32 = Record::PLAINEST_V6_TCP;
+
+    #[inline(always)]
+    unsafe fn tuples(bases: Bases<'_>, records: &[Record; 2], of: __m256i, protocol: usize) -> [TupleV6; 2] {
+        // SAFETY: AVX2 is there (module), and as this function asks; of four words all values are valid.
+        unsafe {
+            let protocols = _mm256_shuffle_epi8(of, both(from([(4, protocol as u8)])));
+            let [a, _, b, _] = std::mem::transmute::<__m256i, [u64; 4]>(protocols);
+            let tuple = |record: &Record, protocol: u64| {
+                let ends = bases.ordinary(&record.buffer).add(HEADROOM + 22);
+                let [source, more, destination, rest] = ends.cast::<[u64; 4]>().read_unaligned();
+                let ports = ends.add(32).cast::<u32>().read_unaligned();
+                [source, more, destination, rest, protocol | u64::from(ports)]
+            };
+            [tuple(&records[0], a), tuple(&records[1], b)]
+        }
+    }
+}
+
+/// What a family expects with this protocol.
+const fn expected<F: Layout>(protocol: u8) -> [u8; 16] {
+    over(F::EXPECTED, [(F::PROTOCOL, protocol)])
+}
 
 // A record's fields: its length, where the frame starts, and from the 12th byte on what is found.
 const LEN: usize = std::mem::offset_of!(Record, len);
@@ -69,21 +137,21 @@ const _: () = assert!(LEN == 4 && START == 8 && FOUND == 12 && size_of::<Record>
 const RECORD_COMPARED: [u8; 16] = at([(START, 0xff), (START + 1, 0xff), (FOUND + 3, 7)]);
 const RECORD_EXPECTED: [u8; 16] = at([(START, HEADROOM as u8), (START + 1, (HEADROOM >> 8) as u8)]);
 
-pub(super) struct Pair {
+pub(super) struct Pair<F> {
     lead: __m256i,
-    ends: __m256i,
     records: __m256i,
+    family: PhantomData<F>,
 }
 
-impl Pair {
+impl<F: Layout> Pair<F> {
     /// # Safety
     /// AVX2 is there, and the records own ordinary buffers, to which nobody writes meanwhile.
     #[inline(always)]
-    pub(super) unsafe fn load(bases: Bases<'_>, records: &[Record; 2]) -> Pair {
+    pub(super) unsafe fn load(bases: Bases<'_>, records: &[Record; 2]) -> Pair<F> {
         // SAFETY: as this function asks; two records are 32 bytes.
         unsafe {
-            let (lead, ends) = (two(bases, records, LEAD), two(bases, records, ENDS));
-            Pair { lead, ends, records: _mm256_loadu_si256(records.as_ptr().cast()) }
+            let lead = two(bases, records, LEAD);
+            Pair { lead, records: _mm256_loadu_si256(records.as_ptr().cast()), family: PhantomData }
         }
     }
 
@@ -92,8 +160,9 @@ impl Pair {
     pub(super) fn as_expected(&self) -> __m256i {
         // SAFETY: AVX2 is there (module).
         unsafe {
-            let lead = _mm256_and_si256(self.lead, both(COMPARED));
-            let lead = _mm256_or_si256(_mm256_cmpeq_epi8(lead, both(UDP)), _mm256_cmpeq_epi8(lead, both(TCP)));
+            let lead = _mm256_and_si256(self.lead, both(const { over(F::COMPARED, [(F::PROTOCOL, 0xff)]) }));
+            let udp = _mm256_cmpeq_epi8(lead, both(const { expected::<F>(protocol::UDP) }));
+            let lead = _mm256_or_si256(udp, _mm256_cmpeq_epi8(lead, both(const { expected::<F>(protocol::TCP) })));
             let record = _mm256_and_si256(self.records, both(RECORD_COMPARED));
             _mm256_and_si256(lead, _mm256_cmpeq_epi8(record, both(RECORD_EXPECTED)))
         }
@@ -104,10 +173,11 @@ impl Pair {
     pub(super) fn too_much(&self) -> __m256i {
         // SAFETY: AVX2 is there (module).
         unsafe {
-            let total = _mm256_shuffle_epi8(self.lead, both(from([(LEN, TOTAL as u8 + 1), (LEN + 1, TOTAL as u8)])));
-            let end = _mm256_adds_epu16(total, both(at([(LEN, 14)])));
+            let turned = const { from([(LEN, F::LENGTH as u8 + 1), (LEN + 1, F::LENGTH as u8)]) };
+            let length = _mm256_shuffle_epi8(self.lead, both(turned));
+            let end = _mm256_adds_epu16(length, both(const { at([(LEN, F::BEFORE as u8)]) }));
             let beyond = _mm256_subs_epu16(end, self.records);
-            _mm256_or_si256(beyond, _mm256_subs_epu16(both(at([(LEN, PLAIN_TOTAL as u8)])), total))
+            _mm256_or_si256(beyond, _mm256_subs_epu16(both(const { at([(LEN, F::LEAST as u8)]) }), length))
         }
     }
 
@@ -116,17 +186,24 @@ impl Pair {
     pub(super) fn note(&self, records: &mut [Record; 2]) {
         // SAFETY: AVX2 is there (module); two records are 32 bytes, of which only those of what is found change, and any values of them are valid.
         unsafe {
-            let protocol = _mm256_shuffle_epi8(self.lead, both(from([(FOUND + 2, PROTOCOL as u8)])));
-            let found = _mm256_or_si256(protocol, both(at([(FOUND, 14), (FOUND + 1, 5), (FOUND + 3, Flags::IP)])));
+            let protocol = _mm256_shuffle_epi8(self.lead, both(const { from([(FOUND + 2, F::PROTOCOL as u8)]) }));
+            let found = _mm256_or_si256(
+                protocol,
+                both(const { over(found(F::UDP), [(START, 0), (START + 1, 0), (FOUND + 2, 0)]) }),
+            );
             let noted = _mm256_blend_epi32::<0b1000_1000>(self.records, found);
             _mm256_storeu_si256(records.as_mut_ptr().cast(), noted);
         }
     }
 
     /// The five-tuples.
+    ///
+    /// # Safety
+    /// As for [`load`](Self::load).
     #[inline(always)]
-    pub(super) fn tuples(&self) -> [Tuple; 2] {
-        tuples(self.ends, self.lead, PROTOCOL)
+    pub(super) unsafe fn tuples(&self, bases: Bases<'_>, records: &[Record; 2]) -> [F::Tuple; 2] {
+        // SAFETY: as this function asks.
+        unsafe { F::tuples(bases, records, self.lead, F::PROTOCOL) }
     }
 }
 
@@ -140,16 +217,6 @@ unsafe fn two(bases: Bases<'_>, records: &[Record; 2], at: usize) -> __m256i {
     unsafe {
         let [a, b] = records.each_ref().map(|record| bases.ordinary(&record.buffer).add(HEADROOM + at));
         _mm256_loadu2_m128i(b.cast(), a.cast())
-    }
-}
-
-/// Five-tuples: the ends, but for their last four bytes, and there the protocol, which is byte `at` of `of`.
-#[inline(always)]
-fn tuples(ends: __m256i, of: __m256i, at: usize) -> [Tuple; 2] {
-    // SAFETY: AVX2 is there (module); both forms are 32 bytes, of which all values are valid.
-    unsafe {
-        let protocol = _mm256_shuffle_epi8(of, both(from([(12, at as u8)])));
-        std::mem::transmute(_mm256_blend_epi32::<0b1000_1000>(ends, protocol))
     }
 }
 
@@ -187,7 +254,7 @@ pub(super) fn lowest_of([one, other]: [__m256i; 2]) -> [bool; 4] {
 }
 
 /// What was found in two frames before.
-pub(super) struct Found(__m256i);
+pub(super) struct Found<F>(__m256i, PhantomData<F>);
 
 /// Of a record: where the frame starts and all that was found.
 const FOUND_COMPARED: [u8; 16] =
@@ -198,13 +265,13 @@ const fn found(word: u32) -> [u8; 16] {
     at([(START, start), (START + 1, behind), (FOUND, l3), (FOUND + 1, l4), (FOUND + 2, protocol), (FOUND + 3, flags)])
 }
 
-impl Found {
+impl<F: Layout> Found<F> {
     /// # Safety
     /// AVX2 is there.
     #[inline(always)]
-    pub(super) unsafe fn load(records: &[Record; 2]) -> Found {
+    pub(super) unsafe fn load(records: &[Record; 2]) -> Found<F> {
         // SAFETY: two records are 32 bytes.
-        Found(unsafe { _mm256_loadu_si256(records.as_ptr().cast()) })
+        Found(unsafe { _mm256_loadu_si256(records.as_ptr().cast()) }, PhantomData)
     }
 
     /// All bits are set if what was found is as expected.
@@ -213,8 +280,8 @@ impl Found {
         // SAFETY: AVX2 is there (module).
         unsafe {
             let record = _mm256_and_si256(self.0, both(FOUND_COMPARED));
-            let udp = _mm256_cmpeq_epi8(record, both(found(Record::PLAINEST_UDP)));
-            _mm256_or_si256(udp, _mm256_cmpeq_epi8(record, both(found(Record::PLAINEST_TCP))))
+            let udp = _mm256_cmpeq_epi8(record, both(const { found(F::UDP) }));
+            _mm256_or_si256(udp, _mm256_cmpeq_epi8(record, both(const { found(F::TCP) })))
         }
     }
 
@@ -222,7 +289,7 @@ impl Found {
     #[inline(always)]
     pub(super) fn too_short(&self) -> __m256i {
         // SAFETY: AVX2 is there (module).
-        unsafe { _mm256_subs_epu16(both(at([(LEN, 14 + PLAIN_TOTAL as u8)])), self.0) }
+        unsafe { _mm256_subs_epu16(both(const { at([(LEN, (F::BEFORE + F::LEAST) as u8)]) }), self.0) }
     }
 
     /// The five-tuples.
@@ -230,8 +297,8 @@ impl Found {
     /// # Safety
     /// As for [`Pair::load`].
     #[inline(always)]
-    pub(super) unsafe fn tuples(&self, bases: Bases<'_>, records: &[Record; 2]) -> [Tuple; 2] {
+    pub(super) unsafe fn tuples(&self, bases: Bases<'_>, records: &[Record; 2]) -> [F::Tuple; 2] {
         // SAFETY: as this function asks.
-        tuples(unsafe { two(bases, records, ENDS) }, self.0, FOUND + 2)
+        unsafe { F::tuples(bases, records, self.0, FOUND + 2) }
     }
 }
