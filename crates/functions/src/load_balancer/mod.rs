@@ -204,7 +204,8 @@ impl NetworkFunction for LoadBalancer {
         }
         let exchange = self.settings.steady_exchange(flow)?;
         let is_whole = |packet: &Packet<'_>| !packet.is_fragment() && holds(packet);
-        if packet.exchange_if(exchange, lengths::hold_plainly, is_whole) != Translated::Done {
+        let plainly = (lengths::hold_plainly, lengths::hold_plainly_v6);
+        if packet.exchange_if(exchange, plainly, is_whole) != Translated::Done {
             return None;
         }
         flow.note_flags(packet);
@@ -364,7 +365,7 @@ impl LoadBalancer {
 
     /// Translates a packet that [`holds`] the way of its flow; or says why it goes nowhere, and then it is as it was.
     fn translate(&self, packet: &mut Packet<'_>, exchange: &Exchange) -> Result<Verdict, Reason> {
-        match packet.exchange_if(exchange, |_, _| true, |_| true) {
+        match packet.exchange_if(exchange, (|_, _| true, |_, _| true), |_| true) {
             Translated::Done => Ok(Verdict::Forward(self.settings.across(packet.port()))),
             Translated::Expired => Err(Reason::TTL_EXCEEDED),
             Translated::Refused => Err(Reason::MALFORMED),

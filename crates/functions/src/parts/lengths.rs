@@ -97,6 +97,15 @@ pub fn hold_plainly(ip: &[u8; PLAIN], is_udp: bool) -> bool {
     }
 }
 
+/// The same of IPv6 without extension headers, from its header on.
+#[inline(always)]
+pub fn hold_plainly_v6(ip: &[u8], is_udp: bool) -> bool {
+    match is_udp {
+        true => fills([ip[44], ip[45]], [ip[4], ip[5]], 0),
+        false => ip[52] >= 0x50 && u16::from(ip[52] >> 4) * 4 <= u16::from_be_bytes([ip[4], ip[5]]),
+    }
+}
+
 /// The same of the others.
 #[cold]
 #[inline(never)]

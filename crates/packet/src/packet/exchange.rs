@@ -5,12 +5,13 @@ use crate::edit::{Exchange, PLAIN, PLAIN_V6_TCP, PLAIN_V6_UDP};
 use crate::record::{Flags, Record};
 
 impl Packet<'_> {
-    /// As [`Packet::translate_src_if`] or [`Packet::translate_dst_if`], for a packet that has the end that is exchanged.
+    /// As [`Packet::translate_src_if`] or [`Packet::translate_dst_if`], for a packet that has the end that is exchanged. `plainly_v6` is asked the same
+    /// as `plainly` of IPv6 without extension headers, from its header to the checksum behind it.
     #[inline(always)]
     pub fn exchange_if(
         &mut self,
         exchange: &Exchange,
-        plainly: impl Fn(&[u8; PLAIN], bool) -> bool,
+        (plainly, plainly_v6): (impl Fn(&[u8; PLAIN], bool) -> bool, impl Fn(&[u8], bool) -> bool),
         otherwise: impl FnOnce(&Packet<'_>) -> bool,
     ) -> Translated {
         // A way of its own for each of both protocols, so that it asks once which it is.
@@ -21,9 +22,12 @@ impl Packet<'_> {
         };
         done.unwrap_or_else(|| {
             self.out_of_line(|packet| {
-                let tagged = if exchange.v4.is_some() { packet.exchange_tagged(exchange, plainly) } else { None };
-                tagged.unwrap_or_else(|| match otherwise(packet) {
-                    true => packet.exchange_less_plain(exchange),
+                let done = match exchange.v4 {
+                    Some(_) => packet.exchange_tagged(exchange, plainly),
+                    None => packet.exchange_v6(exchange, plainly_v6),
+                };
+                done.unwrap_or_else(|| match otherwise(packet) {
+                    true => packet.exchange_slowly(exchange),
                     false => Translated::Refused,
                 })
             })
@@ -63,26 +67,33 @@ impl Packet<'_> {
         }
     }
 
+    /// Out of line with its arguments: they would take registers of the loop in which a packet is exchanged.
     #[inline(never)]
-    fn exchange_less_plain(&mut self, exchange: &Exchange) -> Translated {
-        let done = if exchange.v4.is_none() { self.exchange_v6(exchange) } else { None };
-        done.unwrap_or_else(|| self.translate_slowly(exchange.side, exchange.address, exchange.port))
+    fn exchange_slowly(&mut self, exchange: &Exchange) -> Translated {
+        self.translate_slowly(exchange.side, exchange.address, exchange.port)
     }
 
-    /// [`exchange_if`](Self::exchange_if) of IPv6 without extension headers; none if it is anything else.
-    #[inline(always)]
-    fn exchange_v6(&mut self, exchange: &Exchange) -> Option<Translated> {
+    /// [`exchange_if`](Self::exchange_if) of IPv6 without extension headers, if it is so `plainly`; none if it is anything else.
+    #[inline(never)]
+    fn exchange_v6(&mut self, exchange: &Exchange, plainly: impl Fn(&[u8], bool) -> bool) -> Option<Translated> {
         let l3 = self.record.l3 as usize;
         match self.is_plain_v6_udp()? {
-            true => exchange_at::<PLAIN_V6_UDP>(self.change_chunk(l3)?, exchange),
-            false => exchange_at::<PLAIN_V6_TCP>(self.change_chunk(l3)?, exchange),
+            true => exchange_at::<PLAIN_V6_UDP>(self.change_chunk(l3)?, exchange, |ip| plainly(ip, true)),
+            false => exchange_at::<PLAIN_V6_TCP>(self.change_chunk(l3)?, exchange, |ip| plainly(ip, false)),
         }
     }
 }
 
-/// Writes an end into a packet of IPv6 that has a hop left.
+/// Writes an end into a packet of IPv6 that is so `plainly`, if it has a hop left.
 #[inline(always)]
-fn exchange_at<const N: usize>(ip: &mut [u8; N], exchange: &Exchange) -> Option<Translated> {
+fn exchange_at<const N: usize>(
+    ip: &mut [u8; N],
+    exchange: &Exchange,
+    plainly: impl Fn(&[u8]) -> bool,
+) -> Option<Translated> {
+    if !plainly(ip) {
+        return None;
+    }
     if ip[7] <= 1 {
         return Some(Translated::Expired);
     }

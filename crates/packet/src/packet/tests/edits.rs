@@ -240,7 +240,7 @@ proptest! {
             Side::Source => Exchange::of_src((packet.src_ip(), sent), (address, port)),
             Side::Destination => Exchange::of_dst((packet.dst_ip(), came), (address, port)),
         };
-        prop_assert_eq!(packet.exchange_if(&exchange, |_, _| true, |_| true), at_once);
+        prop_assert_eq!(packet.exchange_if(&exchange, (|_, _| true, |_, _| true), |_| true), at_once);
         prop_assert_eq!(known.bytes(0), one.bytes(0));
     }
 
