@@ -1,14 +1,16 @@
 //! The end of a capture: what is over by then has ended, however many workers there were.
 
+mod traffic;
+
 use std::sync::Arc;
 
+use braid_io::NullSink;
 use braid_io::memory::Repeat;
-use braid_io::{FrameStream, Next, NullSink, ReplaySource};
 use braid_nf::packet::key::{SetDef, SetKey};
 use braid_nf::prelude::*;
 use braid_nf::{Instance, Stage};
-use braid_packet::FrameInfo;
 use braid_runtime::{Control, Plan, launch};
+use traffic::{Sent, replayed};
 
 network_function! {
     /// Tells of each set that ends, in a packet.
@@ -49,38 +51,18 @@ const TIMEOUT_MS: u64 = 1000;
 /// One packet of each flow and source, one every millisecond.
 const PACKETS: u64 = 2500;
 
-struct Traffic {
-    frame: [u8; 60],
-    sent: u64,
-}
-
-impl FrameStream for Traffic {
-    fn advance(&mut self) -> Next {
-        self.sent += 1;
-        // Source address and source port.
-        for at in [28, 34] {
-            self.frame[at..at + 2].copy_from_slice(&(self.sent as u16).to_be_bytes());
-        }
-        if self.sent <= PACKETS { Next::Frame } else { Next::End }
-    }
-
-    fn frame(&self) -> (&[u8], FrameInfo) {
-        let (sequence, timestamp_ns) = (self.sent - 1, self.sent * MS);
-        (&self.frame, FrameInfo { timestamp_ns, sequence, wire_len: 60, ..FrameInfo::default() })
-    }
-}
-
-/// Sets that ended, those that live, and packets out.
-fn run(by_flow: bool, workers: usize, schedule: Option<u64>) -> [u64; 3] {
+fn plan(by_flow: bool, workers: usize) -> Plan {
     let build =
         move |_: &mut StateBuilder| Ok(vec![Box::new(Instance::new("telling", Telling { by_flow })) as Box<dyn Stage>]);
-    let plan = Plan { sets: 1 << 13, ..Plan::for_tests(workers, Arc::new(build)) };
-    let mut frame = [0; 60];
-    frame[12..24].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
-    frame[26..40].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 53, 0, 26]);
-    let source = ReplaySource::load("flows", &mut Traffic { frame, sent: 0 }, PACKETS, Repeat::Passes(1));
+    Plan { sets: 1 << 13, ..Plan::for_tests(workers, Arc::new(build)) }
+}
+
+/// Sets that ended, those that live, and packets out, of packets that come at these milliseconds.
+fn run(plan: &Plan, schedule: Option<u64>, at_ms: fn(u64) -> u64) -> [u64; 3] {
+    let packet = |n| Sent { from: n as u16, port: n as u16, at_ns: at_ms(n) * MS, ..Sent::default() };
+    let source = replayed(PACKETS, Repeat::Passes(1), packet);
     let control = Control { schedule, ..Control::default() };
-    let report = launch(&plan, Box::new(source), Box::new(NullSink), &control).expect("it ends");
+    let report = launch(plan, Box::new(source), Box::new(NullSink), &control).expect("it ends");
     assert_eq!(report.total.panics, 0);
     [report.total.sets_expired, report.total.sets_live, report.total.packets_out]
 }
@@ -92,7 +74,7 @@ fn sets_that_are_over_when_a_capture_ends_have_ended_on_any_number_of_workers() 
     for by_flow in [true, false] {
         for workers in [1, 2, 3, 5] {
             for schedule in [None, Some(7)] {
-                let ended = run(by_flow, workers, schedule);
+                let ended = run(&plan(by_flow, workers), schedule, |n| n + 1);
                 assert_eq!(ended, [over, live, PACKETS + over], "{workers} workers, by flow: {by_flow}, {schedule:?}");
             }
         }

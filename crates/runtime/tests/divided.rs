@@ -1,16 +1,18 @@
 //! Work on what workers share that all of them divide: sets that end, and periods of functions that say so.
 
+mod traffic;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use braid_io::NullSink;
 use braid_io::memory::Repeat;
-use braid_io::{FrameStream, Next, NullSink, ReplaySource};
 use braid_nf::packet::key::SetDef;
 use braid_nf::prelude::*;
 use braid_nf::state::{ROW, Share, StateBuilder, VectorConfig};
 use braid_nf::{Instance, Stage};
-use braid_packet::FrameInfo;
 use braid_runtime::{Control, Plan, Report, launch};
+use traffic::{Sent, replayed};
 
 /// Sources that send once, and packets of another one until long after.
 const SOURCES: u64 = 20_000;
@@ -70,26 +72,6 @@ impl NetworkFunction for PerSource {
     }
 }
 
-struct Traffic {
-    frame: [u8; 60],
-    sent: u64,
-}
-
-impl FrameStream for Traffic {
-    fn advance(&mut self) -> Next {
-        self.sent += 1;
-        // Source address and port: many sources, then one with many flows.
-        self.frame[28..30].copy_from_slice(&(self.sent.min(SOURCES + 1) as u16).to_be_bytes());
-        self.frame[34..36].copy_from_slice(&(self.sent as u16).to_be_bytes());
-        if self.sent <= PACKETS { Next::Frame } else { Next::End }
-    }
-
-    fn frame(&self) -> (&[u8], FrameInfo) {
-        let timestamp_ns = self.sent.saturating_sub(SOURCES) * 1_000_000;
-        (&self.frame, FrameInfo { timestamp_ns, sequence: self.sent - 1, wire_len: 60, ..FrameInfo::default() })
-    }
-}
-
 fn run(workers: usize) -> (Report, Vec<u64>) {
     let build = |builder: &mut StateBuilder| {
         let config = VectorConfig { name: "turns".into(), len: UNDIVIDED + 1 };
@@ -97,10 +79,14 @@ fn run(workers: usize) -> (Report, Vec<u64>) {
         Ok(vec![Box::new(Instance::new("per_source", PerSource { turns })) as Box<dyn Stage>])
     };
     let plan = Plan { sets: 1 << 17, in_order: true, ..Plan::for_tests(workers, Arc::new(build)) };
-    let mut frame = [0; 60];
-    frame[12..24].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
-    frame[26..40].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 53, 0, 26]);
-    let source = ReplaySource::load("flows", &mut Traffic { frame, sent: 0 }, PACKETS, Repeat::Passes(1));
+    // Many sources, then one with many flows.
+    let packet = |n: u64| Sent {
+        from: n.min(SOURCES) as u16,
+        port: n as u16,
+        at_ns: (n + 1).saturating_sub(SOURCES) * 1_000_000,
+        ..Sent::default()
+    };
+    let source = replayed(PACKETS, Repeat::Passes(1), packet);
     let report = launch(&plan, Box::new(source), Box::new(NullSink), &Control::default()).expect("it ends");
     (report, std::mem::take(&mut TURNS.lock().expect("nobody panics with it")))
 }

@@ -1,16 +1,18 @@
 //! Sets that end together: a handler that panics takes nothing with it but its own.
 
+mod traffic;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use braid_io::NullSink;
 use braid_io::memory::Repeat;
-use braid_io::{FrameStream, Next, NullSink, ReplaySource};
 use braid_nf::Stage;
 use braid_nf::packet::key::{SetDef, SetKey};
 use braid_nf::prelude::*;
 use braid_nf::state::{StateBuilder, VectorConfig};
-use braid_packet::FrameInfo;
 use braid_runtime::{Control, Plan, launch};
+use traffic::{Sent, replayed};
 
 /// What the state object held when the run was over.
 static COUNTED: AtomicU64 = AtomicU64::new(0);
@@ -58,24 +60,6 @@ const FLOWS: u64 = 40;
 const POISON: u64 = 21;
 const PACKETS: u64 = 20_000;
 
-struct Traffic {
-    frame: [u8; 60],
-    sent: u64,
-}
-
-impl FrameStream for Traffic {
-    fn advance(&mut self) -> Next {
-        self.sent += 1;
-        self.frame[35] = self.sent.min(FLOWS + 1) as u8;
-        if self.sent <= PACKETS { Next::Frame } else { Next::End }
-    }
-
-    fn frame(&self) -> (&[u8], FrameInfo) {
-        let timestamp_ns = if self.sent <= FLOWS { 0 } else { 5_000_000_000 + self.sent * 1_000_000 };
-        (&self.frame, FrameInfo { timestamp_ns, sequence: self.sent - 1, wire_len: 60, ..FrameInfo::default() })
-    }
-}
-
 #[test]
 fn a_set_whose_end_panics_leaves_the_others_their_end() {
     let build = |builder: &mut StateBuilder| {
@@ -84,10 +68,12 @@ fn a_set_whose_end_panics_leaves_the_others_their_end() {
         Ok(vec![Box::new(braid_nf::Instance::new("counting", Counting { ended })) as Box<dyn Stage>])
     };
     let plan = Plan::for_tests(1, Arc::new(build));
-    let mut frame = [0; 60];
-    frame[12..24].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
-    frame[26..40].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 53, 0, 26]);
-    let source = ReplaySource::load("flows", &mut Traffic { frame, sent: 0 }, PACKETS, Repeat::Passes(1));
+    let packet = |n: u64| Sent {
+        port: n.min(FLOWS) as u16,
+        at_ns: if n < FLOWS { 0 } else { 5_000_000_000 + n * 1_000_000 },
+        ..Sent::default()
+    };
+    let source = replayed(PACKETS, Repeat::Passes(1), packet);
     let report = launch(&plan, Box::new(source), Box::new(NullSink), &Control::default()).expect("it ends");
     assert_eq!((report.total.packets_out, report.total.sets_expired), (PACKETS, FLOWS));
     assert_eq!(report.total.panics, 1, "it is counted once, though it was tried together with others first");

@@ -1,18 +1,20 @@
 //! Many workers in virtual time, and the profile of real ones.
 
+mod traffic;
+
 use std::sync::Arc;
 
 use braid_io::memory::Repeat;
-use braid_io::{FrameStream, Next, NullSink, ReplaySource};
+use braid_io::{NullSink, ReplaySource};
 use braid_nf::Stage;
 use braid_nf::prelude::*;
 use braid_nf::state::StateBuilder;
-use braid_packet::FrameInfo;
 use braid_runtime::launch::Model;
 use braid_runtime::probe::{Attempts, Lap};
 use braid_runtime::virtual_time::{Costs, StageCosts};
 use braid_runtime::{Control, Plan, Report, Time, launch};
 use braid_state::{DistributedConfig, VectorConfig};
+use traffic::{Sent, replayed};
 
 network_function! {
     /// Counts all packets, asks for the sum at each, and changes one of many cells.
@@ -44,30 +46,9 @@ impl NetworkFunction for Counting {
 }
 
 /// UDP packets of 1000 flows, one each microsecond.
-struct Traffic {
-    frame: Vec<u8>,
-    next: u64,
-}
-
-impl FrameStream for Traffic {
-    fn advance(&mut self) -> Next {
-        self.frame[34..36].copy_from_slice(&(self.next as u16 % 1000).to_be_bytes());
-        self.next += 1;
-        Next::Frame
-    }
-
-    fn frame(&self) -> (&[u8], FrameInfo) {
-        let (sequence, wire_len) = (self.next - 1, self.frame.len() as u32);
-        (&self.frame, FrameInfo { timestamp_ns: sequence * 1000, wire_len, sequence, ..FrameInfo::default() })
-    }
-}
-
 fn source(packets_per_worker: u64) -> ReplaySource {
-    let mut frame = vec![0u8; 60];
-    frame[12..24].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
-    frame[26..40].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 53, 0, 26]);
-    let repeat = Repeat::PacketsPerQueue(packets_per_worker);
-    ReplaySource::load("test traffic", &mut Traffic { frame, next: 0 }, 4000, repeat)
+    let packet = |n: u64| Sent { port: n as u16 % 1000, at_ns: n * 1000, ..Sent::default() };
+    replayed(4000, Repeat::PacketsPerQueue(packets_per_worker), packet)
 }
 
 fn plan(workers: usize, staleness_ns: u64) -> Plan {

@@ -1,21 +1,23 @@
 //! A handler that spins without touching its transaction is named: of a packet, of a set that ends, in a replay; under a seeded
 //! schedule and on real threads.
 
+mod traffic;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use braid_io::memory::Repeat;
-use braid_io::{FrameStream, Next, NullSink, ReplaySource};
+use braid_io::{NullSink, ReplaySource};
 use braid_nf::Stage;
 use braid_nf::packet::key::{SetDef, SetKey};
 use braid_nf::prelude::*;
 use braid_nf::state::StateBuilder;
-use braid_packet::FrameInfo;
 use braid_runtime::launch::build;
 use braid_runtime::replay::Replay;
 use braid_runtime::{Control, Plan, Report, Watchdog, launch};
 use braid_state::Tx;
+use traffic::{Sent, replayed};
 
 /// Ends the spinning: no thread can be ended from outside.
 static RELEASED: AtomicBool = AtomicBool::new(false);
@@ -74,31 +76,9 @@ fn plan(at_the_end_of_sets: bool) -> Plan {
 /// UDP packets of as many flows, so that each worker has some: the first half at the beginning, the others five seconds later.
 const PACKETS: u64 = 32;
 
-struct Traffic {
-    frame: [u8; 60],
-    sent: u64,
-}
-
-impl Traffic {
-    fn source() -> ReplaySource {
-        let mut frame = [0; 60];
-        frame[12..24].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
-        frame[26..40].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 53, 0, 26]);
-        ReplaySource::load("flows", &mut Traffic { frame, sent: 0 }, PACKETS, Repeat::Passes(1))
-    }
-}
-
-impl FrameStream for Traffic {
-    fn advance(&mut self) -> Next {
-        self.sent += 1;
-        self.frame[35] = self.sent as u8;
-        if self.sent <= PACKETS { Next::Frame } else { Next::End }
-    }
-
-    fn frame(&self) -> (&[u8], FrameInfo) {
-        let timestamp_ns = (self.sent - 1) / (PACKETS / 2) * 5_000_000_000;
-        (&self.frame, FrameInfo { timestamp_ns, sequence: self.sent - 1, wire_len: 60, ..FrameInfo::default() })
-    }
+fn source() -> ReplaySource {
+    let packet = |n| Sent { port: n as u16, at_ns: n / (PACKETS / 2) * 5_000_000_000, ..Sent::default() };
+    replayed(PACKETS, Repeat::Passes(1), packet)
 }
 
 /// Somebody who lets the handler go on when it is told about it, and the names that were told.
@@ -114,7 +94,7 @@ fn watchdog() -> (Watchdog, Arc<Mutex<Vec<String>>>) {
 
 fn run(at_the_end_of_sets: bool, control: &Control) -> Report {
     let plan = plan(at_the_end_of_sets);
-    let report = launch(&plan, Box::new(Traffic::source()), Box::new(NullSink), control).expect("it ends");
+    let report = launch(&plan, Box::new(source()), Box::new(NullSink), control).expect("it ends");
     assert_eq!(report.total.packets_out, PACKETS);
     report
 }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use braid_io::ReplaySource;
 use braid_io::memory::Repeat;
-use braid_io::{FrameStream, Next, ReplaySource};
 use braid_nf::Stage;
 use braid_nf::prelude::*;
-use braid_packet::FrameInfo;
 use braid_state::{Alone, DistributedConfig, MapConfig, VectorConfig};
+
+use crate::traffic::{Sent, replayed};
 
 network_function! {
     /// Packets of each flow; expires after a second; writes the count into the packet.
@@ -273,38 +274,10 @@ pub fn torn() -> Vec<Box<dyn Stage>> {
 }
 
 /// UDP packets of `flows` flows, one a millisecond, flows in a scrambled order.
-struct Traffic {
-    frame: Vec<u8>,
-    next: u64,
-    packets: u64,
-    flows: u64,
-}
-
-impl FrameStream for Traffic {
-    fn advance(&mut self) -> Next {
-        if self.next == self.packets {
-            return Next::End;
-        }
-        let flow = (self.next.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) % self.flows;
-        self.frame[29] = flow as u8;
-        self.frame[33] = (flow >> 3) as u8;
-        self.frame[34..36].copy_from_slice(&(1000 + flow as u16).to_be_bytes());
-        self.next += 1;
-        Next::Frame
-    }
-
-    fn frame(&self) -> (&[u8], FrameInfo) {
-        let sequence = self.next - 1;
-        let wire_len = self.frame.len() as u32;
-        (&self.frame, FrameInfo { timestamp_ns: sequence * 1_000_000, wire_len, sequence, ..FrameInfo::default() })
-    }
-}
-
 pub fn traffic(packets: u64, flows: u64) -> ReplaySource {
-    let mut frame = vec![0u8; 60];
-    frame[12..24].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
-    frame[26..34].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 1]);
-    frame[36..40].copy_from_slice(&[0, 53, 0, 26]);
-    let mut traffic = Traffic { frame, next: 0, packets, flows };
-    ReplaySource::load("test traffic", &mut traffic, packets, Repeat::Passes(1))
+    let packet = |n: u64| {
+        let flow = (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) % flows;
+        Sent { from: u16::from(flow as u8), to: (flow >> 3) as u8, port: 1000 + flow as u16, at_ns: n * 1_000_000 }
+    };
+    replayed(packets, Repeat::Passes(1), packet)
 }

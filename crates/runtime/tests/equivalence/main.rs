@@ -1,6 +1,8 @@
 //! The central promise, on small functions: what several workers did equals what one worker does in commit order.
 
 mod functions;
+#[path = "../traffic/mod.rs"]
+mod traffic;
 mod unnamed;
 
 use std::sync::Arc;
