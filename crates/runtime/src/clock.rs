@@ -14,6 +14,8 @@ use crate::virtual_time::Cluster;
 pub enum Clock {
     /// Each packet's own time stamp, never going back.
     Capture,
+    /// The same for workers that wait for each other: never behind what any of them has had, in nanoseconds.
+    Abreast(Arc<AtomicU64>),
     /// One reading per batch, in nanoseconds since `epoch`, and `base_ns` more: since 1970, as captures have it.
     Live {
         /// When it began.
@@ -59,11 +61,15 @@ impl Clock {
     #[inline]
     pub fn stamp(&self, batch: &Batch, last: u64, now_ns: &mut [u64; 256]) -> u64 {
         match self {
-            Clock::Capture => {
-                let mut now = last;
+            Clock::Capture | Clock::Abreast(_) => {
+                let mut now = last.max(self.latest());
                 for (i, place) in now_ns[..batch.len()].iter_mut().enumerate() {
                     now = now.max(batch.timestamp_ns(i).min(LATEST_NS));
                     *place = now;
+                }
+                if let Clock::Abreast(latest_ns) = self {
+                    // Relaxed: whoever goes on sees what those before have done, by the places where they stand (abreast.rs).
+                    latest_ns.fetch_max(now, Ordering::Relaxed);
                 }
                 now
             }
@@ -75,10 +81,20 @@ impl Clock {
         }
     }
 
+    /// Behind what none of its packets may be, whatever their stamps. Relaxed: as in `stamp`.
+    fn latest(&self) -> u64 {
+        if let Clock::Abreast(latest_ns) = self { latest_ns.load(Ordering::Relaxed) } else { 0 }
+    }
+
+    /// Whether packets tell the time.
+    pub fn is_of_capture(&self) -> bool {
+        matches!(self, Clock::Capture | Clock::Abreast(_))
+    }
+
     /// The time when there is no packet to tell it.
     pub fn idle(&self, last: u64) -> u64 {
         match self {
-            Clock::Capture => last,
+            Clock::Capture | Clock::Abreast(_) => last,
             Clock::Live { epoch, base_ns } => last.max(base_ns + epoch.elapsed().as_nanos() as u64),
             // Relaxed: whoever tells the time also takes the steps.
             Clock::Told(now_ns) => last.max(now_ns.load(Ordering::Relaxed)),
@@ -152,17 +168,33 @@ mod tests {
         assert_eq!(timeline.leave(2, 0), Some(900));
     }
 
-    #[test]
-    fn a_capture_from_the_end_of_time_leaves_room_for_timeouts() {
+    /// Packets with these times.
+    fn batch(times_ns: &[u64]) -> (Batch, Buffers) {
         let pool = Pool::new(&PoolConfig { buffers: 4, jumbos: 1, pages: HugePages::Never }).expect("a few buffers");
         let layout = Layout::compose(&[StageUse::new("reader").reads(TIMESTAMP_NS, 8)]).expect("one field");
         let (mut batch, mut buffers) = (Batch::new(&pool, &Arc::new(layout)), Buffers::new(&pool));
-        for timestamp_ns in [7, u64::MAX, 9] {
+        for &timestamp_ns in times_ns {
             assert!(batch.copy_in(&mut buffers, &[0; 60], &FrameInfo { timestamp_ns, ..FrameInfo::default() }));
         }
+        (batch, buffers)
+    }
+
+    #[test]
+    fn a_capture_from_the_end_of_time_leaves_room_for_timeouts() {
+        let (mut batch, mut buffers) = batch(&[7, u64::MAX, 9]);
         let mut now_ns = [0; 256];
         assert_eq!(Clock::Capture.stamp(&batch, 5, &mut now_ns), LATEST_NS);
         assert_eq!(now_ns[..3], [7, LATEST_NS, LATEST_NS], "and it never goes back");
         batch.release(&mut buffers);
+    }
+
+    #[test]
+    fn time_goes_back_for_none_of_those_who_go_abreast() {
+        let clock = Clock::Abreast(Arc::default());
+        let (mut now_ns, [mut first, mut second]) = ([0; 256], [batch(&[7, 90]), batch(&[8, 100])]);
+        assert_eq!(clock.stamp(&first.0, 0, &mut now_ns), 90);
+        assert_eq!(clock.clone().stamp(&second.0, 0, &mut now_ns), 100, "of another worker, that has had nothing yet");
+        assert_eq!(now_ns[..2], [90, 100]);
+        [&mut first, &mut second].map(|(batch, buffers)| batch.release(buffers));
     }
 }

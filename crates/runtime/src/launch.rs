@@ -298,6 +298,7 @@ impl Ground<'_> {
     ) -> Result<Vec<Worker>, RunError> {
         let timeline = Arc::new(Timeline::new(self.plan.workers));
         let clock = match self.plan.time {
+            Time::Capture if self.abreast.is_some() => Clock::Abreast(Arc::default()),
             Time::Capture => Clock::Capture,
             Time::Live if let Some(step_ns) = self.control.step_ns => {
                 Clock::Stepped { now_ns: Arc::default(), step_ns }

@@ -15,7 +15,6 @@ use self::onward::Onward;
 use self::sets::{Sets, indexes};
 use crate::attempt::{NoWitness, Stretch, Witness, run_pass};
 use crate::chain::Chain;
-use crate::clock::Clock;
 use crate::counters::{PortCounters, WorkerCounters};
 use crate::course::Direction;
 use crate::probe::{Probe, Span, TimeSplit};
@@ -384,7 +383,7 @@ impl Worker {
         self.last_ns = self.parts.clock.idle(self.last_ns);
         self.parts.timeline.publish(self.parts.id, u64::MAX);
         self.parts.send.progress(self.parts.receive.horizon());
-        if !matches!(self.parts.clock, Clock::Capture) {
+        if !self.parts.clock.is_of_capture() {
             self.expire();
         }
         self.tick();

@@ -80,3 +80,14 @@ fn sets_that_are_over_when_a_capture_ends_have_ended_on_any_number_of_workers() 
         }
     }
 }
+
+#[test]
+fn where_packets_keep_their_order_a_capture_that_goes_back_in_time_does_so_for_no_worker() {
+    for by_flow in [true, false] {
+        for workers in [1, 2, 3, 5] {
+            let plan = Plan { in_order: true, ..plan(by_flow, workers) };
+            let ended = run(&plan, None, |n| if n == 0 { 10 * TIMEOUT_MS } else { n });
+            assert_eq!(ended, [0, PACKETS, PACKETS], "{workers} workers, by flow: {by_flow}");
+        }
+    }
+}

@@ -197,7 +197,7 @@ impl Worker {
     /// once more, in all shares. How far each worker had come with its part, and to which time, hangs on how many there were; what is told
     /// of the run shall not. Live, time goes on, and so may the state.
     pub(crate) fn conclude(&mut self, latest_ns: u64) {
-        if !self.drains || !matches!(self.parts.clock, Clock::Capture) {
+        if !self.drains || !self.parts.clock.is_of_capture() {
             return;
         }
         // Nobody else runs any more.
@@ -268,7 +268,7 @@ pub(super) fn pace(chain: &Chain, clock: &Clock) -> Option<u64> {
     let held = chain.stages().iter().filter(|stage| stage.holds_packets());
     let shortest = held.flat_map(|stage| stage.ticks()).map(|period| period.as_nanos() as u64).min();
     let span = shortest.into_iter().chain(together(chain)).min();
-    span.filter(|_| matches!(clock, Clock::Capture))
+    span.filter(|_| clock.is_of_capture())
 }
 
 /// A function has all packets of a batch before the next one has any. With an object in common, a bucket say, the first would take what came in
