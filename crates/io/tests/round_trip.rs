@@ -368,7 +368,7 @@ fn a_full_disk_is_reported_with_what_is_missing() {
     let errors: Vec<String> =
         results.iter().filter_map(|result| result.as_ref().err()).map(SinkError::to_string).collect();
     assert_eq!(errors.len(), 1, "{errors:?}");
-    assert!(errors[0].contains("No space left") && errors[0].contains("packets not written"), "{errors:?}");
+    assert!(errors[0].contains("No space left") && errors[0].contains(" 20000 packets not written"), "{errors:?}");
 }
 
 #[test]

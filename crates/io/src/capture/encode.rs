@@ -1,16 +1,15 @@
 //! Capture files, written: one file with its format, its link types and what went wrong.
 
 use std::fs::{File, create_dir_all};
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use braid_packet::{FrameInfo, Link, Port};
-use flate2::Compression;
-use flate2::write::GzEncoder;
 
 use super::link;
 use super::ng;
+use super::output::{Failed, Output};
 use super::piped::is_dash;
 use crate::sink::SinkError;
 use crate::source::OpenError;
@@ -50,35 +49,6 @@ fn from_name(path: &Path) -> Result<(Format, bool), OpenError> {
             "{}: the name does not say the format: end it with .pcap or .pcapng, or with either and .gz",
             path.display()
         ))),
-    }
-}
-
-enum Output {
-    Plain(BufWriter<File>),
-    Gzip(GzEncoder<BufWriter<File>>),
-}
-
-impl Output {
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Output::Plain(file) => file.write_all(bytes),
-            Output::Gzip(encoder) => encoder.write_all(bytes),
-        }
-    }
-
-    /// Gives readers of a pipe what there is; what is compressed stays until it is complete.
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Output::Plain(file) => file.flush(),
-            Output::Gzip(_) => Ok(()),
-        }
-    }
-
-    fn finish(self) -> io::Result<()> {
-        match self {
-            Output::Plain(mut file) => file.flush(),
-            Output::Gzip(encoder) => encoder.finish()?.flush(),
-        }
     }
 }
 
@@ -143,12 +113,10 @@ impl CaptureWriter {
         let (format, gzip) = from_name(path)?;
         let failed = |source| OpenError::Io { path: path.to_owned(), source };
         let (whole, file) = open(path).map_err(failed)?;
-        let file = BufWriter::with_capacity(256 << 10, file);
-        let output = if gzip { Output::Gzip(GzEncoder::new(file, Compression::fast())) } else { Output::Plain(file) };
         Ok(CaptureWriter {
             path: if is_dash(path) { "standard output".into() } else { path.to_owned() },
             whole,
-            output: Some(output),
+            output: Some(Output::new(file, gzip)),
             format,
             precision,
             interfaces: Vec::new(),
@@ -178,7 +146,7 @@ impl CaptureWriter {
             }
         };
         if fits {
-            self.put();
+            self.put(1);
         } else if let Some(SinkError::LinkTypes { lost, .. }) = &mut self.failure {
             *lost += 1;
         } else {
@@ -202,23 +170,29 @@ impl CaptureWriter {
         }
     }
 
-    /// Writes what is prepared.
-    fn put(&mut self) {
-        let Some(output) = &mut self.output else { return };
-        if let Err(error) = output.write_all(&self.scratch) {
-            self.failed(&error, 1);
+    /// Writes what is prepared: so many packets.
+    fn put(&mut self, packets: u64) {
+        if let Some(Err(failed)) = self.output.as_mut().map(|output| output.put(&self.scratch, packets)) {
+            self.failed(&failed);
         }
     }
 
     /// Hands on what was written so far, for those who read along.
     pub fn flush(&mut self) {
-        if let Some(Err(error)) = self.output.as_mut().map(Output::flush) {
-            self.failed(&error, 0);
+        if let Some(Err(failed)) = self.output.as_mut().map(Output::flush) {
+            self.failed(&failed);
         }
     }
 
-    fn failed(&mut self, error: &io::Error, lost: u64) {
-        self.failure = Some(SinkError::Write { path: self.path.clone(), reason: error.to_string(), lost });
+    /// After this nothing is written any more: the file would have a hole.
+    fn failed(&mut self, Failed { error, lost }: &Failed) {
+        self.output = None;
+        let before = match self.failure {
+            Some(SinkError::LinkTypes { lost, .. } | SinkError::Write { lost, .. }) => lost,
+            _ => 0,
+        };
+        self.failure =
+            Some(SinkError::Write { path: self.path.clone(), reason: error.to_string(), lost: before + lost });
     }
 
     fn begin_pcap(&mut self, link: Link) {
@@ -315,17 +289,16 @@ impl CaptureWriter {
                 Format::Pcap => self.begin_pcap(Link::Ethernet),
                 Format::PcapNg => self.begin_pcapng(),
             }
-            self.put();
+            self.put(0);
         }
-        let closed = self.output.take().map_or(Ok(()), Output::finish);
-        if let (Err(error), false) = (closed, matches!(self.failure, Some(SinkError::Write { .. }))) {
-            self.failed(&error, 0);
+        if let Some(Err(failed)) = self.output.take().map(Output::finish) {
+            self.failed(&failed);
         }
         let whole = self.whole.take();
         if self.failure.is_none()
             && let Some(Err(error)) = whole.map(Whole::end)
         {
-            self.failed(&error, 0);
+            self.failed(&Failed { error, lost: 0 });
         }
         self.failure.clone().map_or(Ok(()), Err)
     }

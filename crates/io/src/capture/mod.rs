@@ -14,6 +14,7 @@ mod encode;
 mod gzip;
 mod link;
 mod ng;
+mod output;
 mod piped;
 mod reader;
 mod sink;

@@ -1,0 +1,184 @@
+//! The file behind a capture that is written: what waits to be written, compressed or not, and how many packets are not in the file when
+//! that fails. A packet counts as written when all of its bytes have left; what is compressed is counted a chunk at a time.
+
+use std::fs::File;
+use std::io::{self, Write};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// So many bytes are written at once.
+const CHUNK: usize = 256 << 10;
+
+enum Coding {
+    Plain(Vec<u8>),
+    Gzip(GzEncoder<Vec<u8>>),
+}
+
+/// Writing failed: why, and how many packets of those that were put are not in the file.
+pub(super) struct Failed {
+    pub(super) error: io::Error,
+    pub(super) lost: u64,
+}
+
+pub(super) struct Output {
+    file: File,
+    waiting: Coding,
+    /// Where the packets end that wait to be written.
+    ends: Vec<usize>,
+    /// Packets that the encoder may still have, in whole or in part, and their bytes.
+    encoding: u64,
+    encoding_bytes: usize,
+}
+
+impl Output {
+    pub(super) fn new(file: File, gzip: bool) -> Output {
+        let waiting = Vec::with_capacity(CHUNK);
+        let waiting =
+            if gzip { Coding::Gzip(GzEncoder::new(waiting, Compression::fast())) } else { Coding::Plain(waiting) };
+        Output { file, waiting, ends: Vec::new(), encoding: 0, encoding_bytes: 0 }
+    }
+
+    /// Takes the bytes of a packet, or of a header, which is none.
+    pub(super) fn put(&mut self, bytes: &[u8], packets: u64) -> Result<(), Failed> {
+        let len = match &mut self.waiting {
+            Coding::Plain(waiting) => {
+                waiting.extend_from_slice(bytes);
+                self.ends.extend((0..packets).map(|_| waiting.len()));
+                waiting.len()
+            }
+            Coding::Gzip(encoder) => {
+                // Into memory: that cannot fail.
+                let mut result = encoder.write_all(bytes);
+                (self.encoding, self.encoding_bytes) = (self.encoding + packets, self.encoding_bytes + bytes.len());
+                if self.encoding_bytes >= CHUNK {
+                    // Else nobody knows which packets are in what the encoder has given so far.
+                    result = result.and_then(|()| encoder.flush());
+                    self.ends.extend((0..std::mem::take(&mut self.encoding)).map(|_| encoder.get_ref().len()));
+                    self.encoding_bytes = 0;
+                }
+                let len = encoder.get_ref().len();
+                result.map_err(|error| self.failed(error, 0))?;
+                len
+            }
+        };
+        if len < CHUNK { Ok(()) } else { self.write() }
+    }
+
+    /// Gives readers of a pipe what there is; what is compressed stays until it is complete.
+    pub(super) fn flush(&mut self) -> Result<(), Failed> {
+        if matches!(self.waiting, Coding::Plain(_)) { self.write() } else { Ok(()) }
+    }
+
+    /// Writes all that is left.
+    pub(super) fn finish(mut self) -> Result<(), Failed> {
+        if let Coding::Gzip(encoder) = &mut self.waiting {
+            let result = encoder.try_finish();
+            let len = encoder.get_ref().len();
+            self.ends.extend((0..std::mem::take(&mut self.encoding)).map(|_| len));
+            result.map_err(|error| self.failed(error, 0))?;
+        }
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<(), Failed> {
+        let waiting = match &mut self.waiting {
+            Coding::Plain(waiting) => waiting,
+            Coding::Gzip(encoder) => encoder.get_mut(),
+        };
+        let (mut written, mut result) = (0, Ok(()));
+        while written < waiting.len() && result.is_ok() {
+            match self.file.write(&waiting[written..]) {
+                Ok(0) => result = Err(io::ErrorKind::WriteZero.into()),
+                Ok(len) => written += len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => result = Err(error),
+            }
+        }
+        waiting.clear();
+        result.map_err(|error| self.failed(error, written))?;
+        self.ends.clear();
+        Ok(())
+    }
+
+    fn failed(&mut self, error: io::Error, written: usize) -> Failed {
+        let lost = self.ends.iter().filter(|&&end| end > written).count() as u64 + self.encoding;
+        Failed { error, lost }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek};
+
+    use flate2::read::GzDecoder;
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+    use super::*;
+
+    const RECORD: usize = 1000;
+    const RECORDS: u64 = 5000;
+
+    /// A file that takes so many bytes and no more.
+    fn with_room(bytes: u64) -> File {
+        let file = File::from(memfd_create(c"full", MemfdFlags::ALLOW_SEALING).expect("memory"));
+        file.set_len(bytes).expect("room");
+        fcntl_add_seals(&file, SealFlags::GROW).expect("sealed");
+        file
+    }
+
+    /// Records that do not compress well, each with its number.
+    fn record(number: u64) -> Vec<u8> {
+        (0..RECORD as u64 / 8)
+            .flat_map(|i| (number << 20 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes())
+            .collect()
+    }
+
+    fn all() -> Vec<u8> {
+        (0..RECORDS).flat_map(record).collect()
+    }
+
+    /// Writes records until that fails; what was lost then, how many bytes the file has, and itself.
+    fn filled(room: u64, gzip: bool) -> (u64, u64, File) {
+        let mut file = with_room(room);
+        let mut output = Output::new(file.try_clone().expect("another descriptor"), gzip);
+        let put = (0..RECORDS).find_map(|number| Some((number, output.put(&record(number), 1).err()?)));
+        let lost = match put {
+            Some((number, failed)) => failed.lost + RECORDS - 1 - number,
+            None => output.finish().err().map_or(0, |failed| failed.lost),
+        };
+        // Both descriptors have one place.
+        let len = file.stream_position().expect("its end");
+        file.rewind().expect("its beginning");
+        (lost, len, file)
+    }
+
+    #[test]
+    fn what_is_not_in_the_file_is_lost_whatever_waited() {
+        for pages in [0, 100, 640, 1200] {
+            let (lost, len, _) = filled(pages * 4096, false);
+            assert!(len <= pages * 4096 && (len > 0) == (pages > 0), "{len} bytes in {pages} pages");
+            assert_eq!(lost, RECORDS - len / RECORD as u64, "{len} bytes were written");
+        }
+        let (lost, _, mut file) = filled(RECORDS * RECORD as u64, false);
+        let mut read = Vec::new();
+        file.read_to_end(&mut read).expect("what was written");
+        assert!(lost == 0 && read == all());
+    }
+
+    #[test]
+    fn of_what_is_compressed_no_more_is_counted_as_written_than_can_be_read() {
+        for pages in [0, 1, 100, 640] {
+            let (lost, len, file) = filled(pages * 4096, true);
+            let mut read = Vec::new();
+            let _ = GzDecoder::new(file.take(len)).read_to_end(&mut read);
+            let whole = (read.len() / RECORD) as u64;
+            let written = RECORDS - lost;
+            assert!(written <= whole && whole - written < 600, "{written} said, {whole} there, {pages} pages");
+        }
+        let (lost, len, file) = filled(2 * RECORDS * RECORD as u64, true);
+        let mut read = Vec::new();
+        GzDecoder::new(file.take(len)).read_to_end(&mut read).expect("it is complete");
+        assert!(lost == 0 && read == all());
+    }
+}
