@@ -92,7 +92,7 @@ pub struct ChainArgs {
     /// Sets a key of a function's configuration; in a chain of several, NAME.KEY=VALUE
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Worker threads [default: processors]; for `braid model` several numbers of them
+    /// Worker threads [default: processors]
     #[arg(long, short, value_name = "N", value_delimiter = ',')]
     pub workers: Vec<i64>,
     /// Ports

@@ -341,6 +341,7 @@ fn the_command_line_is_answered_likewise() {
     fails(2, "certify in.pcap --in in.pcap", "this is a capture, and no plan file");
     braid.ok("run --nf nat --in in.pcap --set external=[203.0.113.7]");
     fails(2, "check-rss --fields ip.src --nic mlx55", "known are");
+    fails(2, "study bridge -w 0", "write a number from 1 to 256");
     fails(3, "run missing.toml --in gen:edge", "missing.toml");
     braid.write("text.pcap", "no capture at all");
     fails(3, "run --nf forward --in text.pcap", "not a capture");

@@ -18,6 +18,7 @@ pub(crate) const WORKERS_MAX: usize = 256;
 
 /// `braid model`: the chain's `--workers` are those that are modelled.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("workers", |arg| arg.help("Numbers of workers to model [default: 1 2 4 8 16 23 32 64]").value_name("N[,N…]")))]
 pub struct ModelArgs {
     /// The chain.
     #[command(flatten)]

@@ -29,7 +29,7 @@ pub struct StudyArgs {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Numbers of virtual workers
-    #[arg(long = "workers", short, value_name = "N[,N…]", value_delimiter = ',', value_parser = between(1, WORKERS_MAX))]
+    #[arg(long = "workers", short = 'w', value_name = "N[,N…]", value_delimiter = ',', value_parser = between(1, WORKERS_MAX))]
     pub virtual_workers: Option<Vec<usize>>,
     /// Packets of each run, modelled or real, shared among its workers
     #[arg(long, default_value_t = 400_000, value_name = "N", value_parser = between(1, u64::MAX))]
