@@ -1,6 +1,7 @@
 //! From what a plan file says of the course of packets to a checked [`Course`].
 
 use braid_profile::counted;
+use braid_runtime::nf::opposite;
 use braid_runtime::nf::packet::PortSet;
 use braid_runtime::{Course, Full, Order, When};
 use toml::Spanned;
@@ -29,6 +30,9 @@ pub(crate) fn course(file: &PlanFile, chain: &[Link], ports: u16) -> Result<Cour
         }
     };
     let when = file.nf.iter().map(|nf| when(nf, ports)).collect::<Result<Vec<_>, _>>()?;
+    if let (false, Some(nf), Some(when)) = (mirrored && chain.len() > 1, file.nf.first(), when.first()) {
+        met_first(nf, when, ports)?;
+    }
     let words = [("refuse", Full::Refuse), (EVICT_OLDEST, Full::EvictOldest)];
     let full = file.nf.iter().map(|nf| word("full", &nf.full, &words)).collect::<Result<Vec<_>, _>>()?;
     let full = if full.iter().all(|full| *full == Full::Refuse) { Vec::new() } else { full };
@@ -97,6 +101,23 @@ fn when(nf: &NfFile, ports: u16) -> Result<When, Problem> {
     Ok(checked)
 }
 
+/// Before the first function nothing has been decided: every packet is to leave by the port opposite to its own.
+fn met_first(nf: &NfFile, when: &When, ports: u16) -> Result<(), Problem> {
+    let at = nf.function.span();
+    if when.flooded == Some(true) {
+        let what = "nothing is flooded before the first function: this one would meet no packet";
+        return Err(Problem::new(what, "put what floods before it, a `bridge` say, or leave `flooded` out").at(at));
+    }
+    let has = |set: &Option<PortSet>, port| set.is_none_or(|set| set.has(port));
+    let meets = |port| has(&when.came_by, port) && has(&when.leaves_by, opposite(port, ports));
+    if !(0..ports).any(meets) {
+        let what = "before the first function every packet is to leave by the port opposite to the one by which it came: this \
+                    one would meet none";
+        return Err(Problem::new(what, "leave `in` or `out` out, or put what decides before it").at(at));
+    }
+    Ok(())
+}
+
 fn port_set(key: &str, list: &[Spanned<i64>], ports: u16) -> Result<PortSet, Problem> {
     let port = |port: &Spanned<i64>| {
         u16::try_from(*port.get_ref()).ok().filter(|&port| port < ports).ok_or_else(|| {
@@ -108,4 +129,28 @@ fn port_set(key: &str, list: &[Spanned<i64>], ports: u16) -> Result<PortSet, Pro
     let ports = list.iter().map(port).collect::<Result<Vec<_>, _>>()?;
     named_once(list, |port| format!("{key}: port {port} is named twice"))?;
     Ok(PortSet::of(ports))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(when: &str, ports: u16) -> Option<String> {
+        let text = format!("[[nf]]\nfunction = \"forward\"\nwhen = {when}\n");
+        let file = PlanFile::parse(&text).expect("a plan file");
+        course(&file, &[], ports).err().map(|problem| problem.what)
+    }
+
+    #[test]
+    fn a_condition_that_no_packet_meets_before_the_first_function_is_refused() {
+        for (when, ports) in [("{ in = [0], out = [0] }", 2), ("{ in = [0, 3], out = [3, 0] }", 4)] {
+            assert!(refused(when, ports).is_some_and(|what| what.contains("would meet none")), "{when}");
+        }
+        assert!(refused("{ flooded = true }", 2).is_some_and(|what| what.contains("nothing is flooded")));
+        let met = ["{ in = [0], out = [1] }", "{ in = [0, 1], out = [0] }", "{ in = [1] }", "{ out = [0] }"];
+        for when in met.iter().chain(&["{ flooded = false }", "{ in = [0], flooded = false }"]) {
+            assert_eq!(refused(when, 2), None, "{when}");
+        }
+        assert_eq!(refused("{ in = [2], out = [2] }", 3), None, "a port without a partner is its own opposite");
+    }
 }

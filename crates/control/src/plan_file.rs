@@ -328,6 +328,7 @@ fn help_for(message: &str) -> String {
             "a table" => "write a table, as { key = value }",
             // A word that begins as `nan`, or as `true`, is taken for a bad one of these.
             "`nan`" | "`inf`" | "`true`" | "`false`" => "write words in quotes, numbers without",
+            _ if expected.contains("visible characters") => "write control characters as \\u0000, with four digits",
             "`\"`" | "`'`" => "end the text with the quote with which it begins",
             _ => "give a value of the kind that is expected",
         }

@@ -48,6 +48,12 @@ fn tables_that_are_none_are_told_without_words_of_rust() {
 }
 
 #[test]
+fn control_characters_are_told_how_to_be_written() {
+    check("time = \"a\0b\"\n", 1, "visible characters", "\\u0000");
+    check("time = \"capture\n", 1, "expected `\"`", "end the text with the quote");
+}
+
+#[test]
 fn each_table_of_a_list_has_its_place() {
     let text = r#"
         [[nf]]
