@@ -195,6 +195,7 @@ mod tests {
         assert_eq!(clock.stamp(&first.0, 0, &mut now_ns), 90);
         assert_eq!(clock.clone().stamp(&second.0, 0, &mut now_ns), 100, "of another worker, that has had nothing yet");
         assert_eq!(now_ns[..2], [90, 100]);
-        [&mut first, &mut second].map(|(batch, buffers)| batch.release(buffers));
+        first.0.release(&mut first.1);
+        second.0.release(&mut second.1);
     }
 }
