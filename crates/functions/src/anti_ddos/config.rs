@@ -19,7 +19,7 @@ const SOURCES_MAX: u32 = 65_536;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Its first packet is dropped; one that comes again, as an honest client's does, is let in.
+    /// Its first packet is dropped; one that comes again, as an honest client's does, is let in. So is a flood that sends each SYN again.
     #[default]
     Drop,
     /// It passes, and the attack is only counted.
