@@ -12,7 +12,7 @@ use braid_runtime::nf::state::{Domain, StateBuilder};
 use braid_runtime::nf::{ShareError, Stage};
 use braid_runtime::steer::planner::{self, Changed, HashPlan, Locality, Member};
 use braid_runtime::steer::{Fields, Key, Pattern, Reta, Steering, Symmetry, Toeplitz};
-use braid_runtime::{BuildError, Chain, ChainError, Plan as RunPlan, Sharing, Time};
+use braid_runtime::{BuildError, Chain, ChainError, Distribution, Plan as RunPlan, Sharing, Time};
 
 use crate::HugePages;
 use crate::catalog::Refusal;
@@ -185,7 +185,9 @@ impl Plan {
 
     fn own_fields(&self, carry: Carry) -> Vec<StageUse> {
         let mut own = Vec::new();
-        if self.in_order {
+        // Workers that wait for each other do so by the packets' numbers; where a dispatcher has them, they come with the packets.
+        let by_number = self.in_order || self.time == Time::Capture && self.distribution == Distribution::Software;
+        if by_number {
             own.push(StageUse::new("order").reads(SEQUENCE, 8));
         }
         if self.time == Time::Capture {

@@ -39,5 +39,5 @@ pub mod wrap;
 pub use memory::{Collected, CollectedPacket, MemorySink, NullSink, Renewal, Repeat, ReplaySource};
 pub use progress::{Progress, Unit};
 pub use sink::{Sink, SinkError, TxCounters, TxQueue};
-pub use source::{FirstQueue, OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
+pub use source::{Ahead, FirstQueue, OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
 pub use stream::{FrameStream, Next};

@@ -143,6 +143,24 @@ pub trait Source: Send {
     fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError>;
 }
 
+/// What a queue knows of the packet that it delivers next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// It has that packet.
+    Packet {
+        /// Its sequence number.
+        sequence: u64,
+        /// Its time stamp, in nanoseconds.
+        timestamp_ns: u64,
+    },
+    /// It has none now; there may be more.
+    Nothing,
+    /// There is none any more.
+    End,
+    /// It does not look ahead.
+    Untold,
+}
+
 /// One worker's share of a source.
 pub trait RxQueue: Send {
     /// Adds at most `limit` packets (and at most what fits) to the batch. It does not wait.
@@ -152,9 +170,19 @@ pub trait RxQueue: Send {
     /// [`TxQueue::progress`](crate::TxQueue::progress), so that a sink which restores the input order need not wait for it.
     fn horizon(&self) -> u64;
 
-    /// The time stamp of the packet that it delivers next, in nanoseconds, if it knows that already: of a capture.
-    fn next_ns(&mut self) -> Option<u64> {
-        None
+    /// What it knows of the packet that it delivers next: of a capture.
+    fn ahead(&mut self) -> Ahead {
+        Ahead::Untold
+    }
+
+    /// As [`receive`](Self::receive), but only packets that are [`ahead`](Self::ahead) and whose time stamps are not behind `until_ns`.
+    fn receive_until(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize, until_ns: u64) -> Received {
+        let before = batch.len();
+        while batch.len() - before < limit
+            && matches!(self.ahead(), Ahead::Packet { timestamp_ns, .. } if timestamp_ns <= until_ns)
+            && self.receive(batch, buffers, 1) == Received::Packets
+        {}
+        if batch.len() > before { Received::Packets } else { Received::Idle }
     }
 
     /// What it has delivered so far.

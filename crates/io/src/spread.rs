@@ -18,7 +18,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 
 use crate::capture::Damage;
 use crate::packed::Packed;
-use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue};
+use crate::source::{Ahead, OpenError, QueueSelect, Received, RxCounters, RxQueue};
 use crate::stream::{FrameStream, Next};
 
 /// Loads that may wait for one worker.
@@ -57,6 +57,10 @@ fn take(
     counters.packets += 1;
     counters.bytes += u64::from(info.wire_len);
     Some(1)
+}
+
+fn ahead(info: &FrameInfo) -> Ahead {
+    Ahead::Packet { sequence: info.sequence, timestamp_ns: info.timestamp_ns }
 }
 
 /// The only queue: it reads the stream itself.
@@ -112,8 +116,12 @@ impl<S: FrameStream> RxQueue for Inline<S> {
         self.horizon
     }
 
-    fn next_ns(&mut self) -> Option<u64> {
-        self.hold().ok().map(|()| self.stream.frame().1.timestamp_ns)
+    fn ahead(&mut self) -> Ahead {
+        match self.hold() {
+            Ok(()) => ahead(&self.stream.frame().1),
+            Err(Received::End) => Ahead::End,
+            Err(_) => Ahead::Nothing,
+        }
     }
 
     fn counters(&self) -> RxCounters {
@@ -337,10 +345,11 @@ impl RxQueue for Spread {
         self.horizon
     }
 
-    fn next_ns(&mut self) -> Option<u64> {
+    fn ahead(&mut self) -> Ahead {
         match self.next_load() {
-            None => self.load.frame(self.at).map(|(_, info)| info.timestamp_ns),
-            Some(_) => None,
+            None => self.load.frame(self.at).map_or(Ahead::Nothing, |(_, info)| ahead(&info)),
+            Some(Received::End) => Ahead::End,
+            Some(_) => Ahead::Nothing,
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use braid_packet::Batch;
 use crossbeam_utils::CachePadded;
 
+use crate::places::Places;
 use crate::virtual_time::Cluster;
 
 /// Where a worker's time comes from.
@@ -49,7 +50,7 @@ pub fn wall_ns() -> u64 {
 }
 
 /// The latest time that a capture may tell, in nanoseconds: what is added to it, timeouts and periods, does not overflow.
-const LATEST_NS: u64 = u64::MAX / 2;
+pub(crate) const LATEST_NS: u64 = u64::MAX / 2;
 
 impl Clock {
     /// Live, from now on; `base_ns` is the time now.
@@ -112,6 +113,10 @@ pub struct Timeline {
     ended: AtomicUsize,
     /// How far the one has come that came farthest, of those that have ended.
     latest_ns: AtomicU64,
+    /// The number after that of the last packet that any of them had.
+    latest: AtomicU64,
+    /// At which packets of a capture they stand.
+    places: Arc<Places>,
 }
 
 impl Timeline {
@@ -121,7 +126,14 @@ impl Timeline {
             workers: (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
             ended: AtomicUsize::new(0),
             latest_ns: AtomicU64::new(0),
+            latest: AtomicU64::new(0),
+            places: Places::new(workers),
         }
+    }
+
+    /// At which packets of a capture workers stand.
+    pub(crate) fn places(&self) -> &Arc<Places> {
+        &self.places
     }
 
     /// How many workers there are, whether or not they have ended.
@@ -136,13 +148,15 @@ impl Timeline {
         self.workers[worker].store(now_ns, Ordering::Relaxed);
     }
 
-    /// A worker has ended at `now_ns`; if it was the last, how far any had come: it may have had fewer packets than others, or none.
-    /// Acquire and release: the last one sees what the others have done.
-    pub fn leave(&self, worker: usize, now_ns: u64) -> Option<u64> {
+    /// A worker has ended at `now_ns` and before the packet with the number `next`; if it was the last, how far any had come: it may have had
+    /// fewer packets than others, or none. Acquire and release: the last one sees what the others have done.
+    pub fn leave(&self, worker: usize, now_ns: u64, next: u64) -> Option<(u64, u64)> {
         self.publish(worker, u64::MAX);
+        self.places.publish(worker, u64::MAX);
         self.latest_ns.fetch_max(now_ns, Ordering::AcqRel);
+        self.latest.fetch_max(next, Ordering::AcqRel);
         let is_last = self.ended.fetch_add(1, Ordering::AcqRel) + 1 == self.workers.len();
-        is_last.then(|| self.latest_ns.load(Ordering::Acquire))
+        is_last.then(|| (self.latest_ns.load(Ordering::Acquire), self.latest.load(Ordering::Acquire)))
     }
 
     /// The time that every worker has reached; one that waits holds nobody back. `own_ns` if all of them wait.
@@ -163,9 +177,9 @@ mod tests {
     #[test]
     fn the_last_worker_to_end_is_told_how_far_any_had_come() {
         let timeline = Timeline::new(3);
-        assert_eq!(timeline.leave(1, 700), None);
-        assert_eq!(timeline.leave(0, 900), None);
-        assert_eq!(timeline.leave(2, 0), Some(900));
+        assert_eq!(timeline.leave(1, 700, 8), None);
+        assert_eq!(timeline.leave(0, 900, 7), None);
+        assert_eq!(timeline.leave(2, 0, 0), Some((900, 8)));
     }
 
     /// Packets with these times.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use braid_io::capture::Damage;
-use braid_io::{FirstQueue, OpenError, Received, RxCounters, RxQueue, Source};
-use braid_packet::{BATCH_MAX, Batch, Buffers, Frame, Layout, Pool};
+use braid_io::{Ahead, FirstQueue, OpenError, Received, RxCounters, RxQueue, Source};
+use braid_packet::{BATCH_MAX, Batch, Buffers, Layout, Pool};
 use braid_steer::Steering;
 use braid_steer::ring::{DispatchCounters, Dispatcher, Inlet, RING_FRAMES_DEFAULT, WhenFull, rings};
 
@@ -149,8 +149,17 @@ impl RxQueue for RingQueue {
         self.next
     }
 
-    fn next_ns(&mut self) -> Option<u64> {
-        self.inlet.next_frame().map(Frame::timestamp_ns)
+    fn ahead(&mut self) -> Ahead {
+        // Before the ring is looked at, as in `receive`.
+        let horizon = self.horizon.load(Ordering::Acquire);
+        match self.inlet.next_frame() {
+            Some(frame) => Ahead::Packet { sequence: frame.sequence(), timestamp_ns: frame.timestamp_ns() },
+            None if self.inlet.is_finished() => Ahead::End,
+            None => {
+                self.next = self.next.max(horizon);
+                Ahead::Nothing
+            }
+        }
     }
 
     fn counters(&self) -> RxCounters {

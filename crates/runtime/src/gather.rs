@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use braid_io::capture::Damage;
-use braid_io::{Received, RxCounters, RxQueue};
+use braid_io::{Ahead, Received, RxCounters, RxQueue};
 use braid_packet::{Batch, Buffers};
 
 /// What part of a batch has to be expected for a wait to be worth it.
@@ -93,8 +93,8 @@ impl<C: Nanoseconds> RxQueue for Gather<C> {
         self.inner.horizon()
     }
 
-    fn next_ns(&mut self) -> Option<u64> {
-        self.inner.next_ns()
+    fn ahead(&mut self) -> Ahead {
+        self.inner.ahead()
     }
 
     fn counters(&self) -> RxCounters {

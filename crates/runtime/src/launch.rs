@@ -13,7 +13,7 @@ use braid_state::{Conflict, Tx};
 use braid_steer::Steering;
 use braid_steer::planner::Changed;
 
-use crate::abreast::{Abreast, Places};
+use crate::abreast::Abreast;
 use crate::attempt::run_event;
 use crate::chain::{Chain, ChainError, Sharing};
 use crate::clock::{Clock, Timeline, wall_ns};
@@ -28,7 +28,7 @@ use crate::saved::{RestoreError, Saved};
 use crate::trace::{TraceOrder, Tracer};
 use crate::virtual_time::{self, Cluster, Costs, VirtualWorker};
 use crate::watchdog::Watchdog;
-use crate::worker::{Parts, Worker, together};
+use crate::worker::{Parts, Worker};
 
 mod report;
 mod threads;
@@ -181,8 +181,7 @@ pub fn launch(
     let mut transactions: Vec<Tx> = (0..plan.workers).map(|worker| Tx::new(&domain, worker)).collect();
     start(plan, control, &chain, &mut transactions[0])?;
     let cluster = control.model.as_ref().map(|model| Cluster::new(plan.workers, &model.costs, model.seed));
-    let abreast = (plan.in_order && plan.workers > 1 && cluster.is_none()).then(|| Places::new(plan.workers));
-    let ground = Ground { plan, control, cluster: cluster.as_ref(), chain: &chain, pool: &pool, abreast };
+    let ground = Ground { plan, control, cluster: cluster.as_ref(), chain: &chain, pool: &pool };
     let mut workers = ground.assemble(transactions, received, sent)?;
     let left_out = match &control.restore {
         Some(saved) => saved.restore_sets(plan, &chain, &mut workers)?,
@@ -285,11 +284,14 @@ struct Ground<'a> {
     cluster: Option<&'a Arc<Cluster>>,
     chain: &'a Arc<Chain>,
     pool: &'a Arc<Pool>,
-    /// Where workers that wait for each other stand.
-    abreast: Option<Arc<Places>>,
 }
 
 impl Ground<'_> {
+    /// Whether workers wait for each other.
+    fn goes_abreast(&self) -> bool {
+        self.plan.in_order && self.plan.workers > 1 && self.cluster.is_none()
+    }
+
     fn assemble(
         &self,
         transactions: Vec<Tx>,
@@ -298,7 +300,7 @@ impl Ground<'_> {
     ) -> Result<Vec<Worker>, RunError> {
         let timeline = Arc::new(Timeline::new(self.plan.workers));
         let clock = match self.plan.time {
-            Time::Capture if self.abreast.is_some() => Clock::Abreast(Arc::default()),
+            Time::Capture if self.goes_abreast() => Clock::Abreast(Arc::default()),
             Time::Capture => Clock::Capture,
             Time::Live if let Some(step_ns) = self.control.step_ns => {
                 Clock::Stepped { now_ns: Arc::default(), step_ns }
@@ -327,14 +329,13 @@ impl Ground<'_> {
         let Ground { plan, control, chain, .. } = self;
         // Where one worker runs at a time, waiting would keep the others from delivering.
         let gathers = !plan.gather.is_zero() && control.schedule.is_none() && self.cluster.is_none();
-        let receive: Box<dyn RxQueue> = match &self.abreast {
-            Some(places) => {
-                let (layout, together_ns) =
-                    (Arc::new(chain.layout().clone()), together(chain).filter(|_| plan.time == Time::Capture));
-                Box::new(Abreast::new(receive, id, places, self.pool, &layout, together_ns))
-            }
-            None if gathers => Box::new(Gather::new(receive, plan.gather)),
-            None => receive,
+        let receive: Box<dyn RxQueue> = if self.goes_abreast() {
+            let layout = Arc::new(chain.layout().clone());
+            Box::new(Abreast::new(receive, id, timeline.places(), self.pool, &layout))
+        } else if gathers {
+            Box::new(Gather::new(receive, plan.gather))
+        } else {
+            receive
         };
         if control.record {
             tx.record();

@@ -23,6 +23,7 @@ mod gather;
 mod idle;
 pub mod launch;
 pub mod live;
+mod places;
 pub mod plan;
 pub mod probe;
 pub mod record;

@@ -9,9 +9,9 @@ use braid_nf::{Index, Logs, Pass, Prefetched, Reason, Verdict, Verdicts};
 use braid_packet::{BATCH_MAX, Batch, Buffers, Lineup, Port};
 use braid_state::Bringing;
 
-pub(crate) use self::later::together;
-use self::later::{PeriodicTick, pace, periodic_ticks};
+use self::later::{PeriodicTick, periodic_ticks};
 use self::onward::Onward;
+use self::paced::Pace;
 use self::sets::{Sets, indexes};
 use crate::attempt::{NoWitness, Stretch, Witness, run_pass};
 use crate::chain::Chain;
@@ -31,6 +31,7 @@ mod handover;
 mod later;
 mod listing;
 mod onward;
+mod paced;
 mod parts;
 mod send;
 mod sets;
@@ -46,7 +47,7 @@ pub use parts::Parts;
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Handled a batch.
+    /// Handled a batch, or let time go on for others.
     Busy,
     /// Nothing to receive now.
     Idle,
@@ -79,8 +80,13 @@ pub struct Worker {
     turns: Turns,
     out: Vec<(u16, Port)>,
     ticks: Vec<PeriodicTick>,
-    /// Of a capture, through functions that hold packets back: the shortest of their periods.
-    paced_ns: Option<u64>,
+    /// Of a capture: how its packets are taken in time.
+    pace: Option<Pace>,
+    /// The number after that of its last packet, and that of packets which no packet has caused.
+    next: u64,
+    made_next: u64,
+    /// It has let time go on for all workers.
+    has_led: bool,
     counters: WorkerCounters,
     /// Processor time of the thread, and when, at the beginning.
     begun: Option<(Duration, Instant)>,
@@ -104,7 +110,7 @@ impl Worker {
         let groups = parts.chain.groups().iter();
         let sets = groups.map(|group| Sets::new(group, parts.sets, parts.pages)).collect::<Result<_, _>>()?;
         let ticks = periodic_ticks(&parts.chain, parts.share());
-        let paced_ns = pace(&parts.chain, &parts.clock);
+        let pace = Pace::of(&parts.chain, &parts.clock);
         Ok(Worker {
             batch: Batch::new(&parts.pool, &layout),
             own: Batch::new(&parts.pool, &layout),
@@ -124,7 +130,10 @@ impl Worker {
             turns: Turns::default(),
             out: Vec::with_capacity(BATCH_MAX),
             ticks,
-            paced_ns,
+            pace,
+            next: 0,
+            made_next: 0,
+            has_led: false,
             counters: WorkerCounters { reached: vec![0; parts.chain.stages().len()], ..WorkerCounters::default() },
             begun: None,
             witness: Box::new(NoWitness),
@@ -200,9 +209,9 @@ impl Worker {
 
     /// One round: receive, handle, send, expire.
     pub fn step(&mut self) -> Step {
-        let received = match self.paced_ns {
-            None => self.parts.receive.receive(&mut self.batch, &mut self.buffers, self.parts.batch),
-            Some(period_ns) => self.receive_in_time(period_ns),
+        let received = match self.pace {
+            None => self.receive(),
+            Some(pace) => self.receive_in_time(pace),
         };
         match received {
             Received::Packets => {
@@ -213,7 +222,8 @@ impl Worker {
             Received::Idle => {
                 self.rest();
                 self.probe.passed(Span::Idle, 0);
-                return Step::Idle;
+                // Others go on now, and soon wait for the next time.
+                return if std::mem::take(&mut self.has_led) { Step::Busy } else { Step::Idle };
             }
             Received::End => return Step::End,
         }
@@ -231,6 +241,12 @@ impl Worker {
         self.tick();
         self.probe.passed(Span::Expire, packets);
         Step::Busy
+    }
+
+    /// Takes a batch, whatever the time.
+    #[inline(always)]
+    fn receive(&mut self) -> Received {
+        self.parts.receive.receive(&mut self.batch, &mut self.buffers, self.parts.batch)
     }
 
     #[cold]
@@ -382,7 +398,8 @@ impl Worker {
     fn rest(&mut self) {
         self.last_ns = self.parts.clock.idle(self.last_ns);
         self.parts.timeline.publish(self.parts.id, u64::MAX);
-        self.parts.send.progress(self.parts.receive.horizon());
+        let horizon = self.note_next();
+        self.promise(horizon);
         if !self.parts.clock.is_of_capture() {
             self.expire();
         }

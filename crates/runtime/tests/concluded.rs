@@ -4,8 +4,7 @@ mod traffic;
 
 use std::sync::Arc;
 
-use braid_io::NullSink;
-use braid_io::memory::Repeat;
+use braid_io::memory::{CollectedPacket, MemorySink, Repeat};
 use braid_nf::packet::key::{SetDef, SetKey};
 use braid_nf::prelude::*;
 use braid_nf::{Instance, Stage};
@@ -57,14 +56,15 @@ fn plan(by_flow: bool, workers: usize) -> Plan {
     Plan { sets: 1 << 13, ..Plan::for_tests(workers, Arc::new(build)) }
 }
 
-/// Sets that ended, those that live, and packets out, of packets that come at these milliseconds.
-fn run(plan: &Plan, schedule: Option<u64>, at_ms: fn(u64) -> u64) -> [u64; 3] {
+/// Sets that ended, those that live, and packets out; and what came out, of packets that come at these milliseconds.
+fn run(plan: &Plan, schedule: Option<u64>, at_ms: fn(u64) -> u64) -> ([u64; 3], Vec<CollectedPacket>) {
     let packet = |n| Sent { from: n as u16, port: n as u16, at_ns: at_ms(n) * MS, ..Sent::default() };
     let source = replayed(PACKETS, Repeat::Passes(1), packet);
     let control = Control { schedule, ..Control::default() };
-    let report = launch(plan, Box::new(source), Box::new(NullSink), &control).expect("it ends");
+    let (sink, collected) = MemorySink::new();
+    let report = launch(plan, Box::new(source), Box::new(sink), &control).expect("it ends");
     assert_eq!(report.total.panics, 0);
-    [report.total.sets_expired, report.total.sets_live, report.total.packets_out]
+    ([report.total.sets_expired, report.total.sets_live, report.total.packets_out], collected.packets())
 }
 
 #[test]
@@ -74,7 +74,11 @@ fn sets_that_are_over_when_a_capture_ends_have_ended_on_any_number_of_workers() 
     for by_flow in [true, false] {
         for workers in [1, 2, 3, 5] {
             for schedule in [None, Some(7)] {
-                let ended = run(&plan(by_flow, workers), schedule, |n| n + 1);
+                let (ended, packets) = run(&plan(by_flow, workers), schedule, |n| n + 1);
+                // What is told in the end has the number after the last packet's.
+                let (early, last) = packets.split_at(packets.partition_point(|packet| packet.sequence < PACKETS));
+                assert!(last.iter().all(|packet| packet.sequence == PACKETS && packet.bytes == [0; 60]));
+                assert!(!last.is_empty() && early.iter().filter(|packet| packet.sequence == 0).count() == 1);
                 assert_eq!(ended, [over, live, PACKETS + over], "{workers} workers, by flow: {by_flow}, {schedule:?}");
             }
         }
@@ -86,7 +90,7 @@ fn where_packets_keep_their_order_a_capture_that_goes_back_in_time_does_so_for_n
     for by_flow in [true, false] {
         for workers in [1, 2, 3, 5] {
             let plan = Plan { in_order: true, ..plan(by_flow, workers) };
-            let ended = run(&plan, None, |n| if n == 0 { 10 * TIMEOUT_MS } else { n });
+            let (ended, _) = run(&plan, None, |n| if n == 0 { 10 * TIMEOUT_MS } else { n });
             assert_eq!(ended, [0, PACKETS, PACKETS], "{workers} workers, by flow: {by_flow}");
         }
     }

@@ -13,7 +13,7 @@ use braid_packet::{Batch, Buffers, FrameInfo, Line, LinedFrame, Lines};
 
 use super::renewal::{Renewal, Renewing};
 use crate::progress::{Progress, Unit};
-use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
+use crate::source::{Ahead, OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
 use crate::stream::{FrameStream, Next};
 
 /// When a replay ends.
@@ -277,6 +277,16 @@ impl RxQueue for ReplayQueue {
         match self.cold.get(self.at) {
             Some(cold) if self.left > 0 => self.pass * self.pass_frames + cold.sequence,
             _ => u64::MAX,
+        }
+    }
+
+    fn ahead(&mut self) -> Ahead {
+        match self.cold.get(self.at) {
+            Some(cold) if self.left > 0 => Ahead::Packet {
+                sequence: self.horizon(),
+                timestamp_ns: cold.timestamp_ns.wrapping_add(self.pass.wrapping_mul(self.pass_ns)),
+            },
+            _ => Ahead::End,
         }
     }
 

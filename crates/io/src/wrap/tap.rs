@@ -7,7 +7,7 @@ use braid_packet::{Batch, Buffers, Pool, PoolConfig, Port};
 use crate::capture::{CaptureSink, Damage};
 use crate::progress::Progress;
 use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
-use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
+use crate::source::{Ahead, OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
 
 /// What a tap could not write; shared.
 #[derive(Clone, Debug, Default)]
@@ -100,6 +100,10 @@ impl RxQueue for TapRx {
 
     fn horizon(&self) -> u64 {
         self.inner.horizon()
+    }
+
+    fn ahead(&mut self) -> Ahead {
+        self.inner.ahead()
     }
 
     fn counters(&self) -> RxCounters {

@@ -70,7 +70,8 @@ pub(super) fn run_threads(
 /// What is over when all workers have left ends, one worker's after another's, and so do they.
 fn conclude(mut left: Vec<Worker>) -> Vec<Ended> {
     let latest_ns = left.iter().map(Worker::last_ns).max().unwrap_or(0);
-    left.iter_mut().for_each(|worker| worker.conclude(latest_ns));
+    let next = left.iter().map(Worker::next).max().unwrap_or(0);
+    left.iter_mut().for_each(|worker| worker.conclude(latest_ns, next));
     left.into_iter().map(Worker::end).collect()
 }
 

@@ -39,9 +39,10 @@ impl Worker {
     /// Nothing will come any more: the last worker to leave sends what functions hold back. On its own thread.
     pub fn leave(&mut self) {
         self.settle_sets();
-        if let Some(latest_ns) = self.parts.timeline.leave(self.parts.id, self.last_ns)
+        if let Some((latest_ns, next)) = self.parts.timeline.leave(self.parts.id, self.last_ns, self.next)
             && self.drains
         {
+            self.made_next = next;
             self.drain(latest_ns);
         }
         self.parts.send.progress(u64::MAX);

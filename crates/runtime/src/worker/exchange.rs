@@ -12,7 +12,7 @@ use std::sync::mpsc::Sender;
 use braid_nf::{Carry, Former, MOVED_MAX, SetTables, Stage};
 use braid_state::{Bringing, Succession, Tx};
 
-use super::{Sets, Worker, indexes, pace, periodic_ticks};
+use super::{Pace, Sets, Worker, indexes, periodic_ticks};
 use crate::attempt::{Stretch, run_event};
 use crate::chain::{Chain, Group, keys_hold};
 use crate::plan::Plan;
@@ -145,7 +145,7 @@ impl Worker {
         self.indexes = indexes(&chain);
         self.counters.reached = chain.stages().iter().map(|stage| reached(&**stage)).collect();
         self.ticks = periodic_ticks(&chain, self.parts.share());
-        self.paced_ns = pace(&chain, &self.parts.clock);
+        self.pace = Pace::of(&chain, &self.parts.clock);
         if self.probe.split().is_some() {
             self.probe = Probe::Off;
         }

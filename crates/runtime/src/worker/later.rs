@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use braid_io::Received;
 use braid_nf::{Tick, shared_sets_name};
 use braid_state::{ROW, Share, StateObject};
 
 use super::Worker;
+use super::paced::reached;
 use crate::attempt::run_event;
 use crate::chain::{Chain, Group};
-use crate::clock::Clock;
 use crate::course::Full;
 use crate::expiry::Expiring;
 
 /// How much time passes at the end of a run, or between two packets of a capture, at most, for packets that functions hold back: an hour.
-const DRAIN_MAX_NS: u64 = 3600 * 1_000_000_000;
+pub(super) const DRAIN_MAX_NS: u64 = 3600 * 1_000_000_000;
 
 /// A period of a function, what this worker does in it, and when it comes round again.
 pub(super) struct PeriodicTick {
@@ -59,7 +58,7 @@ impl Worker {
             if !shared && sets.tables.is_empty() {
                 continue;
             }
-            let reached = if shared { self.parts.timeline.reached(self.last_ns) } else { self.last_ns };
+            let reached = if shared { reached(self.pace, &self.parts.timeline, self.last_ns) } else { self.last_ns };
             let mut on = Expiring::new(
                 (group, &mut sets.tables),
                 &mut self.parts,
@@ -84,10 +83,13 @@ impl Worker {
 
     /// Periods that have come round for every worker.
     pub(super) fn tick(&mut self) {
-        if self.ticks.is_empty() {
-            return;
+        if !self.ticks.is_empty() {
+            self.tick_at(reached(self.pace, &self.parts.timeline, self.last_ns));
         }
-        let reached = self.parts.timeline.reached(self.last_ns);
+    }
+
+    /// Periods that have come round when every worker has reached this time.
+    pub(super) fn tick_at(&mut self, reached: u64) {
         for at in 0..self.ticks.len() {
             let periodic = &mut self.ticks[at];
             if reached < periodic.due_ns {
@@ -131,60 +133,18 @@ impl Worker {
         }
     }
 
-    /// Receives what a capture has within a period: of functions that hold packets back, so that their ticks come in time, or in which packets may be
-    /// together. Before it time passes
-    /// to the first packet of it, and what is due until then leaves when it is due. With several workers as far as all have come.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn receive_in_time(&mut self, period_ns: u64) -> Received {
-        let Some(first_ns) = self.parts.receive.next_ns() else {
-            return self.parts.receive.receive(&mut self.batch, &mut self.buffers, self.parts.batch);
-        };
-        self.let_pass(first_ns, period_ns);
-        let end_ns = first_ns.saturating_add(period_ns);
-        while self.batch.len() < self.parts.batch {
-            match self.parts.receive.receive(&mut self.batch, &mut self.buffers, 1) {
-                Received::Packets if self.parts.receive.next_ns().is_some_and(|next_ns| next_ns < end_ns) => {}
-                Received::Packets => break,
-                nothing if self.batch.is_empty() => return nothing,
-                _ => break,
-            }
-        }
-        Received::Packets
-    }
-
-    /// Lets time pass to a packet that comes next, from one moment to the next at which a packet is due that functions hold back; an hour at most, since
-    /// time stamps may be anything.
-    fn let_pass(&mut self, next_ns: u64, period_ns: u64) {
-        if !self.parts.chain.stages().iter().any(|stage| stage.holds_packets()) {
-            return;
-        }
-        let next_ns = next_ns.min(self.last_ns.saturating_add(DRAIN_MAX_NS));
-        while !self.ticks.is_empty()
-            && self.last_ns.saturating_add(period_ns) < next_ns
-            && let Some(due_ns) = self.holds().filter(|due_ns| *due_ns < next_ns)
-        {
-            let now_ns = due_ns.max(self.last_ns + period_ns);
-            self.parts.timeline.publish(self.parts.id, now_ns);
-            if self.parts.timeline.reached(now_ns) < now_ns {
-                break;
-            }
-            self.last_ns = now_ns;
-            self.tick();
-        }
-    }
-
     /// Lets time pass, to one packet that is due after another, until no function holds any back. The last worker to end does it: nobody
     /// else is left. It may have had no packets, and be at time 0, so its time says nothing of when it shall end: `latest_ns`, of all, does.
     pub(super) fn drain(&mut self, latest_ns: u64) {
         self.ticks = periodic_ticks(&self.parts.chain, Share::ALL);
         let Some(period_ns) = self.ticks.iter().map(|periodic| periodic.period_ns).min() else { return };
         let end_ns = latest_ns.saturating_add(DRAIN_MAX_NS);
+        self.last_ns = latest_ns;
         while self.last_ns < end_ns
             && let Some(due_ns) = self.holds()
         {
             self.last_ns = due_ns.min(end_ns).max(self.last_ns + period_ns);
-            self.tick();
+            self.tick_at(self.last_ns);
         }
     }
 
@@ -193,16 +153,21 @@ impl Worker {
         self.last_ns
     }
 
+    /// The number after that of its last packet.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
     /// All workers have left, and a capture has come to `latest_ns`: sets that are over by then end, and what periods divide among workers is done
     /// once more, in all shares. How far each worker had come with its part, and to which time, hangs on how many there were; what is told
-    /// of the run shall not. Live, time goes on, and so may the state.
-    pub(crate) fn conclude(&mut self, latest_ns: u64) {
+    /// of the run shall not. What functions send then stands behind all packets: it has the number `next`. Live, time goes on, and so may the state.
+    pub(crate) fn conclude(&mut self, latest_ns: u64, next: u64) {
         if !self.drains || !self.parts.clock.is_of_capture() {
             return;
         }
         // Nobody else runs any more.
         self.parts.tx.yield_with(|_| ());
-        self.last_ns = latest_ns;
+        (self.last_ns, self.made_next) = (latest_ns, next);
         let does_shared = self.parts.id == 0;
         for (group, sets) in self.sets.iter_mut().enumerate() {
             let shared = self.parts.chain.groups()[group].shared;
@@ -249,7 +214,7 @@ impl Worker {
     }
 
     /// When the first packet is due that a function holds back.
-    fn holds(&mut self) -> Option<u64> {
+    pub(super) fn holds(&mut self) -> Option<u64> {
         let (chain, mut first) = (Arc::clone(&self.parts.chain), None::<u64>);
         for stage in chain.stages() {
             let (tx, emitted) = (&mut self.parts.tx, &mut self.logs.emitted);
@@ -260,24 +225,6 @@ impl Worker {
         }
         first
     }
-}
-
-/// How long packets of a batch may be apart, if time is that of a capture: the shortest period of functions that hold packets back, and where
-/// functions have an object in common [`TOGETHER_NS`].
-pub(super) fn pace(chain: &Chain, clock: &Clock) -> Option<u64> {
-    let held = chain.stages().iter().filter(|stage| stage.holds_packets());
-    let shortest = held.flat_map(|stage| stage.ticks()).map(|period| period.as_nanos() as u64).min();
-    let span = shortest.into_iter().chain(together(chain)).min();
-    span.filter(|_| clock.is_of_capture())
-}
-
-/// A function has all packets of a batch before the next one has any. With an object in common, a bucket say, the first would take what came in
-/// seconds of a capture before packets of the second that were there earlier had their part; live, a batch is no longer than this.
-const TOGETHER_NS: u64 = 1_000_000;
-
-/// [`TOGETHER_NS`], where functions have an object in common and packets do not go one by one.
-pub(crate) fn together(chain: &Chain) -> Option<u64> {
-    (!chain.course().atomic && chain.has_common_objects()).then_some(TOGETHER_NS)
 }
 
 /// The periods of all functions in which a worker has something to do: its share where that is divided, else all if it is the first one.

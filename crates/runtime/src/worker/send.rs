@@ -16,10 +16,10 @@ impl Worker {
     /// Sends what is left, with the copies that flooding makes and the packets that functions made.
     #[inline(never)]
     pub(super) fn send(&mut self) {
+        let horizon = self.note_next();
         self.send_batch();
         self.go_on();
-        let next = self.parts.receive.horizon();
-        self.parts.send.progress(next);
+        self.promise(horizon);
     }
 
     /// The batch's end. What functions made and sent on is put aside.
@@ -97,7 +97,7 @@ impl Worker {
                 link,
                 timestamp_ns: if self.batch.is_empty() { self.last_ns } else { self.batch.timestamp_ns(i) },
                 wire_len: bytes.len() as u32,
-                sequence: if self.batch.is_empty() { 0 } else { self.batch.sequence(i) },
+                sequence: if self.batch.is_empty() { self.made_next } else { self.batch.sequence(i) },
             };
             self.counters.packets_copied += 1;
             if leg != Leg::Straight && self.put_aside((cause, maker, leg), port, bytes, info) {

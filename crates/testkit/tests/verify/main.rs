@@ -23,4 +23,5 @@ mod nfos_transactions;
 mod policed;
 mod resized;
 mod run;
+mod shaped;
 mod unwatched;
