@@ -37,6 +37,18 @@ pub enum Action {
 
 braid_nf::plain!(Action);
 
+/// What becomes of a connection for which there is no room to be counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenFull {
+    /// Its packets are dropped: nobody has more than the limit.
+    Drop,
+    /// They pass, and it counts for nobody: nobody is kept out by a flood of others.
+    Pass,
+}
+
+braid_nf::plain!(WhenFull);
+
 /// Lengths of the address ranges that have limits of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -77,6 +89,8 @@ pub struct Config {
     pub outside_ports: Vec<Port>,
     /// Most ranges that have connections.
     pub owners_max: u32,
+    /// What becomes of connections for which there is no room.
+    pub when_full: WhenFull,
     /// Seconds in which a TCP connection is to be confirmed by both ends.
     pub opening_s: u64,
     /// Seconds without a packet after which an open TCP connection is over.
@@ -101,6 +115,7 @@ impl Default for Config {
             inside_ports: Vec::new(),
             outside_ports: Vec::new(),
             owners_max: 65_536,
+            when_full: WhenFull::Drop,
             opening_s: 30,
             tcp_s: 7440,
             closing_s: 10,

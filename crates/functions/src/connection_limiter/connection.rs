@@ -37,7 +37,7 @@ mod seen {
 pub struct Connection {
     /// For whom it is counted.
     pub(super) owner: IpAddress,
-    /// 1 if it is counted: not, if it was opened again and refused.
+    /// 1 if it is counted: not, if it was opened again and refused, or there was no room to count.
     pub(super) counted: u8,
     seen: u8,
     /// Whether the end that opened it sends against the direction of the set's key.

@@ -7,7 +7,7 @@ mod config;
 mod connection;
 mod owners;
 
-pub use config::{Action, By, Config, Lengths};
+pub use config::{Action, By, Config, Lengths, WhenFull};
 pub use connection::{Connection, Opening, Timeouts};
 pub use owners::{Most, Owners};
 
@@ -16,6 +16,7 @@ use std::time::Duration;
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
+use braid_nf::state::DistributedConfig;
 
 use crate::parts::{Alerts, Side, Sides, answer, seconds};
 use crate::{ConfigError, FromConfig};
@@ -38,8 +39,11 @@ network_function! {
         lengths: Lengths,
         sides: Sides,
         action: Action,
+        when_full: WhenFull,
         timeouts: Timeouts,
         owners: Owners,
+        /// Connections that passed without being counted.
+        uncounted: Distributed<u64>,
         alerts: Alerts<IpAddress, Refused>,
     }
 }
@@ -49,13 +53,16 @@ impl FromConfig for ConnectionLimiter {
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<ConnectionLimiter, ConfigError> {
         let owners = Owners::new(builder, config.most()?, config.owners_max);
+        let uncounted = DistributedConfig { name: "uncounted".into(), staleness_ns: 0 };
         Ok(ConnectionLimiter {
             by: config.by,
             lengths: config.lengths()?,
             sides: config.sides(ports)?,
             action: config.action,
+            when_full: config.when_full,
             timeouts: config.timeouts()?,
             owners: owners.map_err(|error| ConfigError::state("owners_max", &error))?,
+            uncounted: Distributed::new(builder, &uncounted, 0).map_err(|e| ConfigError::state("when_full", &e))?,
             alerts: Alerts::new(builder, config.alerts_max).map_err(|e| ConfigError::state("alerts_max", &e))?,
         })
     }
@@ -99,15 +106,21 @@ impl NetworkFunction for ConnectionLimiter {
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Connection>) -> Handled {
         let opening = Opening::of(packet);
         let Some(owner) = self.owner(packet, opening) else { return Ok(cx.pass()) };
-        if let Err(reason) = self.owners.admit(cx, &owner)? {
-            return self.refuse(cx, packet, &owner, reason);
-        }
-        let connection = Connection::begin(owner, packet, opening, cx.reversed());
-        if !set.register(cx, connection) {
+        let counted = match self.owners.admit(cx, &owner)? {
+            Err(reason) if !self.passes(reason) => return self.refuse(cx, packet, &owner, reason),
+            admitted => admitted.is_ok(),
+        };
+        let mut connection = Connection::begin(owner, packet, opening, cx.reversed());
+        connection.counted = counted.into();
+        let is_there = set.register(cx, connection);
+        if counted && !is_there {
             self.owners.release(cx, &owner)?;
-            return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
         }
-        Ok(cx.pass())
+        match (counted && is_there, self.when_full) {
+            (true, _) => Ok(cx.pass()),
+            (false, WhenFull::Pass) => self.pass_uncounted(cx),
+            (false, WhenFull::Drop) => Ok(Verdict::Drop(Reason::SET_TABLE_FULL)),
+        }
     }
 
     #[inline(always)]
@@ -132,6 +145,9 @@ impl NetworkFunction for ConnectionLimiter {
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        if self.when_full == WhenFull::Pass {
+            into.add("connections_not_counted", self.uncounted.read(cx, |sum, part| *sum += part)?);
+        }
         self.alerts.report(cx, into, |owner, refused, into| {
             let Refused { at_ns, protocol, port } = *refused;
             let kind = if protocol == u32::from(protocol::TCP) { "tcp" } else { "udp" };
@@ -164,6 +180,17 @@ impl ConnectionLimiter {
         Some(owner.prefix(if owner.is_v4() { self.lengths.v4 } else { self.lengths.v6 }))
     }
 
+    /// Whether a connection that is refused for this reason passes all the same.
+    fn passes(&self, reason: Reason) -> bool {
+        self.when_full == WhenFull::Pass && reason == owners::TABLE_FULL
+    }
+
+    #[cold]
+    fn pass_uncounted(&self, cx: &mut Cx<'_>) -> Handled {
+        self.uncounted.update(cx, |count| *count += 1)?;
+        Ok(cx.pass())
+    }
+
     #[cold]
     fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, owner: &IpAddress, reason: Reason) -> Handled {
         // Nothing speaks against an owner for whom there was no room: a flood of forged ones would fill the log with them.
@@ -185,11 +212,13 @@ impl ConnectionLimiter {
             connection.counted = 0;
         }
         let Some(owner) = self.owner(packet, Opening::BySender) else { return Ok(cx.pass()) };
-        if let Err(reason) = self.owners.admit(cx, &owner)? {
-            return self.refuse(cx, packet, &owner, reason);
-        }
+        let counted = match self.owners.admit(cx, &owner)? {
+            Err(reason) if !self.passes(reason) => return self.refuse(cx, packet, &owner, reason),
+            admitted => admitted.is_ok(),
+        };
         *connection = Connection::begin(owner, packet, Opening::BySender, cx.reversed());
-        Ok(cx.pass())
+        connection.counted = counted.into();
+        if counted { Ok(cx.pass()) } else { self.pass_uncounted(cx) }
     }
 }
 

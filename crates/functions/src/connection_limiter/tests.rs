@@ -215,3 +215,20 @@ fn impossible_values_are_refused() {
     refuse("inside_ports = [0]\noutside_ports = [1]", sides);
     refuse("outside_ports = [1]", &sides.replace("inside_ports", "outside_ports"));
 }
+
+#[test]
+fn who_finds_no_room_passes_uncounted_if_that_is_wanted() {
+    let mut bench = bench("connections_max = 1\nowners_max = 4\nwhen_full = 'pass'");
+    let hosts: Vec<String> = (1..=20).map(|host| format!("10.0.0.{host}")).collect();
+    for host in &hosts {
+        assert_eq!(open(&mut bench, 0, host, 1), None, "{host}");
+    }
+    // Whoever is counted has a limit, others have none; what has begun uncounted goes on, and its answers count for nobody.
+    let uncounted = hosts.iter().filter(|host| open(&mut bench, 1, host, 2).is_none()).count() as u64;
+    assert!((1..20).contains(&uncounted), "{uncounted}");
+    for host in &hosts {
+        let answer = bench.send(1, 2, &tcp(SERVER, &format!("{host}:1"), "A"));
+        assert_eq!(answer.dropped, None, "{host}");
+    }
+    assert_eq!(bench.findings().sums().get("connections_not_counted"), Some(&(2 * uncounted)));
+}
