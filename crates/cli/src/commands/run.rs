@@ -188,7 +188,8 @@ fn told_of_packets(report: &RunReport, json: bool, plan: &Plan) -> Result<ExitCo
         (false, false) => print(&report.to_string())?,
     }
     if may_depend_on_order(plan, report) {
-        asideln!("note: workers replay side by side, so drops may differ from one worker's; not with --in-order");
+        let what = if report.dropped_total() > 0 { "drops" } else { "findings" };
+        asideln!("note: workers replay side by side, so {what} may differ from one worker's; not with --in-order");
     }
     if let Some(note) = about_sides(plan, report) {
         asideln!("note: {note}");
@@ -213,10 +214,11 @@ fn about_sides(plan: &Plan, report: &RunReport) -> Option<String> {
 }
 
 /// Whether another number of workers might have dropped other packets: an ICMP error, say, may be handled before the connection
-/// that it reports, on another worker.
+/// that it reports, on another worker. Or found something else: what a host sends within a second, say, comes to workers that have come to different ones.
 fn may_depend_on_order(plan: &Plan, report: &RunReport) -> bool {
     let is_free = report.workers.len() > 1 && !plan.in_order && plan.time == Time::Capture;
-    is_free && report.transactions.commits > 0 && report.dropped_total() > 0
+    let has_found = report.findings.values().any(|told| !told.found.is_empty());
+    is_free && report.transactions.commits > 0 && (has_found || report.dropped_total() > 0)
 }
 
 /// Whether packets go where the report would.
