@@ -190,6 +190,28 @@ fn a_packet_that_is_longer_than_its_block_is_damage() {
 }
 
 #[test]
+fn a_block_with_two_lengths_is_damage() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("out.pcapng");
+    let packet = Packet { port: 0, link: Link::Ethernet, timestamp_ns: 1, wire_len: 60, bytes: vec![7; 60] };
+    write(&path, Precision::Microseconds, &[packet.clone(), packet]);
+    let bytes = std::fs::read(&path).expect("readable");
+    // The first packet's block ends where the second one's begins, 28 bytes before its frame.
+    let second = bytes.windows(60).rposition(|window| window == [7; 60]).expect("the last packet") - 28;
+    for repeated in [0, 88, 96] {
+        let mut bytes = bytes.clone();
+        bytes[second - 4..second].copy_from_slice(&u32::to_le_bytes(repeated));
+        let mut reader = CaptureReader::new(&path, std::io::Cursor::new(bytes)).expect("opens");
+        let damage = reader.advance().expect_err("damaged").to_string();
+        let expected = format!(
+            "out.pcapng: damaged at byte {}: a block of 92 bytes ends with a length of {repeated}",
+            second - 92
+        );
+        assert!(damage.ends_with(&expected), "{damage}");
+    }
+}
+
+#[test]
 fn what_cannot_be_read_says_what_it_is() {
     let open = |bytes: &'static [u8]| match CaptureReader::new(Path::new("in"), bytes) {
         Ok(_) => panic!("opened"),

@@ -48,6 +48,14 @@ pub enum Flaw {
         /// The length it claims.
         len: u32,
     },
+    /// The two lengths of a block, at its beginning and at its end, are not one.
+    #[error("a block of {first} bytes ends with a length of {repeated}")]
+    Lengths {
+        /// The length with which it begins.
+        first: u32,
+        /// The one where it ends.
+        repeated: u32,
+    },
     /// A packet is longer than the block that holds it.
     #[error("a packet of {len} bytes does not fit into its block, which has room for {room}")]
     Overfull {

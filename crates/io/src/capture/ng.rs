@@ -1,6 +1,6 @@
 //! The pcapng format (draft-ietf-opsawg-pcapng): sections of either byte order, several interfaces with their own link type,
-//! time resolution and offset; enhanced, simple and old packet blocks. Other blocks are skipped, and so is the repeated length
-//! at the end of a block: some writers get it wrong and nothing depends on it.
+//! time resolution and offset; enhanced, simple and old packet blocks. Other blocks are skipped. A block whose length is another one at its
+//! end is damaged: where the next one begins cannot be told.
 
 use super::bytes::ByteStream;
 use super::damage::Flaw;
@@ -97,6 +97,10 @@ impl Ng {
             let block = stream.peek(len);
             if block.len() < len {
                 return Err(Flaw::CutShort { missing: (len - block.len()) as u64 });
+            }
+            let repeated = self.word(block, len - 4);
+            if repeated as usize != len {
+                return Err(Flaw::Lengths { first: len as u32, repeated });
             }
             match kind {
                 INTERFACE => {
