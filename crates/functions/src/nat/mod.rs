@@ -167,17 +167,17 @@ impl NetworkFunction for Nat {
         self.flows.mappings.carry_out(cx)
     }
 
-    /// Of inside hosts what stands for them; hairpinning changes the other end too.
+    /// Of inside hosts what stands for them; hairpinning changes the other end too, and turns the frame round. Tagged ones have next hops.
     fn rewrites(&self) -> Rewrites {
         use FieldId::*;
         match self.settings.networks.are_tagged() {
             false => Rewrites {
-                from_inside: &[IpSrc, IpDst, SrcPort, DstPort, IcmpId],
+                from_inside: &[IpSrc, IpDst, SrcPort, DstPort, IcmpId, EthSrc, EthDst],
                 from_outside: &[IpDst, DstPort, IcmpId],
             },
             true => Rewrites {
-                from_inside: &[IpSrc, IpDst, SrcPort, DstPort, IcmpId, VlanId, Segment],
-                from_outside: &[IpDst, DstPort, IcmpId, VlanId, Segment],
+                from_inside: &[IpSrc, IpDst, SrcPort, DstPort, IcmpId, EthSrc, EthDst, VlanId, Segment],
+                from_outside: &[IpDst, DstPort, IcmpId, EthSrc, EthDst, VlanId, Segment],
             },
         }
     }

@@ -149,11 +149,17 @@ impl NetworkFunction for Nat64 {
         self.flows.mappings.carry_out(cx)
     }
 
+    /// Nearly all there is; Ethernet addresses of hairpins, and by next hops of tagged packets.
     fn rewrites(&self) -> Rewrites {
         use FieldId::*;
         match self.settings.networks.are_tagged() {
-            false => Rewrites::of(&[IpSrc, IpDst, SrcPort, DstPort, IpProto, IcmpId, EtherType]),
-            true => Rewrites::of(&[IpSrc, IpDst, SrcPort, DstPort, IpProto, IcmpId, EtherType, VlanId, Segment]),
+            false => Rewrites {
+                from_inside: &[IpSrc, IpDst, SrcPort, DstPort, IpProto, IcmpId, EtherType, EthSrc, EthDst],
+                from_outside: &[IpSrc, IpDst, SrcPort, DstPort, IpProto, IcmpId, EtherType],
+            },
+            true => Rewrites::of(&[
+                IpSrc, IpDst, SrcPort, DstPort, IpProto, IcmpId, EtherType, EthSrc, EthDst, VlanId, Segment,
+            ]),
         }
     }
 

@@ -66,9 +66,10 @@ impl NetworkFunction for Nptv6 {
     type Set = ();
     const NAME: &'static str = "nptv6";
 
-    /// Of inside hosts the prefix; hairpinning changes the other end too.
+    /// Of inside hosts the prefix; hairpinning changes the other end too, and turns the frame round.
     fn rewrites(&self) -> Rewrites {
-        Rewrites { from_inside: &[FieldId::IpSrc, FieldId::IpDst], from_outside: &[FieldId::IpDst] }
+        use FieldId::*;
+        Rewrites { from_inside: &[IpSrc, IpDst, EthSrc, EthDst], from_outside: &[IpDst] }
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {

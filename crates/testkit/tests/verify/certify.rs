@@ -13,8 +13,8 @@ use braid_control::frames::Frames;
 use braid_control::profile::certificate::Certificate;
 use braid_functions::{catalog, find};
 
-use self::configs::{ASKING, BEHIND_BALANCER, BEHIND_NAT, IN_EVERY_MODE, NOWHERE, RULED, SPREAD, TAGGED};
-use self::inputs::{about_tunnels, pieces, slow, unknown_neighbours};
+use self::configs::{ASKING, BEHIND_BALANCER, BEHIND_NAT, IN_EVERY_MODE, NOWHERE, ROUTED, RULED, SPREAD, TAGGED};
+use self::inputs::{about_tunnels, hairpins, pieces, slow, unknown_neighbours};
 use crate::run::Case;
 
 /// Sets by source and sets by destination: no steering keeps both on one worker each. Those without a state object are held by their
@@ -152,6 +152,21 @@ fn pieces_that_go_on_behind_a_translator_are_certified() {
         let certificate = certificate(&case, "nat, router", "pieces", &pieces(600, 2), 8);
         assert!(certificate.holds(), "{certificate}");
     }
+}
+
+#[test]
+fn a_bridge_behind_a_function_that_turns_frames_round_is_certified() {
+    for (function, config) in [
+        ("nat", ""),
+        ("nat", "networks = 'by_vlan'\nvlans = ['untagged']\noutside_next_hop = '02:00:00:00:00:64'"),
+        ("nat64", ""),
+        ("nptv6", ""),
+    ] {
+        let frames = hairpins(function, 300);
+        check_made(&[(function, config), ("bridge", busy("bridge"))], "hairpins", &frames);
+        check_made(&[("router", ROUTED), (function, config), ("bridge", busy("bridge"))], "hairpins", &frames);
+    }
+    check_made(&[("router", SPREAD), ("bridge", busy("bridge"))], "neighbours", &unknown_neighbours(300));
 }
 
 #[test]

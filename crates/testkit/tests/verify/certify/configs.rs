@@ -121,7 +121,7 @@ pub const TAGGED: &str = "promiscuous = true\nhash = 'ports'\nneighbours_max = 1
     neighbour = [{ address = '192.0.2.3', mac = '02:00:00:00:00:03', port = 1, vlan = 30 }]";
 
 /// Neighbours that are there, links of different length.
-const ROUTED: &str = "promiscuous = true\nicmp_errors_per_s = 20
+pub const ROUTED: &str = "promiscuous = true\nicmp_errors_per_s = 20
     [[interface]]\nport = 0\naddresses = ['10.0.0.1/8', 'fd00::1/8']\n[[interface]]\nport = 1\naddresses = ['192.0.2.1/24']\nmtu = 576
     [[route]]\nto = '0.0.0.0/0'\nvia = '192.0.2.254'\n[[route]]\nto = '198.18.0.0/15'\nvia = '10.0.0.9'
     [[route]]\nto = '::/0'\nport = 0

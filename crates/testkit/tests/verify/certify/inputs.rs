@@ -145,6 +145,31 @@ pub fn slow(packets: usize) -> Frames {
     Frames::read(&mut Played { frames, next: 0 }, packets)
 }
 
+/// Hosts that ask servers outside, and each other by what stands for them there, with Ethernet addresses of their own: for nat by the
+/// external address, for nat64 by that behind its prefix, for nptv6 by the outside prefix.
+pub fn hairpins(function: &str, packets: usize) -> Frames {
+    let (inside, server, outside) = match function {
+        "nat" => ("10.0.0.", "192.0.2.", "198.51.100.1"),
+        "nat64" => ("2001:db8:1::", "64:ff9b::c000:20", "64:ff9b::c633:6401"),
+        _ => ("fd00::", "2001:db8:9::", "2001:db8:1::1"),
+    };
+    let (mut frames, mut chance) = (Vec::new(), 1u64);
+    for n in 0..packets as u64 {
+        chance = chance.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(n);
+        let [host, port, peer, kind, ..] = (chance >> 24).to_be_bytes()[3..].try_into().unwrap_or([0; 5]);
+        let in_brackets = |address: String| if inside.contains(':') { format!("[{address}]") } else { address };
+        let source = format!("{}:{}", in_brackets(format!("{inside}{}", 1 + host % 6)), 2000 + u16::from(port % 4));
+        let destination = match kind % 3 {
+            0 => format!("{}:53", in_brackets(format!("{server}{}", 1 + peer % 3))),
+            _ => format!("{}:{}", in_brackets(outside.to_owned()), 2000 + u16::from(peer % 4)),
+        };
+        let frame = Frame::udp(&source, &destination).payload(&[kind; 30]);
+        let frame = frame.mac([2, 0, 0, 0, 1, host % 6], [2, 0, 0, 0, 0, 0xfe]).bytes();
+        frames.push((at_ms(n, 0, &frame, frames.len()), frame));
+    }
+    Frames::read(&mut Played { frames, next: 0 }, packets)
+}
+
 /// A frame that comes by a port at a time, as the so many-th.
 fn at_ms(ms: u64, port: u16, frame: &[u8], sequence: usize) -> FrameInfo {
     let (wire_len, sequence) = (frame.len() as u32, sequence as u64);
