@@ -71,6 +71,8 @@ struct Ground {
     told_ns: Arc<AtomicU64>,
     ports: u16,
     sets: usize,
+    /// Whether its functions go on with the state of others, as of a run whose plan changes or that is restored: they are not started.
+    goes_on: bool,
 }
 
 /// Frames on their way in and out.
@@ -128,7 +130,7 @@ impl Bench {
     ) -> Bench {
         let domain = Domain::new(1);
         let builder = StateBuilder::new(&domain, HugePages::Never);
-        Bench::upon(domain, builder, room, course, build)
+        Bench::upon((domain, false), builder, room, course, build)
     }
 
     /// A bench whose single function takes the place of this one's, under the same name: it goes on with the state objects. What packet
@@ -140,7 +142,7 @@ impl Bench {
         let mut builder = StateBuilder::new(&domain, HugePages::Never);
         builder.inherit(objects.clone());
         let course = (&Course::default(), true);
-        let bench = Bench::upon(domain, builder, (ports, sets), course, |builder| vec![build(builder)]);
+        let bench = Bench::upon((domain, true), builder, (ports, sets), course, |builder| vec![build(builder)]);
         for new in &bench.objects {
             let former = objects.iter().find(|old| old.name() == new.name() && old.kind() == new.kind());
             let Some(former) = former.filter(|former| former.id() != new.id()) else { continue };
@@ -160,7 +162,7 @@ impl Bench {
         let mut builder = StateBuilder::new(&domain, HugePages::Never);
         builder.succeed_saved(&saved);
         let course = (&Course::default(), true);
-        let bench = Bench::upon(domain, builder, (ports, sets), course, |builder| vec![build(builder)]);
+        let bench = Bench::upon((domain, true), builder, (ports, sets), course, |builder| vec![build(builder)]);
         let mut tx = Tx::new(&bench.ground.domain, 1);
         for (name, kind, image) in &saved {
             let object = bench.objects.iter().find(|object| object.name() == name && object.kind() == kind);
@@ -170,7 +172,7 @@ impl Bench {
     }
 
     fn upon(
-        domain: Arc<Domain>,
+        (domain, goes_on): (Arc<Domain>, bool),
         mut builder: StateBuilder,
         (ports, sets): (u16, usize),
         (course, is_local): (&Course, bool),
@@ -183,7 +185,7 @@ impl Bench {
         let sharing = &mut Sharing { is_local: &|_, _| is_local, builder: &mut builder, capacity: sets };
         let chain = Arc::new(Chain::new(stages, &[source, sink], course, sharing).expect("a chain that can be built"));
         let objects = builder.finish();
-        let ground = Ground { domain, chain, clock: Clock::Capture, told_ns: Arc::default(), ports, sets };
+        let ground = Ground { domain, chain, clock: Clock::Capture, told_ns: Arc::default(), ports, sets, goes_on };
         let bench = Bench::assemble(ground, 1, None).expect("memory for buffers and packet sets");
         Bench { objects, ..bench }
     }
@@ -194,7 +196,8 @@ impl Bench {
         let Foundation { domain, chain } = build(plan)?;
         let told_ns = Arc::<AtomicU64>::default();
         let clock = Clock::Told(Arc::clone(&told_ns));
-        let ground = Ground { domain, chain, clock, told_ns, ports: plan.ports, sets: plan.sets_per_worker() };
+        let sets = plan.sets_per_worker();
+        let ground = Ground { domain, chain, clock, told_ns, ports: plan.ports, sets, goes_on: false };
         Ok(Bench::assemble(ground, plan.workers, Some(Arc::clone(&plan.steering)))?)
     }
 
@@ -205,7 +208,7 @@ impl Bench {
         let wires: Vec<Arc<Mutex<Wire>>> = (0..count).map(|_| Arc::default()).collect();
         let worker = |(id, wire): (usize, &Arc<Mutex<Wire>>)| {
             let mut tx = Tx::new(&ground.domain, id);
-            if id == 0 {
+            if id == 0 && !ground.goes_on {
                 start(&ground.chain, &mut tx, ground.ports);
             }
             Worker::new(Parts {

@@ -34,6 +34,11 @@ impl<K: Kept> Mappings<K> {
         lives_ns: u64,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
         let inside = claim.inside;
+        if let Some(fixed) = self.statics.of_inside(inside)
+            && let Some(mapping) = self.make_at_once(cx, fixed)?
+        {
+            return Ok(Ok(mapping));
+        }
         self.hosts.recall(cx, &self.roster, &mut claim)?;
         // The port that it would like best may belong to a mapping that nobody needs any more.
         claim.own = self.reclaim(cx, slot(inside.protocol), (claim.home, inside.port))?;

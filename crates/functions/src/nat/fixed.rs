@@ -1,6 +1,9 @@
 //! Mappings that are configured: there before the first packet, and exchanged when another configuration takes over.
 //!
-//! Their list lies beside the state, so that whoever takes over knows which of them go; a state object says which list was carried out last.
+//! Their list lies beside the state, so that whoever takes over knows which of them go; a state object says which list was carried out last,
+//! or how far the present one is. A change is carried out in portions, each in a transaction of its own, so that no packet waits long for a
+//! range of tens of thousands of ports. Packets in between meet the new list: nobody else gets a port of it (`reserved.rs`), and a mapping
+//! that is asked for before its turn is made at once.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -8,11 +11,14 @@ use std::sync::Arc;
 use braid_nf::Part;
 use braid_nf::prelude::*;
 use braid_nf::state::{Numbering, StateError, StateObject, VectorConfig, hash};
-use foldhash::HashSet;
+use foldhash::{HashMap, HashSet};
 
 use super::endpoint::{Endpoint, Inside, Kept, slot};
 use super::entry::{Entry, NEVER};
-use super::mappings::Mappings;
+use super::mappings::{Mapping, Mappings};
+use super::ports::row;
+use super::reserved::Reserved;
+use super::roster::Roster;
 use crate::config::ConfigError;
 
 /// Inside and external endpoints that belong together always.
@@ -64,11 +70,43 @@ pub(super) struct Statics {
     all: Box<[Fixed]>,
     /// Those of the configuration before that are none any more.
     gone: Box<[Fixed]>,
+    /// The same list was taken over before it had been carried out: which of the list before it are still there is not known.
+    has_strays: bool,
     list: Numbering,
     mark: u64,
-    /// The mark of the list that was carried out.
+    /// The mark of the list that was carried out, or the [`Progress`] of this one.
     carried_out: Vector<u64>,
+    insides: HashMap<Inside, u32>,
+    externals: HashMap<Endpoint, u32>,
 }
+
+/// How far a list has been carried out.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// The next of those that are to be there, then of those that go, then of all mappings if some of those may be [strays](Statics::has_strays).
+    next: usize,
+    /// There was no room for one of them.
+    is_short: bool,
+    /// It is that of whoever looks for strays.
+    of_strays: bool,
+}
+
+impl Progress {
+    /// An even number, which no mark is; odd ones are of another list: nothing of this one is done.
+    fn of(bits: u64) -> Progress {
+        match bits & 1 {
+            0 => Progress { next: (bits >> 3) as usize, is_short: bits & 2 != 0, of_strays: bits & 4 != 0 },
+            _ => Progress::default(),
+        }
+    }
+
+    fn bits(self) -> u64 {
+        (self.next as u64) << 3 | u64::from(self.of_strays) << 2 | u64::from(self.is_short) << 1
+    }
+}
+
+/// Mappings of a portion. There are a hundred portions a second.
+const PORTION: usize = 512;
 
 /// Of the list, and of the mark.
 const LIST: &str = "static";
@@ -83,7 +121,7 @@ impl Statics {
             return Err(ConfigError::new(
                 "static",
                 reason,
-                "try again in a second; restore what a run has saved meanwhile with those that it had, and change them then",
+                "try again in a few seconds; restore what a run has saved meanwhile with those that it had, and change them then",
             ));
         }
         let error = |error: StateError| ConfigError::state("static", &error);
@@ -91,11 +129,33 @@ impl Statics {
         Ok(Statics {
             all: all.into(),
             gone: former.into_iter().filter(|fixed| !stay.contains(fixed)).collect(),
+            has_strays: is_behind,
             list: Numbering::new(builder, LIST, all).map_err(error)?,
             mark: mark_of(all),
             carried_out: Vector::new(builder, &VectorConfig { name: CARRIED_OUT.into(), len: 1 }, 0).map_err(error)?,
+            insides: (0..).zip(all).map(|(at, fixed)| (fixed.inside, at)).collect(),
+            externals: (0..).zip(all).map(|(at, fixed)| (fixed.external, at)).collect(),
         })
     }
+
+    /// What is configured for an inside endpoint.
+    #[inline(always)]
+    pub(super) fn of_inside(&self, inside: Inside) -> Option<&Fixed> {
+        if self.all.is_empty() { None } else { self.insides.get(&inside).map(|at| &self.all[*at as usize]) }
+    }
+
+    /// What is configured for an external endpoint.
+    pub(super) fn of_external(&self, external: Endpoint) -> Option<&Fixed> {
+        self.externals.get(&external).map(|at| &self.all[*at as usize])
+    }
+}
+
+/// The ports that are configured, where their addresses are known.
+pub(super) fn reserved(all: &[Fixed], roster: &Roster) -> Reserved {
+    let place = |Fixed { external, .. }: &Fixed| {
+        Some((row(slot(external.protocol), roster.number(external.address)?), external.port))
+    };
+    Reserved::new(all.iter().filter_map(place))
 }
 
 /// Another number for another list, never 0.
@@ -104,22 +164,48 @@ fn mark_of(list: &[Fixed]) -> u64 {
 }
 
 impl<K: Kept> Mappings<K> {
-    /// Has the configured mappings there, and those of the configuration before gone, if that has not been done.
+    /// Has the configured mappings there, before the first packet.
     pub(crate) fn carry_out(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        let Statics { all, gone, mark, carried_out, .. } = &self.statics;
-        if carried_out.get(cx, 0)? == Some(*mark) {
+        self.carry_out_some(cx, usize::MAX)
+    }
+
+    /// Has a portion of the configured mappings there, then some of those of the configuration before gone, if that has not been done.
+    pub(crate) fn carry_on(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        self.carry_out_some(cx, PORTION)
+    }
+
+    fn carry_out_some(&self, cx: &mut Cx<'_>, most: usize) -> Result<(), Conflict> {
+        let Statics { all, gone, has_strays, mark, carried_out, .. } = &self.statics;
+        let bits = carried_out.get(cx, 0)?.unwrap_or_default();
+        if bits == *mark {
             return Ok(());
         }
-        gone.iter().try_for_each(|fixed| self.loosen(cx, fixed))?;
-        let mut are_all_there = true;
-        for fixed in all {
-            are_all_there &= self.fix(cx, fixed)?;
+        let fresh = Progress { of_strays: *has_strays, ..Progress::default() };
+        let so_far = Some(Progress::of(bits)).filter(|progress| progress.of_strays == *has_strays);
+        let Progress { next, mut is_short, .. } = so_far.unwrap_or(fresh);
+        let listed = all.len() + gone.len();
+        let through = if *has_strays { listed + self.entries.capacity() as usize } else { listed };
+        let end = through.min(next.saturating_add(most));
+        for at in next..end {
+            match (all.get(at), at.checked_sub(all.len()).and_then(|at| gone.get(at))) {
+                (Some(fixed), _) => is_short |= !self.fix(cx, fixed)?,
+                (None, Some(fixed)) => self.loosen(cx, fixed)?,
+                (None, None) => self.end_stray(cx, (at - listed) as u32)?,
+            }
         }
-        // Where the table was full of mappings in use it is tried again.
-        if are_all_there {
-            carried_out.set(cx, 0, *mark)?;
-        }
-        Ok(())
+        let bits = match end == through {
+            // Where the table was full of mappings in use it is tried again.
+            true if is_short => fresh.bits(),
+            true => *mark,
+            false => Progress { next: end, is_short, ..fresh }.bits(),
+        };
+        carried_out.set(cx, 0, bits).map(drop)
+    }
+
+    /// A configured mapping that somebody asks for whose turn has not come yet; none if there is no room.
+    #[cold]
+    pub(super) fn make_at_once(&self, cx: &mut Cx<'_>, fixed: &Fixed) -> Result<Option<Mapping>, Conflict> {
+        if self.fix(cx, fixed)? { self.holding(cx, fixed.inside) } else { Ok(None) }
     }
 
     /// Ends a mapping that is configured no more.
@@ -128,6 +214,14 @@ impl<K: Kept> Mappings<K> {
             Ok((_, packed)) if self.is_fixed(fixed, &packed.into()) => self.end(cx, fixed.inside, &packed.into()),
             _ => Ok(()),
         }
+    }
+
+    /// Ends the mapping in a place of the table if it never would, and is none of the list.
+    fn end_stray(&self, cx: &mut Cx<'_>, place: u32) -> Result<(), Conflict> {
+        let found = self.at(cx, place)?.map(|(_, inside, entry)| (inside.inside(), entry));
+        let Some((inside, entry)) = found.filter(|(_, entry)| entry.ends_ns == NEVER) else { return Ok(()) };
+        let is_listed = self.statics.of_inside(inside).is_some_and(|fixed| self.is_fixed(fixed, &entry));
+        if is_listed { Ok(()) } else { self.end(cx, inside, &entry) }
     }
 
     /// Makes a mapping that never ends. What the host had instead ends, and what had its external endpoint. False if there is no room.

@@ -20,7 +20,7 @@ use super::census::Census;
 use super::config::Allocation;
 use super::endpoint::{Endpoint, Inside, Kept, slot};
 use super::entry::{Entry, NEVER, Packed};
-use super::fixed::{Fixed, Statics};
+use super::fixed::{self, Fixed, Statics};
 use super::hosts::Hosts;
 use super::pause::Pause;
 use super::pool::Pool;
@@ -86,7 +86,8 @@ impl<K: Kept> Mappings<K> {
         let mappings = Mappings {
             entries: Map::new(builder, &map).map_err(|error| ConfigError::state("mappings_max", &error))?,
             ports: Ports::new(builder, roster.room(), pool.first_port, pool.last_port)
-                .map_err(|error| ConfigError::state("external", &error))?,
+                .map_err(|error| ConfigError::state("external", &error))?
+                .reserving(fixed::reserved(fixed, &roster)),
             hosts: Hosts::new(builder, pool, &roster)?,
             census: Census::new(builder, pool.networks.clone())
                 .map_err(|error| ConfigError::state("networks", &error))?,
@@ -151,10 +152,15 @@ impl<K: Kept> Mappings<K> {
         let is_port = (self.first_port..=self.last_port).contains(&external.port);
         let (Some(address), true) = (self.roster.number(external.address), is_port) else { return Ok(None) };
         let owner = self.ports.owner(cx, slot(external.protocol), address, external.port)?;
-        let Some(owner) = owner else { return Ok(None) };
+        let Some(owner) = owner else { return self.inward_of_reserved(cx, external) };
         let now = cx.now();
         let entry = self.at(cx, owner)?.filter(|(_, _, entry)| now < entry.ends_ns);
         Ok(entry.map(|(handle, inside, entry)| self.mapping(inside.inside(), handle, &entry)))
+    }
+
+    /// The same of a port that has no owner: perhaps it is configured for one, and its turn has not come yet.
+    fn inward_of_reserved(&self, cx: &mut Cx<'_>, external: Endpoint) -> Result<Option<Mapping>, Conflict> {
+        self.statics.of_external(external).map_or(Ok(None), |fixed| self.make_at_once(cx, fixed))
     }
 
     /// The mapping of an inside endpoint, if it holds. Nothing is refreshed.

@@ -29,6 +29,7 @@ mod pause;
 pub(crate) mod pool;
 mod ports;
 mod reclaim;
+mod reserved;
 mod rewrite;
 mod roster;
 pub(crate) mod session;
@@ -274,7 +275,7 @@ impl NetworkFunction for Nat {
         if tick.period == 0 {
             return self.flows.mappings.sweep(cx, tick.share);
         }
-        self.flows.mappings.carry_out(cx)?;
+        self.flows.mappings.carry_on(cx)?;
         self.flows.mappings.settle(cx)?;
         self.flows.filter.sweep(cx, tick.share)?;
         self.fragments.sweep(cx, tick.share)

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use braid_nf::state::{StateBuilder, StateError, StateObject, Tx, Vector, VectorConfig};
 use braid_nf::{Conflict, Part};
 
+use super::reserved::Reserved;
 use super::spent::Spent;
 
 /// Bits of a line.
@@ -96,6 +97,8 @@ pub(super) struct Ports {
     full: Bits,
     /// What is known to be used up.
     spent: Spent,
+    /// What is configured for somebody.
+    reserved: Reserved,
     /// The first port of the first line, an even number.
     base: u32,
     /// Lines of an address.
@@ -113,9 +116,15 @@ impl Ports {
             owners: Vector::new(builder, &owners, Line::default())?,
             full: Bits::new(builder, "full_ports", rows, 2 * lines)?,
             spent: Spent::new(builder, rows)?,
+            reserved: Reserved::default(),
             base,
             lines,
         })
+    }
+
+    /// The same with ports that nobody gets who looks for a free one.
+    pub(super) fn reserving(self, reserved: Reserved) -> Ports {
+        Ports { reserved, ..self }
     }
 
     /// A free port of `within` of an address: one of the parity of `from`, else any, from there on.
@@ -129,6 +138,38 @@ impl Ports {
         from: u16,
     ) -> Result<Option<u16>, Conflict> {
         let row = row(slot, address);
+        match self.find_ownerless(tx, row, &within, from)? {
+            Some(port) if self.reserved.has(row, port) => self.find_in_gaps(tx, row, &within, from),
+            found => Ok(found),
+        }
+    }
+
+    /// The same between ports that are reserved, and some of which have no owner yet.
+    #[cold]
+    fn find_in_gaps(
+        &self,
+        tx: &mut Tx,
+        row: u32,
+        within: &std::ops::RangeInclusive<u16>,
+        from: u16,
+    ) -> Result<Option<u16>, Conflict> {
+        for gap in self.reserved.gaps(row, within, from) {
+            let found = self.find_ownerless(tx, row, &gap, from)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    #[inline(always)]
+    fn find_ownerless(
+        &self,
+        tx: &mut Tx,
+        row: u32,
+        within: &std::ops::RangeInclusive<u16>,
+        from: u16,
+    ) -> Result<Option<u16>, Conflict> {
         let range = u32::from(*within.start()) - self.base..u32::from(*within.end()) + 1 - self.base;
         let parity = if from.is_multiple_of(2) { EVEN } else { ODD };
         let from = u32::from(from).saturating_sub(self.base);
@@ -138,12 +179,12 @@ impl Ports {
         if let Some(at) = self.find_on_line(tx, row, near.clone(), parity)? {
             return Ok(Some((self.base + at) as u16));
         }
-        if self.spent.covers(tx, row, &within)? {
+        if self.spent.covers(tx, row, within)? {
             return Ok(None);
         }
         let found = self.find_far(tx, row, range, near, parity)?;
         if found.is_none() {
-            self.spent.note(tx, row, &within)?;
+            self.spent.note(tx, row, within)?;
         }
         Ok(found.map(|at| (self.base + at) as u16))
     }
@@ -207,6 +248,18 @@ impl Ports {
             }
         }
         Ok(None)
+    }
+
+    /// Whether somebody may have a port: it has no owner, and nobody is to get it.
+    #[inline(always)]
+    pub(super) fn is_free(&self, tx: &mut Tx, slot: u32, address: u32, port: u16) -> Result<bool, Conflict> {
+        Ok(self.owner(tx, slot, address, port)?.is_none() && !self.is_reserved(slot, address, port))
+    }
+
+    /// Whether a port is configured for somebody.
+    #[inline(always)]
+    pub(super) fn is_reserved(&self, slot: u32, address: u32, port: u16) -> bool {
+        self.reserved.has(row(slot, address), port)
     }
 
     /// The entry to which a port belongs; none if it is nobody's.

@@ -24,6 +24,7 @@ pub(super) enum Holder {
     Nobody,
     /// It was somebody's who no longer needed it.
     Ended,
+    /// Another one's, or configured for one.
     Other,
 }
 
@@ -104,6 +105,9 @@ impl<K: Kept> Mappings<K> {
     pub(super) fn reclaim(&self, cx: &mut Cx<'_>, slot: u32, (address, port): Place) -> Result<Holder, Conflict> {
         if !(self.first_port..=self.last_port).contains(&port) {
             return Ok(Holder::Nobody);
+        }
+        if self.ports.is_reserved(slot, address, port) {
+            return Ok(Holder::Other);
         }
         let Some(owner) = self.ports.owner(cx, slot, address, port)? else { return Ok(Holder::Nobody) };
         let now = cx.now();

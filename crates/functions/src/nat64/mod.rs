@@ -235,7 +235,7 @@ impl NetworkFunction for Nat64 {
         if tick.period == 0 {
             return self.flows.mappings.sweep(cx, tick.share);
         }
-        self.flows.mappings.carry_out(cx)?;
+        self.flows.mappings.carry_on(cx)?;
         self.flows.mappings.settle(cx)?;
         self.flows.filter.sweep(cx, tick.share)?;
         self.fragments.sweep(cx, tick.share)

@@ -91,7 +91,7 @@ impl Hosts {
         let is_free = within.contains(&wanted)
             && match claim.home == address {
                 true => claim.own != Holder::Other,
-                false => ports.owner(tx, number, address, wanted)?.is_none(),
+                false => ports.is_free(tx, number, address, wanted)?,
             };
         if is_free {
             return Ok(Some(wanted));
@@ -137,10 +137,18 @@ impl Hosts {
         }
         let Some(blocks) = self.blocks.as_ref().filter(|_| host.pieces().count() < most) else { return Ok(None) };
         let count = (u32::from(self.last - self.first) + 1) / u32::from(size);
-        match blocks.find_zero(tx, home, 0..count, scaled(claim.number, count), u64::MAX)? {
-            Some(block) => Ok(self.find(tx, ports, claim, home, self.block(block, size))?.map(|port| (home, port))),
-            None => Ok(None),
+        let near = scaled(claim.number, count);
+        for (begin, end) in [(near, count), (0, near)] {
+            let mut next = begin;
+            while let Some(block) = blocks.find_zero(tx, home, next..end, next, u64::MAX)? {
+                if let Some(port) = self.find(tx, ports, claim, home, self.block(block, size))? {
+                    return Ok(Some((home, port)));
+                }
+                // All of its ports are configured for others.
+                next = block + 1;
+            }
         }
+        Ok(None)
     }
 
     /// The block of that number among those that a host has to itself where new mappings are made, and its address.

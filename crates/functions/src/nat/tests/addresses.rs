@@ -225,6 +225,83 @@ fn static_mappings_come_and_go() {
     assert!(host_1.1 != 2000 && host_5.1 != 1030, "{host_1:?} {host_5:?}: those are others' now");
 }
 
+/// Static mappings of 3000 ports in a row of one host, in a table with little more room.
+fn forwarded(host: u8) -> String {
+    let ports = "protocol = 'udp', external = '198.51.100.1:2000-4999'";
+    format!("external = ['198.51.100.1']\nstatic = [{{ {ports}, inside = '10.0.0.{host}:2000-4999' }}]")
+}
+
+#[test]
+fn ranges_of_static_mappings_come_in_portions_and_packets_in_between_meet_all_of_them() {
+    let mut nat = begin("external = ['198.51.100.1']");
+    assert_eq!(external(&mut nat, 0, (1, 2100)), (1, 2100), "before it is another one's");
+    let mark = |nat: &Bench| u64::from_le_bytes(nat.object("nat.static_carried_out")[..8].try_into().unwrap());
+    let mut nat = nat.succeeded(build(&forwarded(5)));
+    let before = mark(&nat);
+    // How many are done; none if all are.
+    let progress = |nat: &Bench| match mark(nat) {
+        bits if bits == before => Some(0),
+        bits => (bits & 1 == 0).then_some(bits >> 3),
+    };
+    let to = |port: u16| format!("0: udp {SERVER} > 10.0.0.5:{port} ttl 63");
+    // No port of the range is given to another host: neither its own number, nor what is next to it.
+    for (host, port) in (10..60).flat_map(|host| [(host, 4900), (host, 2000 + u16::from(host))]) {
+        let (_, given) = external(&mut nat, 1, (host, port));
+        assert!(!(2000..5000).contains(&given), "{host}: {given}");
+    }
+    // What is asked for has its turn at once, from either side.
+    assert_eq!(answer(&mut nat, 2, (1, 4800)), to(4800));
+    assert_eq!(external(&mut nat, 2, (5, 4700)), (1, 4700));
+    assert_eq!(external(&mut nat, 2, (1, 2101)).1 % 2, 1, "parity is kept around them");
+    let mut seen = progress(&nat).expect("it has just begun");
+    for n in 1..40 {
+        nat.send(0, 10 * n + 2, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+        let Some(now) = progress(&nat) else { break };
+        assert!(now - seen <= 512, "from {seen} to {now}");
+        seen = now;
+    }
+    assert!(seen > 2000 && progress(&nat).is_none(), "{seen}, portion by portion to the end");
+    for port in [2000, 2100, 3333, 4999] {
+        assert_eq!(answer(&mut nat, 500, (1, port)), to(port));
+    }
+    assert_ne!(external(&mut nat, 500, (1, 2100)), (1, 2100));
+    // Those that go do so in portions too, and are free behind that.
+    let mut nat = nat.succeeded(build("external = ['198.51.100.1']"));
+    settle(&mut nat, 500);
+    assert_eq!(answer(&mut nat, 3100, (1, 3333)), "drop no_mapping");
+    assert_eq!(external(&mut nat, 3100, (9, 3333)), (1, 3333));
+}
+
+#[test]
+fn static_mappings_that_were_to_go_do_so_where_another_function_takes_over_meanwhile() {
+    let few = |statics: &str| format!("{statics}\nmappings_max = 4000");
+    let mut nat = begin(&few(&forwarded(5)));
+    assert_eq!(answer(&mut nat, 0, (1, 4999)), format!("0: udp {SERVER} > 10.0.0.5:4999 ttl 63"));
+    let kept = "external = ['198.51.100.1']\nstatic = [{ protocol = 'udp', external = '198.51.100.1:3000', inside = '10.0.0.5:3000' }]";
+    let mut nat = nat.succeeded(build(&few(kept)));
+    nat.send(0, 10, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+    // Some of them have gone. The next one is told of no list but its own, and so is one that is restored.
+    let mut nat = nat.succeeded(build(&(few(kept) + "\nudp_s = 200")));
+    nat.send(0, 20, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+    let mut nat = nat.restored(build(&few(kept)));
+    settle(&mut nat, 20);
+    for port in [2000, 2600, 4000, 4999] {
+        assert_eq!(answer(&mut nat, 2700, (1, port)), "drop no_mapping", "{port}");
+    }
+    assert_eq!(answer(&mut nat, 2700, (1, 3000)), format!("0: udp {SERVER} > 10.0.0.5:3000 ttl 63"));
+}
+
+#[test]
+fn blocks_of_ports_that_are_all_configured_are_nobodys() {
+    let blocks = "first_port = 1024\nlast_port = 5119\nallocation = 'blocks'\nblock_size = 256\n";
+    let mut nat = begin(&(blocks.to_owned() + &forwarded(5)));
+    // Of sixteen blocks five have other ports than those.
+    for host in 10..15 {
+        let (_, port) = external(&mut nat, 0, (host, 1000));
+        assert!(!(2000..5000).contains(&port), "{host}: {port}");
+    }
+}
+
 #[test]
 fn a_second_change_of_static_mappings_waits_for_the_first() {
     let fixed = |host: u8| {
