@@ -214,7 +214,11 @@ impl Nat64 {
             return match self.settings.for_router.takes_echoes(to) {
                 true if packet.is_later_fragment() => self.follow(cx, packet).map(Some),
                 true if self.settings.for_router.takes(packet, to) => Ok(Some(Found::Here)),
-                _ => Ok(Some(Found::No(FRAGMENTED_ICMP))),
+                true => {
+                    self.fragments.end(cx, packet)?;
+                    Ok(Some(Found::No(FRAGMENTED_ICMP)))
+                }
+                false => Ok(Some(Found::No(FRAGMENTED_ICMP))),
             };
         }
         if packet.is_later_fragment() {
@@ -229,6 +233,7 @@ impl Nat64 {
     /// A later fragment goes where the first one went.
     fn follow(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
         Ok(match self.fragments.follow(cx, packet)? {
+            Some(fate) if fate.is_end() => Found::No(FRAGMENTED_ICMP),
             Some(fate) if Behind::from_bits(fate.behind) == Behind::Here => Found::Here,
             Some(fate) => Found::Once(Rewrite::from(fate)),
             None => Found::Waits,

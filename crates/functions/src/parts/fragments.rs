@@ -74,7 +74,9 @@ pub struct Fate {
     pub port: Port,
     /// With which tags it leaves, if its function changes them.
     pub behind: u16,
-    zero: [u8; 4],
+    /// 1: it goes nowhere.
+    ends: u8,
+    zero: [u8; 3],
 }
 
 impl Fate {
@@ -87,6 +89,11 @@ impl Fate {
     /// The same with other tags, by a number that its function understands.
     pub fn behind(self, behind: u16) -> Fate {
         Fate { behind, ..self }
+    }
+
+    /// Whether it went nowhere.
+    pub fn is_end(&self) -> bool {
+        self.ends != 0
     }
 
     /// Writes the addresses.
@@ -206,6 +213,12 @@ impl Fragments {
         let Some(datagram) = Datagram::of(packet) else { return Ok(false) };
         let seen_ns = cx.now();
         self.table.crowd_in(cx, &datagram, &Fate { seen_ns, ..fate })
+    }
+
+    /// Remembers that a first piece, given as it came, goes nowhere: those that follow do not wait for it, and those that have waited end.
+    pub fn end(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<(), Conflict> {
+        self.take_waiting(cx, packet, |_, _| {})?;
+        self.remember(cx, packet, Fate { ends: 1, ..Fate::default() }).map(drop)
     }
 
     /// The fate of a later piece, given as it came; none if its first piece has not been seen.
