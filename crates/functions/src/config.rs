@@ -6,7 +6,8 @@ use std::time::Duration;
 use braid_nf::packet::fields::WIRE_LEN;
 use braid_nf::state::StateError;
 use braid_nf::{FieldUse, Port};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
 
 /// The longest time without a packet that a packet set can be given: its age is kept in 32 bits of milliseconds.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -218,6 +219,18 @@ pub(crate) fn span_ns(key: &str, value: Duration, least: Duration, most: Duratio
     Ok(value.as_nanos() as u64)
 }
 
+/// Most entries of a table (`braid_state`).
+const CAPACITY_MAX: u64 = 1 << 31;
+
+/// Reads the number of entries of a table, so that what is out of range is told the range that a table has, not that of the number's type.
+pub(crate) fn capacity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let written = u64::deserialize(deserializer)?;
+    match u32::try_from(written) {
+        Ok(entries) if (1..=CAPACITY_MAX).contains(&written) => Ok(entries),
+        _ => Err(D::Error::custom(format!("{written} is out of range; write 1 to {CAPACITY_MAX}"))),
+    }
+}
+
 /// The unit of a key of time, and its nanoseconds.
 fn unit_of(key: &str) -> (&'static str, u128) {
     match key.rsplit('_').next() {
@@ -262,8 +275,6 @@ pub(crate) fn check_port(key: &str, port: Port, ports: u16) -> Result<Port, Conf
 
 #[cfg(test)]
 mod tests {
-    use serde::Deserialize;
-
     use super::*;
 
     #[derive(Debug, Default, Deserialize)]

@@ -7,6 +7,7 @@ use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
 use crate::bridge::WrittenMac;
+use crate::config::capacity;
 use crate::parts::endpoints::Endpoints;
 use crate::parts::prefix::{self, Prefix};
 use crate::parts::syslog::Collector;
@@ -53,6 +54,7 @@ pub struct Config {
     pub icmp_s: u64,
     pub refresh_ms: u64,
     pub rest_s: u64,
+    #[serde(deserialize_with = "capacity")]
     pub mappings_max: u32,
     pub fragments_max: u32,
     pub held_max: u32,

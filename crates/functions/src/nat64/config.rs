@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::icmp::Mtus;
 use super::prefix::Prefix64;
 use crate::bridge::WrittenMac;
-use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::config::{ConfigError, IDLE_MAX, capacity, span_ns};
 use crate::nat::endpoint::{Endpoint, Inside};
 use crate::nat::fixed::{self, Fixed};
 use crate::nat::for_router::LeftToRouter;
@@ -71,6 +71,7 @@ pub struct Config {
     pub icmp_s: u64,
     pub refresh_ms: u64,
     pub rest_s: u64,
+    #[serde(deserialize_with = "capacity")]
     pub mappings_max: u32,
     pub fragments_max: u32,
     pub held_max: u32,

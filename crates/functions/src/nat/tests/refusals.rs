@@ -16,6 +16,14 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("allocation = 'blocks'\nblock_size = 0", "`block_size`: 0 makes no block; write 1 to 64512");
     check_error("allocation = 'blocks'\nblocks_per_host = 5", "`blocks_per_host`: 5 is out of range; write 1 to 4");
     check_error("allocation = 'deterministic'", "`block_size`: 22085632 inside addresses, but 126 blocks of 512 ports");
+    for most in [0, 2_147_483_649, 4_294_967_296_u64] {
+        let expected = format!("`mappings_max`: {most} is out of range; write 1 to 2147483648");
+        check_error(&format!("mappings_max = {most}"), &expected);
+    }
+    check_error(
+        "mappings_max = -1",
+        "`mappings_max`: invalid value: integer `-1`; write a whole number that is not negative",
+    );
     let fixed = |external: &str, inside: &str| {
         format!("static = [{{ protocol = 'tcp', external = '{external}', inside = '{inside}' }}]")
     };
