@@ -32,6 +32,7 @@ impl Router {
     /// Answers questions for own addresses, and learns who asked and who answers (RFC 826).
     pub(super) fn arp(&self, cx: &mut Cx<'_>, interface: &Interface, arp: &Arp) -> Handled {
         let (sender, target) = (arp.sender_ip(), arp.target_ip());
+        self.conflicts.hear(cx, interface, (sender, arp.sender_mac()))?;
         let is_neighbour = interface.reaches(sender) && !interface.owns(sender);
         let asks = interface.owns(target);
         if is_neighbour {
@@ -59,6 +60,8 @@ impl Router {
         let asks = packet.icmpv6().is_some_and(|icmp| icmp.kind() == icmpv6_type::NEIGHBOUR_SOLICITATION);
         let option = if asks { 1 } else { 2 };
         let Some((target, mac)) = discovery::heard(body, option) else { return Ok(Verdict::Drop(DISCOVERY)) };
+        let from = mac.or(packet.ethernet().map(Ethernet::source)).unwrap_or_default();
+        self.conflicts.hear(cx, interface, (if asks { source } else { target }, from))?;
         // A question for somebody else is none of this router's (section 7.2.3).
         if asks && !interface.owns(target) {
             return Ok(Verdict::Drop(DISCOVERY));
@@ -75,8 +78,7 @@ impl Router {
             self.hear(cx, interface, (teller, mac), says)?;
         }
         if asks {
-            let asker = mac.or(packet.ethernet().map(Ethernet::source)).unwrap_or_default();
-            interface.say(cx, Message::advertisement(interface.mac, target, (asker, source), By::Router).bytes());
+            interface.say(cx, Message::advertisement(interface.mac, target, (from, source), By::Router).bytes());
         }
         Ok(Verdict::Drop(DISCOVERY))
     }

@@ -6,6 +6,7 @@
 
 mod complain;
 mod config;
+mod conflicts;
 mod fixed;
 pub(crate) mod fragment;
 mod gathered;
@@ -42,6 +43,7 @@ use crate::parts::scope::is_damaged_ip;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::{ConfigError, FromConfig};
 use complain::{Complaint, Errors};
+use conflicts::Conflicts;
 use fixed::Fixed;
 use links::{Link, Links};
 use reassembly::Reassembly;
@@ -77,6 +79,7 @@ network_function! {
         spreads: Vec<Spread>,
         hash: Hash,
         neighbours: Neighbours,
+        conflicts: Conflicts,
         fixed: Vec<Fixed>,
         errors: Errors,
         reassembly: Reassembly,
@@ -130,6 +133,7 @@ impl FromConfig for Router {
             spreads,
             hash: config.hash,
             neighbours: neighbours?,
+            conflicts: Conflicts::new(builder).map_err(|error| ConfigError::state("interface", &error))?,
             fixed,
             errors: Errors::new(builder, config.icmp_errors_per_s, ports)?,
             reassembly: Reassembly::new(builder, config.reassembly_max)?,
@@ -169,6 +173,7 @@ impl NetworkFunction for Router {
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         self.neighbours.report(cx, into)?;
+        self.conflicts.report(cx, into)?;
         self.reassembly.report(cx, into)?;
         self.errors.report(cx, into)
     }

@@ -138,6 +138,29 @@ fn solicitations_that_nobody_may_send_are_not_answered() {
 }
 
 #[test]
+fn another_station_with_an_address_of_the_router_is_told() {
+    let mut router = bench(10, CONFIG);
+    // Who asks whether the address is free, who asks for it, and the router's own frame that came back say nothing of the kind.
+    router.send(0, 0, &Frame::arp("0.0.0.0", "10.0.0.1").bytes());
+    router.send(0, 0, &Frame::arp("10.0.0.7", "10.0.0.1").bytes());
+    router.send(0, 0, &discovery(135, "::", "ff02::1:ff00:1", "2001:db8:1::1", None));
+    router.send(0, 0, &discovery(136, "2001:db8:1::1", "ff02::1", "2001:db8:1::1", Some(OURS[0])));
+    let claims = [
+        (0, Frame::arp("10.0.0.1", "10.0.0.1").bytes()),
+        (1, Frame::arp("192.0.2.1", "192.0.2.77").bytes()),
+        (0, discovery(135, "2001:db8:1::1", "ff02::1:ff00:9", "2001:db8:1::9", Some(HOST))),
+        (0, discovery(136, "2001:db8:1::1", "ff02::1", "2001:db8:1::1", Some(HOST))),
+    ];
+    for (port, claim) in claims {
+        router.send(port, 1, &claim);
+    }
+    let findings = router.findings();
+    let [told] = findings.list() else { panic!("{:?}", findings.list()) };
+    assert_eq!((told.kind, told.subject.as_str(), told.number), ("address_conflict", "2001:db8:1::1", Some(4)));
+    assert!(told.detail.contains("02:00:00:00:00:07 by port 0 said so last"), "{}", told.detail);
+}
+
+#[test]
 fn a_packet_waits_for_the_advertisement_of_its_neighbour() {
     let mut bench = bench(10, CONFIG);
     let packet = Frame::udp("[2001:db8:1::7]:1", "[2001:db8:2::44]:2").mac(HOST, OURS[0]).bytes();

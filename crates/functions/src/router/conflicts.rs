@@ -1,0 +1,64 @@
+//! Stations that say they have an address of this router. They are counted, and the last one is named: neighbours go to either. Nothing more is
+//! said than who asks for an address is answered always (`local.rs`), also who asks whether it is free, or for its own.
+
+use std::sync::Arc;
+
+use braid_nf::Part;
+use braid_nf::packet::{IpAddress, MacAddress};
+use braid_nf::prelude::*;
+use braid_nf::state::{StateError, StateObject, VectorConfig};
+
+use super::interface::Interface;
+
+/// How often that was said, and the last time.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Said {
+    times: u64,
+    address: IpAddress,
+    mac: [u8; 6],
+    port: Port,
+}
+
+/// What has been said.
+pub(super) struct Conflicts {
+    said: Vector<Said>,
+}
+
+impl Conflicts {
+    pub(super) fn new(builder: &mut StateBuilder) -> Result<Conflicts, StateError> {
+        let config = VectorConfig { name: "conflicts".into(), len: 1 };
+        Ok(Conflicts { said: Vector::new(builder, &config, Said::default())? })
+    }
+
+    /// Hears that a station has an address; a frame of the router's own that comes back to it says nothing.
+    pub(super) fn hear(
+        &self,
+        cx: &mut Cx<'_>,
+        interface: &Interface,
+        (address, mac): (IpAddress, MacAddress),
+    ) -> Result<(), Conflict> {
+        if !interface.owns(address) || mac == interface.mac {
+            return Ok(());
+        }
+        let (mac, port) = (mac.0, interface.port);
+        self.said.update(cx, 0, |said| *said = Said { times: said.times + 1, address, mac, port })?;
+        Ok(())
+    }
+
+    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        let Said { times, address, mac, port } = self.said.get(cx, 0)?.unwrap_or_default();
+        if times > 0 {
+            let detail =
+                format!("another station has this router's address: {} by port {port} said so last", MacAddress(mac));
+            into.count("address_conflict", address, times, detail);
+        }
+        Ok(())
+    }
+}
+
+impl Part for Conflicts {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.said.objects(into);
+    }
+}
