@@ -44,7 +44,7 @@ pub use verdict::{EVERY_PORT, PORTS_MAX, Reason, Verdict, Verdicts};
 pub mod prelude {
     pub use crate::packet::headers;
     pub use crate::packet::key::{FieldId, SetDef, SetKey};
-    pub use crate::state::{Allocator, Conflict, Distributed, Lease, Map, Plain, StateBuilder, Vector};
+    pub use crate::state::{Allocator, Alone, Conflict, Distributed, Lease, Map, Plain, StateBuilder, Vector};
     pub use crate::{
         Arrival, Cx, Findings, Handled, NetworkFunction, NewSet, Packet, Port, Reason, Rewrites, Tick, Verdict,
         network_function,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
-use braid_nf::state::{Alone, Handle, MapConfig, StateObject, Tx, Vacancy};
+use braid_nf::state::{Handle, MapConfig, StateObject, Tx, Vacancy};
 use braid_nf::{Findings, Part};
 
 use super::block_log::Change;
