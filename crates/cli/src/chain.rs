@@ -56,7 +56,7 @@ impl Written {
         self.file.user = user.cloned().map(unplaced).or(self.file.user.take());
     }
 
-    /// Lays interfaces over the ports of the file, and over its input and output.
+    /// Lays interfaces over the ports of the file, over its input and output, and over what else it says of captures.
     pub fn lay_ports(&mut self, devices: &[String]) {
         if devices.is_empty() {
             return;
@@ -64,6 +64,11 @@ impl Written {
         let port = |device: &String| PortFile { device: unplaced(device.clone()) };
         self.file.port = devices.iter().map(port).collect();
         (self.file.input.from, self.file.output.to) = (Vec::new(), Vec::new());
+        let PlanFile { input, time, in_order, .. } = &mut self.file;
+        input.split.take_if(|split| is_in_file(split));
+        input.inside.take_if(|inside| is_in_file(inside));
+        in_order.take_if(|in_order| is_in_file(in_order));
+        time.take_if(|time| is_in_file(time) && time.get_ref() == "capture");
     }
 
     /// A plan that stands in no file.
@@ -209,6 +214,11 @@ fn lay_over(file: &mut PlanFile, chain: &ChainArgs) {
             *place = Some(unplaced(value.clone()));
         }
     }
+}
+
+/// Whether a value stands in the plan file, and not on the command line: there it contradicts interfaces.
+fn is_in_file<T>(value: &Spanned<T>) -> bool {
+    !value.span().is_empty()
 }
 
 fn lay_input_over(file: &mut PlanFile, input: &InputArgs) {

@@ -408,6 +408,17 @@ fn a_run_and_a_chain_are_two_things() {
 }
 
 #[test]
+fn interfaces_on_the_command_line_take_the_place_of_what_a_plan_says_of_captures() {
+    let braid = Braid::new();
+    let of_captures = "time = \"capture\"\nin_order = true\n[input]\nfrom = [\"a.pcap\"]\nsplit = \"inside\"\ninside = [\"10.0.0.0/8\"]";
+    braid.write("both.toml", &format!("{of_captures}\n[[nf]]\nfunction = \"nat\"\n"));
+    let printed = braid.fails(3, "run both.toml --port nowhere0 --port nowhere1");
+    assert!(printed.contains("nowhere0: there is no such interface"), "{printed}");
+    let printed = braid.fails(2, "run both.toml --port nowhere0 --port nowhere1 --in-order");
+    assert!(printed.contains("leave `in_order` out"), "{printed}");
+}
+
+#[test]
 fn ports_that_are_interfaces_contradict_inputs_outputs_and_other_clocks() {
     let braid = Braid::new();
     let check = |text: &str, what: &str, help: &str| {
