@@ -78,6 +78,11 @@ fn a_gateway_by_itself() {
 }
 
 #[test]
+fn a_gateway_by_itself_that_filters() {
+    check("11-gateway-with-firewall", &["router", "firewall", "nat"]);
+}
+
+#[test]
 fn a_chain_with_one_packet_set() {
     check("03-fajita-stateful", &["flow_counter", "rate_limiter", "load_balancer"]);
 }
