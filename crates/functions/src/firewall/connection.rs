@@ -20,8 +20,9 @@ pub struct Connection {
     pub(super) windows: Windows,
     /// The [`Side`] that sent the first packet, in bit 0; above it a part of the [`Permit`].
     opener: u8,
-    /// Whether that packet ran against the direction in which the set's key is written.
-    pub(super) reversed: u8,
+    /// Whether that packet ran against the direction in which the set's key is written, in bit 0; above it, while it opens, how much of
+    /// its time a flood takes from it: so many [`HASTE_PARTS`].
+    reversed: u8,
     pub(super) protocol: u8,
     /// A [`Phase`]; then [`OF_HOST`]; of TCP in bits 4 and 5 who has sent a FIN: the opener, the other; then [`HALF_OPEN`] and
     /// [`HURRIED`]; of others [`NEW`].
@@ -63,6 +64,10 @@ const NEW: u8 = 0x10;
 const HALF_OPEN: u8 = 0x40;
 /// It began under a flood: it has little time to open.
 const HURRIED: u8 = 0x80;
+/// Of how many parts of its time a connection that opens under a flood may lose some.
+const HASTE_PARTS: u64 = 128;
+/// Most that it loses: a sixteenth of its time is left.
+const HASTE_MAX: u64 = HASTE_PARTS - HASTE_PARTS / 16;
 
 impl Connection {
     /// A connection whose first packet came from `opener`.
@@ -95,9 +100,25 @@ impl Connection {
         }
     }
 
-    /// Marks it as counted half open.
-    pub(super) fn count_half_open(&mut self, hurries: bool) {
-        self.progress |= if hurries { HALF_OPEN | HURRIED } else { HALF_OPEN };
+    /// Marks it as counted half open. `left`: how much of the room for such ones is left, if it is so little that it has to hurry, of how
+    /// much; its time is that part of [`Timeouts::hurried_ns`], at least a sixteenth.
+    pub(super) fn count_half_open(&mut self, left: Option<(u64, u64)>) {
+        self.progress |= HALF_OPEN;
+        if let Some((left, of)) = left {
+            let kept = HASTE_PARTS * left / of.max(1);
+            self.progress |= HURRIED;
+            self.reversed = self.reversed & 1 | (HASTE_PARTS.saturating_sub(kept).min(HASTE_MAX) as u8) << 1;
+        }
+    }
+
+    /// Whether it began under a flood and has not opened since.
+    pub(super) fn is_hurried(&self) -> bool {
+        self.progress & HURRIED != 0
+    }
+
+    /// Whether packets from its opener run against the direction in which the set's key is written.
+    pub(super) fn is_reversed(&self) -> bool {
+        self.reversed & 1 != 0
     }
 
     /// Marks it as counted for its inside host.
@@ -139,6 +160,7 @@ impl Connection {
     /// It is not counted any more.
     pub(super) fn settle(&mut self) {
         self.progress &= !(HALF_OPEN | HURRIED);
+        self.reversed &= 1;
     }
 
     /// Whether it waits for its confirmation.
@@ -258,7 +280,7 @@ impl Connection {
         let tuple = key.five_tuple()?;
         let source = (tuple.src_ip, tuple.src_port);
         let destination = (tuple.dst_ip, tuple.dst_port);
-        let from_inside = (self.side_of(true) == Side::Inside as u8) == (self.reversed == 0);
+        let from_inside = (self.side_of(true) == Side::Inside as u8) != self.is_reversed();
         Some(Ends::new(from_inside, source, destination, tuple.protocol))
     }
 }
@@ -290,7 +312,7 @@ pub(super) fn are_valid(flags: u8) -> bool {
 pub(super) struct Timeouts {
     /// TCP, by [`Phase`].
     pub(super) tcp_ns: [u64; 8],
-    /// TCP that opens under a flood.
+    /// TCP that opens under a flood, at most.
     pub(super) hurried_ns: u64,
     /// UDP that has not been answered, and that has.
     pub(super) udp_ns: [u64; 2],
@@ -300,7 +322,8 @@ pub(super) struct Timeouts {
 impl Timeouts {
     /// The shortest of all.
     pub(super) fn shortest_ns(&self) -> u64 {
-        let all = self.tcp_ns.iter().chain(&self.udp_ns).chain([&self.hurried_ns, &self.other_ns]);
+        let hurried_ns = self.hurried_ns / HASTE_PARTS * (HASTE_PARTS - HASTE_MAX);
+        let all = self.tcp_ns.iter().chain(&self.udp_ns).chain([&hurried_ns, &self.other_ns]);
         all.fold(u64::MAX, |least, ns| least.min(*ns))
     }
 
@@ -308,7 +331,9 @@ impl Timeouts {
     pub(super) fn of(&self, connection: &Connection) -> u64 {
         let phase = connection.phase();
         match connection.protocol {
-            protocol::TCP if connection.progress & HURRIED != 0 && connection.is_opening() => self.hurried_ns,
+            protocol::TCP if connection.is_hurried() && connection.is_opening() => {
+                self.hurried_ns / HASTE_PARTS * (HASTE_PARTS - u64::from(connection.reversed >> 1))
+            }
             protocol::TCP => self.tcp_ns[phase as usize],
             protocol::UDP => self.udp_ns[usize::from(phase != Phase::Asked)],
             _ => self.other_ns,

@@ -1,17 +1,17 @@
 //! How many connections there may be: half-open ones in all, and connections and half-open ones of each inside host.
 //!
-//! Whoever floods with SYNs fills tables with connections that never come about. From half the limit on, those that open have
-//! little time; at the limit there are no more. The sum is of parts that workers count by themselves and read a millisecond
-//! late at most, so a flood makes no conflicts. They are counted without a limit too, for one may come while packets go through. A
+//! Whoever floods with SYNs fills tables with connections that never come about. From a quarter of the limit on, those that open have
+//! little time, and the less the fewer there may still be: so they leave as fast as others come, and whoever answers in time comes through.
+//! At the limit there are no more. The sum is of parts that workers count by themselves and read a millisecond late at most, so a flood makes no conflicts. They are counted without a limit too, for one may come while packets go through. A
 //! host's counts are exact; they are kept only if they are limited, and a connection knows whether it is in them: limits come and go, and
 //! what is counted in is counted out.
 
 use std::sync::Arc;
 
-use braid_nf::Part;
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{DistributedConfig, Inserted, MapConfig, StateError, StateObject};
+use braid_nf::{Findings, Part};
 
 use super::connection::Connection;
 
@@ -21,6 +21,9 @@ pub const HALF_OPEN_LIMIT: Reason = Reason("half_open_limit");
 pub const HOST_LIMIT: Reason = Reason("host_limit");
 /// No room to count for another host.
 pub const HOST_TABLE_FULL: Reason = Reason("host_table_full");
+
+/// Connections that open hurry from this part of the limit on.
+const HURRY_PART: i64 = 4;
 
 /// How late other workers' counts are seen, in nanoseconds.
 const STALENESS_NS: u64 = 1_000_000;
@@ -45,6 +48,8 @@ struct Host {
 pub(super) struct Limits {
     most: Most,
     half_open: Distributed<i64>,
+    /// How many that had to hurry have left without having opened.
+    left_early: Distributed<u64>,
     /// Only if they are limited, or were in the run that this one goes on with.
     hosts: Option<Map<IpAddress, Host>>,
 }
@@ -53,10 +58,12 @@ impl Limits {
     pub(super) fn new(builder: &mut StateBuilder, most: Most, hosts_max: u32) -> Result<Limits, StateError> {
         let config = DistributedConfig { name: "half_open".into(), staleness_ns: STALENESS_NS };
         let half_open = Distributed::new(builder, &config, 0)?;
+        let config = DistributedConfig { name: "half_open_left_early".into(), staleness_ns: 0 };
+        let left_early = Distributed::new(builder, &config, 0)?;
         let remembers = most.counts_hosts() || builder.has_left("hosts", "Map");
         let config = MapConfig { name: "hosts".into(), capacity: hosts_max, ..MapConfig::default() };
         let hosts = remembers.then(|| Map::new(builder, &config)).transpose()?;
-        Ok(Limits { most, half_open, hosts })
+        Ok(Limits { most, half_open, left_early, hosts })
     }
 
     /// Counts a connection of an inside host in, if the limits allow it; `opens`: it begins with a SYN.
@@ -67,8 +74,8 @@ impl Limits {
         connection: &mut Connection,
         opens: bool,
     ) -> Result<Result<(), Reason>, Conflict> {
-        let hurries = match self.hurries(cx, opens)? {
-            Ok(hurries) => hurries,
+        let left = match self.room(cx, opens)? {
+            Ok(left) => left,
             Err(reason) => return Ok(Err(reason)),
         };
         if let Some(hosts) = self.hosts.as_ref().filter(|_| self.most.counts_hosts()) {
@@ -88,20 +95,22 @@ impl Limits {
         }
         if opens {
             self.half_open.update(cx, |count| *count += 1)?;
-            connection.count_half_open(hurries);
+            connection.count_half_open(left);
         }
         Ok(Ok(()))
     }
 
-    /// Whether a connection that opens must hurry, if it may at all.
-    fn hurries(&self, cx: &mut Cx<'_>, opens: bool) -> Result<Result<bool, Reason>, Conflict> {
-        if !opens || self.most.half_open == 0 {
-            return Ok(Ok(false));
+    /// For a connection that opens, if it may: how much room there is, of how much, once there is so little that it must hurry.
+    fn room(&self, cx: &mut Cx<'_>, opens: bool) -> Result<Result<Option<(u64, u64)>, Reason>, Conflict> {
+        let most = self.most.half_open;
+        if !opens || most == 0 {
+            return Ok(Ok(None));
         }
         let count = self.half_open.read(cx, |sum, part| *sum += part)?;
-        Ok(match count >= self.most.half_open {
+        let calm = most / HURRY_PART;
+        Ok(match count >= most {
             true => Err(HALF_OPEN_LIMIT),
-            false => Ok(count * 2 >= self.most.half_open),
+            false => Ok((count > calm).then(|| ((most - count) as u64, (most - calm) as u64))),
         })
     }
 
@@ -121,6 +130,9 @@ impl Limits {
         if connection.is_half_open() {
             self.half_open.update(cx, |count| *count -= 1)?;
         }
+        if connection.is_hurried() {
+            self.left_early.update(cx, |count| *count += 1)?;
+        }
         let Some(hosts) = self.hosts.as_ref().filter(|_| connection.is_counted_for_host()) else { return Ok(()) };
         let Some(mut counts) = hosts.get(cx, &host)? else { return Ok(()) };
         counts.connections = counts.connections.saturating_sub(1);
@@ -129,6 +141,15 @@ impl Limits {
             hosts.remove(cx, &host)?;
         } else {
             hosts.insert(cx, &host, &counts)?;
+        }
+        Ok(())
+    }
+
+    /// How many connections a flood has cost their place, or were the flood.
+    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        let left_early = self.left_early.read(cx, |sum, part| *sum += part)?;
+        if left_early > 0 {
+            into.add("half_open_left_early", left_early);
         }
         Ok(())
     }
@@ -148,6 +169,7 @@ fn is_reached(count: u32, most: u32) -> bool {
 impl Part for Limits {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.half_open.objects(into);
+        self.left_early.objects(into);
         self.hosts.objects(into);
     }
 }

@@ -208,7 +208,7 @@ impl NetworkFunction for Firewall {
 
     /// A packet of a live connection that is not one of those that just go on.
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Handled {
-        let from_opener = u8::from(cx.reversed()) == connection.reversed;
+        let from_opener = cx.reversed() == connection.is_reversed();
         let side = match self.settings.sides.of(packet.port()) {
             Some(side) if side as u8 == connection.side_of(from_opener) || connection.is_gone() => side,
             _ => return Ok(Verdict::Drop(WRONG_SIDE)),
@@ -304,6 +304,7 @@ impl NetworkFunction for Firewall {
             let file = note.file.as_ref().map_or_else(String::new, |file| format!(" of {file}"));
             into.find("rule_file", format!("line {}{file}", note.line), &*note.text);
         }
+        self.limits.report(cx, into)?;
         self.effects.report(cx, into)?;
         self.answers.report(cx, into)
     }
