@@ -3,7 +3,7 @@
 //! Every slot is visited about once per round of [`ROUND_NS`] or, if no set ends soon after its last packet, a small part of the
 //! shortest timeout; a batch visits at most [`SLOTS_MAX`] slots, so no packet waits long. Where sets live hardly longer than a round lasts,
 //! those whose time is over pile up in front of the scan: there the table is up to twice as full as behind it, and new sets would find no place though
-//! there is room elsewhere. So rounds of nearly full tables are shorter.
+//! there is room elsewhere. So rounds of nearly full tables are shorter, and so are those in which most ends ([`Pace`]).
 //! A packet that comes to a set past its timeout before the scan does finds the set expired all the same (nf/pass).
 
 use std::ops::{Range, RangeInclusive};
@@ -19,7 +19,9 @@ use crate::watchdog::Pulse;
 use crate::worker::Parts;
 
 mod evict;
+mod pace;
 
+use self::pace::Pace;
 pub(crate) use evict::Eviction;
 
 /// Time in which the scan comes round once, at least and at most.
@@ -47,6 +49,7 @@ pub(crate) struct Scan {
     last_ns: u64,
     /// Times that slots were visited.
     visits: usize,
+    pace: Pace,
     found: Vec<(SetSlot, u32)>,
     expired: Vec<SetSlot>,
     shared_expired: Vec<SetKey>,
@@ -125,7 +128,7 @@ impl Scan {
         let slots = on.tables.slots();
         let timeout_ns = on.chain.groups()[on.group].shortest_timeout_ns;
         let is_crowded = is_crowded(on.tables.len(), on.tables.capacity());
-        let due = self.due(now_ns, round_ns(timeout_ns, is_crowded), slots);
+        let due = self.due(now_ns, self.pace.round_ns(round_ns(timeout_ns, is_crowded)), slots);
         if due < SLOTS_MIN.min(slots) {
             return;
         }
@@ -146,7 +149,7 @@ impl Scan {
         let (room, live) = group.stages.first().map_or((0, 0), |&first| on.chain.stages()[first].shared_room());
         let (rows, room) = (share.rows(room as u32), room as u32);
         let round_ns = round_ns(group.shortest_timeout_ns, is_crowded(live, room as usize));
-        let due = self.due(now_ns, round_ns, rows as usize);
+        let due = self.due(now_ns, self.pace.round_ns(round_ns), rows as usize);
         if due == 0 {
             return;
         }
@@ -154,7 +157,14 @@ impl Scan {
         let first = self.cursor as u32 % rows;
         let next = first + due.min(ROWS_MAX) as u32;
         self.cursor = next as usize;
+        let ended = lives.ended;
         self.visit_shared(now_ns, (first..next).map(|number| share.row(number % rows, room)), on, lives, witness);
+        self.pace.note((lives.ended - ended) as usize);
+        if next >= rows {
+            // Of what lives, about this worker's share.
+            let entries = (rows * ROW).min(room) as usize;
+            self.pace.come_round((live as u128 * entries as u128 / u128::from(room)) as usize, entries);
+        }
     }
 
     /// Ends what is over among the entries of some rows of a shared table.
@@ -229,12 +239,22 @@ impl Scan {
             }
         });
         self.cursor += count;
-        if self.cursor >= on.tables.slots() {
+        let comes_round = self.cursor >= on.tables.slots();
+        if comes_round {
             self.cursor = 0;
         }
-        if self.found.is_empty() {
-            return;
+        let live = on.tables.len();
+        if !self.found.is_empty() {
+            self.end_found(now_ns, on, witness);
         }
+        self.pace.note(live.saturating_sub(on.tables.len()));
+        if comes_round {
+            self.pace.come_round(on.tables.len(), on.tables.slots());
+        }
+    }
+
+    /// Ends what is over among the sets that were found.
+    fn end_found(&mut self, now_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
         for &position in &on.chain.groups()[on.group].stages {
             let stage = &*on.chain.stages()[position];
             self.expired.clear();

@@ -1,0 +1,83 @@
+//! How fast the scan goes round: where most of what it finds is over, as under a flood of connections that never come about, what is over
+//! waits for it longer than it has lived, and takes the room of new sets. Then rounds become shorter, by half each, as long as they are worth it.
+
+use super::CROWDED_NS_MIN;
+
+/// Most halvings of a round.
+const HALVINGS_MAX: u32 = 4;
+/// A round is halved if more than one in so many of what lives has ended in it,
+const MANY: usize = 8;
+/// and more than one in so many slots that were looked at.
+const SLOTS_EACH: usize = 64;
+/// It is doubled again if that is less by this factor.
+const LESS: usize = 4;
+
+/// What has ended in this round, and how often rounds were halved.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    ended: usize,
+    halvings: u32,
+}
+
+impl Pace {
+    pub(super) fn note(&mut self, ended: usize) {
+        self.ended += ended;
+    }
+
+    /// A round is over: so many sets are left, of so many slots.
+    pub(super) fn come_round(&mut self, live: usize, slots: usize) {
+        let ended = std::mem::take(&mut self.ended);
+        let are_more_than = |part: usize| ended > live / MANY / part && ended > slots / SLOTS_EACH / part;
+        if are_more_than(1) {
+            self.halvings = (self.halvings + 1).min(HALVINGS_MAX);
+        } else if !are_more_than(LESS) {
+            self.halvings = self.halvings.saturating_sub(1);
+        }
+    }
+
+    /// How long a round takes that else takes `round_ns`.
+    pub(super) fn round_ns(&self, round_ns: u64) -> u64 {
+        (round_ns >> self.halvings).max(CROWDED_NS_MIN.min(round_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_NS: u64 = 1_000_000_000;
+
+    /// How long rounds take after so many, in each of which this has ended, of what lives and of slots.
+    #[track_caller]
+    fn check(pace: &mut Pace, rounds: usize, (ended, live, slots): (usize, usize, usize), expected_ms: u64) {
+        for _ in 0..rounds {
+            pace.note(ended);
+            pace.come_round(live, slots);
+        }
+        assert_eq!(pace.round_ns(ROUND_NS), expected_ms * 1_000_000);
+    }
+
+    #[test]
+    fn rounds_are_shorter_where_most_is_over_and_long_again_behind_it() {
+        let mut pace = Pace::default();
+        check(&mut pace, 1, (60_000, 50_000, 1 << 20), 500);
+        check(&mut pace, 1, (30_000, 50_000, 1 << 20), 250);
+        // Half of it is no more worth its slots, nor so little that it would be too fast.
+        check(&mut pace, 9, (15_000, 50_000, 1 << 20), 250);
+        check(&mut pace, 9, (200_000, 50_000, 1 << 20), 62);
+        check(&mut pace, 9, (100, 50_000, 1 << 20), 1000);
+    }
+
+    #[test]
+    fn a_few_that_end_are_not_worth_shorter_rounds() {
+        check(&mut Pace::default(), 9, (1000, 100, 1 << 20), 1000);
+        check(&mut Pace::default(), 9, (60_000, 1 << 20, 1 << 20), 1000);
+    }
+
+    #[test]
+    fn short_rounds_stay_as_they_are() {
+        let mut pace = Pace::default();
+        check(&mut pace, 9, (1 << 20, 1, 1 << 20), 62);
+        assert_eq!(pace.round_ns(40_000_000), 40_000_000);
+    }
+}
