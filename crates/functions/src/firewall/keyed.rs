@@ -82,6 +82,8 @@ pub(super) enum Part {
     SourcePort,
     DestinationPort,
     Protocol,
+    /// The same for all packets: what a rule writes itself.
+    Constant(u128),
     /// A field that is no part of its ends: an Ethernet address.
     Station(Field),
 }
@@ -113,6 +115,7 @@ impl Element {
                 Part::SourcePort => source.1.into(),
                 Part::DestinationPort => destination.1.into(),
                 Part::Protocol => protocol.into(),
+                Part::Constant(number) => *number,
                 Part::Station(_) => 0,
             };
             *value = number.to_be_bytes();

@@ -7,6 +7,7 @@ use super::amounts::{Pool, pool};
 use super::base::{Base, base, policy};
 use super::blocks::{Statement, block, named_set, replace, statement, within_braces};
 use super::flatten::DEPTH_MAX;
+use super::keyed::keeps;
 use super::numbers::number;
 use super::reader::{Scope, Sets, Words};
 use super::tokens::{Kind, Place, Token};
@@ -16,6 +17,8 @@ use crate::firewall::keyed::Dynamic;
 /// What a file says.
 #[derive(Debug, Default)]
 pub(super) struct File<'a> {
+    /// All of it.
+    tokens: &'a [Token],
     pub(super) tables: Vec<Table<'a>>,
     /// Statements outside of tables.
     pub(super) lines: Vec<Statement<'a>>,
@@ -99,7 +102,7 @@ const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
 impl<'a> File<'a> {
     /// Reads all statements.
     pub(super) fn read(tokens: &'a [Token], scope: &'a Scope<'_>) -> Parsed<File<'a>> {
-        let mut file = File::default();
+        let mut file = File { tokens, ..File::default() };
         let mut rest = Words { words: tokens, scope };
         loop {
             while rest.at_end() {
@@ -126,7 +129,7 @@ impl<'a> File<'a> {
                 "set" => {
                     rest.word();
                     let (set, declared) = named_set(&mut rest, &file.defined)?;
-                    if declared.made("", &set.0, &set.1)?.is_some() {
+                    if declared.made("", &set, tokens)?.is_some() {
                         return wrong("packets change sets of tables only", "write table inet filter { … } around it");
                     }
                     file.sets.push(set);
@@ -232,7 +235,7 @@ impl<'a> File<'a> {
     fn set(&mut self, table: usize, rest: &mut Words<'_>) -> Parsed<()> {
         let (set, declared) = named_set(rest, &self.defined)?;
         let table = &mut self.tables[table];
-        table.dynamic.extend(declared.made(&table.whole_name(), &set.0, &set.1)?);
+        table.dynamic.extend(declared.made(&table.whole_name(), &set, self.tokens)?);
         table.sets.push(set);
         Ok(())
     }
@@ -376,13 +379,19 @@ impl<'a> File<'a> {
                 let Some(more) = within_braces(self.replace(statement(rest), rest.scope)?) else {
                     return wrong("elements without braces", "write add element inet filter web { 80, 443 }");
                 };
-                let Some((_, set)) = self.tables[table].sets.iter_mut().find(|(known, _)| *known == name) else {
+                let Table { sets, dynamic, .. } = &mut self.tables[table];
+                let Some((_, set)) = sets.iter_mut().find(|(known, _)| *known == name) else {
                     return wrong(format!("there is no set `{name}`"), "add the set before its elements");
                 };
                 if let Some(last) = set.last().cloned() {
                     set.push(Token { text: ",".into(), ..last });
                 }
                 set.extend(more);
+                if let Some(at) = dynamic.iter().position(|known| known.name == name)
+                    && keeps(&dynamic[at], set, self.tokens)?
+                {
+                    dynamic.remove(at);
+                }
             }
             "limit" | "quota" => self.pool(table, &what, rest)?,
             _ => self.set(table, rest)?,

@@ -8,7 +8,8 @@ use super::{Parsed, wrong};
 use crate::firewall::rules::{both, equal};
 use crate::parts::{Many, Side};
 
-/// Ports of the plan by their numbers, or by their names under `interfaces`; nothing comes from or goes to the loopback interface.
+/// Ports of the plan by their numbers, or by their names under `interfaces`; nothing comes from or goes to the loopback interface, nor, once
+/// ports have names, any that has another one.
 pub(super) fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Parsed<()> {
     let (names, is_negated) = rest.set(word)?;
     let all = 0..rest.scope.ports.count;
@@ -32,6 +33,12 @@ pub(super) fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Pa
                 let instead =
                     format!("write iifname {port} vlan id {vlan}; by which VLAN a packet leaves is not known");
                 return wrong(format!("`{name}` is a VLAN of a port"), instead);
+            }
+            let is_number = !word.ends_with("name") && name.parse::<u32>().is_ok();
+            if !is_number && !rest.scope.around.interfaces.is_empty() {
+                // As in the kernel, where rules may name what is not there.
+                rest.scope.note(&format!("no port of the plan is named `{name}`: nothing comes or leaves by it"));
+                continue;
             }
             let instead = format!(
                 "write its port: interfaces = [\"{name}\", …] in the plan, a name for each port in their order; or iif 0"

@@ -11,6 +11,7 @@ use super::tokens::{Kind, Token};
 use super::{Parsed, wrong};
 use crate::firewall::fields::Field;
 use crate::firewall::keyed::{Act, Dynamic, Key, Keyed, PARTS_MAX, Part, SIZE};
+use crate::firewall::names;
 use crate::firewall::rules::Direction;
 use crate::firewall::values::Addresses;
 
@@ -131,6 +132,11 @@ fn field(rest: &mut Words<'_>, fits: &mut [Fits], key: &mut Key) -> Parsed<()> {
     if key.len() == PARTS_MAX {
         return wrong(format!("an element of more than {PARTS_MAX} fields"), "write fewer of them");
     }
+    if let Some(number) = constant(rest.peek()) {
+        rest.word();
+        key.push(Part::Constant(number));
+        return Ok(());
+    }
     let (of, what) = (rest.word(), rest.word());
     let is_outbound = rest.scope.direction == Some(Direction::Outbound);
     let mut narrow = |by: &dyn Fn(&mut Fits) -> Parsed<()>| fits.iter_mut().try_for_each(by);
@@ -162,6 +168,13 @@ fn field(rest: &mut Words<'_>, fits: &mut [Fits], key: &mut Key) -> Parsed<()> {
         }
     }
     Ok(())
+}
+
+/// A part of an element that a rule writes itself: an address, the number or name of a port.
+fn constant(word: &str) -> Option<u128> {
+    let address = || word.parse::<Addresses>().ok().filter(|one| one.first == one.last).map(|one| one.first);
+    let port = word.parse::<u16>().ok().or_else(|| names::service(word));
+    port.map(u128::from).or_else(address)
 }
 
 /// `& 255.255.255.0`, `and ffff:ffff::`; all of an address without.
@@ -239,18 +252,53 @@ impl Declared {
         Ok(true)
     }
 
-    /// The set, if packets change it.
-    pub(super) fn made(self, table: &str, name: &str, elements: &[Token]) -> Parsed<Option<Arc<Dynamic>>> {
+    /// The set, if packets change it: not where `file` says its elements and no rule adds to it, whatever its flags say.
+    pub(super) fn made(
+        self,
+        table: &str,
+        (name, elements): &(String, Vec<Token>),
+        file: &[Token],
+    ) -> Parsed<Option<Arc<Dynamic>>> {
         if !self.is_dynamic {
             return Ok(None);
         }
-        if elements.iter().any(|token| token.kind != Kind::End) {
-            return wrong(
-                format!("the set `{name}` has elements, and packets change it"),
-                "write two sets: one that packets change, and one with elements; nft -t list ruleset leaves out what packets have put in",
-            );
-        }
-        let (table, name, size) = (table.to_owned(), name.to_owned(), self.size.unwrap_or(SIZE));
-        Ok(Some(Dynamic { table, name, size, timeout_s: self.timeout_s }.into()))
+        let (table, size) = (table.to_owned(), self.size.unwrap_or(SIZE));
+        let set = Dynamic { table, name: name.clone(), size, timeout_s: self.timeout_s };
+        Ok(if keeps(&set, elements, file)? { None } else { Some(set.into()) })
     }
+}
+
+/// Whether a set has elements and keeps them: no rule of the file adds to it, and none of them leaves it.
+pub(super) fn keeps(set: &Dynamic, elements: &[Token], file: &[Token]) -> Parsed<bool> {
+    let name = &set.name;
+    if elements.iter().all(|token| token.kind == Kind::End) {
+        return Ok(false);
+    }
+    if is_changed(file, name) {
+        return wrong(
+            format!("the set `{name}` has elements, and packets change it"),
+            "write two sets: one that packets change, and one with elements; nft -t list ruleset leaves out what packets have put in",
+        );
+    }
+    if set.timeout_s.is_some() || elements.iter().any(leaves) {
+        return wrong(
+            format!("the set `{name}` has elements that leave it after a while"),
+            "write them without timeout and expires, into a set without timeout, or leave them out",
+        );
+    }
+    Ok(true)
+}
+
+/// Whether an element that has this word leaves its set after a time of its own.
+fn leaves(word: &Token) -> bool {
+    word.kind == Kind::Word && matches!(&*word.text, "timeout" | "expires")
+}
+
+/// Whether one of these tokens has rules put elements into a set of that name.
+fn is_changed(tokens: &[Token], name: &str) -> bool {
+    tokens.windows(2).any(|pair| match &*pair[0].text {
+        "add" | "update" | "delete" => pair[1].text.strip_prefix('@') == Some(name),
+        "meter" => &*pair[1].text == name,
+        _ => false,
+    })
 }

@@ -7,7 +7,7 @@ use crate::config::parse;
 use crate::firewall::config::Config;
 use crate::firewall::facts::Facts;
 use crate::firewall::policy::Policy;
-use crate::firewall::rules::Action::{Allow, Deny};
+use crate::firewall::rules::Action::{self, Allow, Deny};
 use crate::firewall::states::State;
 use crate::firewall::values::Addresses;
 
@@ -31,6 +31,42 @@ fn refused(text: &str, expected: &str) {
     let error = read_text(text, &mut named(), PORTS).expect_err(text);
     let said = format!("{}; {}", error.reason, error.instead);
     assert!(said.contains(expected), "{said}");
+}
+
+/// Rules name interfaces of the machine that they were written on: by those that are no port nothing comes or leaves.
+#[test]
+fn nothing_comes_by_interfaces_that_are_no_port() {
+    let decides = |rules: &str, expected: [Action; 2]| {
+        let policy = policy(&table("forward", rules), "");
+        for (side, expected) in [OUT, IN].into_iter().zip(expected) {
+            check(&policy, (side, SERVER, HOST, UDP, 53), expected);
+        }
+        policy.notes.iter().map(|note| note.text.to_string()).collect::<Vec<_>>().join("; ")
+    };
+    for (rules, expected) in [
+        ("iifname docker0 drop", [Allow, Allow]),
+        ("iifname != docker0 drop", [Deny, Deny]),
+        ("iifname docker0 oifname != docker0 drop", [Allow, Allow]),
+        ("iifname { docker0, lan0 } oifname != docker0 drop", [Allow, Deny]),
+        ("iifname { lan0, ppp* } drop", [Allow, Deny]),
+        ("iifname != { lan0, ppp* } drop", [Deny, Allow]),
+        ("iifname vmap { docker0 : accept, lan0 : drop }", [Allow, Deny]),
+        ("iifname . oifname { docker0 . wan0, lan0 . wan0 } drop", [Allow, Deny]),
+        ("iif docker0 drop", [Allow, Allow]),
+        ("iifname docker0 jump { drop; }", [Allow, Allow]),
+    ] {
+        let told = decides(rules, expected);
+        let name = if rules.contains("ppp") { "ppp*" } else { "docker0" };
+        assert!(
+            told.contains(&format!("no port of the plan is named `{name}`: nothing comes or leaves by it")),
+            "{told}"
+        );
+    }
+    // Where ports have no names nobody knows which they are.
+    let text = table("forward", "iifname eth0 drop");
+    let error = read_text(&text, &mut Config::default(), PORTS).expect_err("no names");
+    assert_eq!(error.reason, "no port of the plan is named `eth0`");
+    refused(&table("forward", "iifname lan0.7 drop"), "`lan0.7` is a VLAN of a port");
 }
 
 /// An address of IPv6 that stands for one of IPv4 is on no wire.

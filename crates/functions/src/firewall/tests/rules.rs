@@ -199,8 +199,8 @@ fn lines_that_are_no_rules_are_refused_with_what_to_write() {
         "line 1: `shh` is not a port, a range or a name such as 80, 6000-6063 or ssh; write a port, a range or a name such as 80, 6000-6063 or ssh",
     );
     check_error(
-        "iifname eth0 accept",
-        "line 1: no port of the plan is named `eth0`; write its port: interfaces = [\"eth0\", …] in the plan, a name for each port in their order; or iif 0",
+        "iif 7 accept",
+        "line 1: no port of the plan is named `7`; write its port: interfaces = [\"7\", …] in the plan, a name for each port in their order; or iif 0",
     );
     check_error(
         "udp dport 22 reject with tcp reset",

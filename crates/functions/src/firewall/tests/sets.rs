@@ -140,6 +140,37 @@ fn update_lets_elements_live_on_and_add_does_not() {
     }
 }
 
+/// What a rule writes into an element itself: who has knocked at one port waits for the next one.
+#[test]
+fn who_knocks_in_order_is_let_in() {
+    let sets =
+        "set waiting { type ipv4_addr . inet_service; flags timeout; }\nset known { type ipv4_addr; flags timeout; }";
+    let rules = "tcp dport 1001 add @waiting { ip saddr . 1002 timeout 10s }
+        tcp dport 1002 ip saddr . tcp dport @waiting add @waiting { ip saddr . 1003 timeout 10s }
+        tcp dport 1003 ip saddr . tcp dport @waiting add @known { ip saddr timeout 1m }
+        tcp dport 22 ip saddr @known accept
+        tcp dport { 22, 1001-1003 } drop";
+    let mut fw = bench(sets, rules);
+    let mut port = 0;
+    let mut knock = |seconds: u64, host: u8, at: u16| {
+        port += 1;
+        let frame = Frame::tcp(&format!("192.0.2.{host}:{port}"), &format!("10.0.0.1:{at}")).flags("S");
+        fw.send(1, seconds * 1000, &frame.bytes()).dropped.is_none()
+    };
+    for at in [1001, 1003, 1002] {
+        assert!(!knock(0, 8, at) && !knock(0, 8, 22));
+    }
+    for at in [1001, 1002, 1003] {
+        assert!(!knock(0, 9, 22) && !knock(0, 9, at));
+    }
+    assert!(knock(1, 9, 22) && !knock(1, 7, 22));
+    // Too late for the third.
+    for (seconds, at) in [(1, 1001), (2, 1002), (13, 1003)] {
+        assert!(!knock(seconds, 7, at));
+    }
+    assert!(!knock(13, 7, 22) && knock(59, 9, 22) && !knock(62, 9, 22));
+}
+
 /// An address is the same in a set, whoever's it is.
 #[test]
 fn a_set_knows_addresses_from_both_ends() {
@@ -149,6 +180,29 @@ fn a_set_knows_addresses_from_both_ends() {
     check(&mut fw, 0, 0, out(), "pass");
     check(&mut fw, 1, 0, syn(9, 1), "denied");
     check(&mut fw, 0, 0, out(), "denied");
+}
+
+/// Whatever its flags say: where no rule adds to a set and its elements have no time, they stay, networks too.
+#[test]
+fn a_set_that_nothing_changes_has_the_elements_of_its_file() {
+    for flags in ["dynamic", "timeout", "dynamic,timeout", "timeout, interval"] {
+        let sets = format!(
+            "set banned {{ type ipv4_addr; size 100; flags {flags}; elements = {{ 192.0.2.9, 192.0.2.16/28 }} }}"
+        );
+        let mut fw = bench(&format!("{sets}\n{FLOODS}"), "ip saddr @banned drop\nadd @floods { ip saddr }");
+        for (host, expected) in [(8, "pass"), (9, "denied"), (17, "denied"), (32, "pass")] {
+            check(&mut fw, 1, 0, asks(host, 1), expected);
+            check(&mut fw, 1, 90_000, asks(host, 1), expected);
+        }
+    }
+    // Elements may come behind the table.
+    let sets = "set banned { type ipv4_addr; flags timeout; }";
+    let mut fw = bench_of(&(table(sets, "ip saddr @banned drop") + "add element inet t banned { 192.0.2.9 }\n"));
+    check(&mut fw, 1, 0, asks(9, 1), "denied");
+    check(&mut fw, 1, 0, asks(8, 1), "pass");
+    let text = table(sets, "udp dport 1 add @banned { ip saddr }") + "add element inet t banned { 192.0.2.9 }\n";
+    let error = read_text(&text, &mut named(), PORTS).expect_err("both");
+    assert!(error.reason.contains("the set `banned` has elements, and packets change it"), "{}", error.reason);
 }
 
 /// As in the kernel: what finds no room does not fit.
@@ -276,9 +330,13 @@ fn what_cannot_be_said_of_a_set_is_refused() {
     refused(FLOODS, "add @floods { ip saddr ct count over many } drop", "`many` is no number from 1 on");
     refused(
         "set s { type ipv4_addr; flags dynamic; elements = { 10.0.0.1 }; }",
-        "ip saddr @s drop",
+        "add @s { ip saddr } drop",
         "the set `s` has elements, and packets change it",
     );
+    for said in ["flags timeout; elements = { 10.0.0.1 timeout 1h };", "timeout 1h; elements = { 10.0.0.1 };"] {
+        let refusal = "the set `s` has elements that leave it after a while; write them without timeout and expires";
+        refused(&format!("set s {{ type ipv4_addr; {said} }}"), "ip saddr @s drop", refusal);
+    }
     refused(FLOODS, "delete @floods { ip saddr }", "elements leave sets by their timeouts");
 }
 

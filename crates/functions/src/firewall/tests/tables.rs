@@ -242,7 +242,7 @@ fn what_cannot_be_is_refused_with_its_place() {
     let unclosed = "the quote before `ssh accept` has no end; write \" behind the text, on its line";
     check_error(&one("log prefix \"ssh accept"), (4, 14), unclosed);
     check_error(&one("ip saddr 10.0.0.1 drop comment \""), (4, 34), "the quote has no end");
-    check_error(&one("iifname ppp0 accept"), (4, 11), "interfaces = [\"ppp0\", …]");
+    check_error(&one("iif 7 accept"), (4, 7), "interfaces = [\"7\", …]");
     check_error(&one("tcp dport vmap { 22 accept }"), (4, 20), "without its value");
     check_error(&one("limit rate 1 gbytes/second accept"), (4, 16), "10 mbytes/second");
     check_error(&one("jump forward"), (4, 3), "jumps in a circle");
