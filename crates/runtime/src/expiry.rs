@@ -3,7 +3,7 @@
 //! Every slot is visited about once per round of [`ROUND_NS`] or, if no set ends soon after its last packet, a small part of the
 //! shortest timeout; a batch visits at most [`SLOTS_MAX`] slots, so no packet waits long. Where sets live hardly longer than a round lasts,
 //! those whose time is over pile up in front of the scan: there the table is up to twice as full as behind it, and new sets would find no place though
-//! there is room elsewhere. So rounds of nearly full tables are shorter, and so are those in which most ends ([`Pace`]).
+//! there is room elsewhere. So rounds of nearly full tables are shorter, and so are those in which most ends ([`Pace`]), if sets may live for less than any round.
 //! A packet that comes to a set past its timeout before the scan does finds the set expired all the same (nf/pass).
 
 use std::ops::{Range, RangeInclusive};
@@ -128,7 +128,7 @@ impl Scan {
         let slots = on.tables.slots();
         let timeout_ns = on.chain.groups()[on.group].shortest_timeout_ns;
         let is_crowded = is_crowded(on.tables.len(), on.tables.capacity());
-        let due = self.due(now_ns, self.pace.round_ns(round_ns(timeout_ns, is_crowded)), slots);
+        let due = self.due(now_ns, self.round_ns(timeout_ns, is_crowded), slots);
         if due < SLOTS_MIN.min(slots) {
             return;
         }
@@ -148,8 +148,8 @@ impl Scan {
         let group = &on.chain.groups()[on.group];
         let (room, live) = group.stages.first().map_or((0, 0), |&first| on.chain.stages()[first].shared_room());
         let (rows, room) = (share.rows(room as u32), room as u32);
-        let round_ns = round_ns(group.shortest_timeout_ns, is_crowded(live, room as usize));
-        let due = self.due(now_ns, self.pace.round_ns(round_ns), rows as usize);
+        let round_ns = self.round_ns(group.shortest_timeout_ns, is_crowded(live, room as usize));
+        let due = self.due(now_ns, round_ns, rows as usize);
         if due == 0 {
             return;
         }
@@ -164,6 +164,15 @@ impl Scan {
             // Of what lives, about this worker's share.
             let entries = (rows * ROW).min(room) as usize;
             self.pace.come_round((live as u128 * entries as u128 / u128::from(room)) as usize, entries);
+        }
+    }
+
+    /// How long this round takes where no set's timeout is shorter than this one.
+    fn round_ns(&self, timeout_ns: u64, is_crowded: bool) -> u64 {
+        let round_ns = round_ns(timeout_ns, is_crowded);
+        match (1..*ROUND_NS.start()).contains(&timeout_ns) {
+            true => self.pace.round_ns(round_ns),
+            false => round_ns,
         }
     }
 
