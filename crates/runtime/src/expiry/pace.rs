@@ -49,35 +49,35 @@ mod tests {
 
     /// How long rounds take after so many, in each of which this has ended, of what lives and of slots.
     #[track_caller]
-    fn check(pace: &mut Pace, rounds: usize, (ended, live, slots): (usize, usize, usize), expected_ms: u64) {
+    fn check(pace: &mut Pace, rounds: usize, (ended, live, slots): (usize, usize, usize), expected_us: u64) {
         for _ in 0..rounds {
             pace.note(ended);
             pace.come_round(live, slots);
         }
-        assert_eq!(pace.round_ns(ROUND_NS), expected_ms * 1_000_000);
+        assert_eq!(pace.round_ns(ROUND_NS), expected_us * 1000);
     }
 
     #[test]
     fn rounds_are_shorter_where_most_is_over_and_long_again_behind_it() {
         let mut pace = Pace::default();
-        check(&mut pace, 1, (60_000, 50_000, 1 << 20), 500);
-        check(&mut pace, 1, (30_000, 50_000, 1 << 20), 250);
+        check(&mut pace, 1, (60_000, 50_000, 1 << 20), 500_000);
+        check(&mut pace, 1, (30_000, 50_000, 1 << 20), 250_000);
         // Half of it is no more worth its slots, nor so little that it would be too fast.
-        check(&mut pace, 9, (15_000, 50_000, 1 << 20), 250);
-        check(&mut pace, 9, (200_000, 50_000, 1 << 20), 62);
-        check(&mut pace, 9, (100, 50_000, 1 << 20), 1000);
+        check(&mut pace, 9, (15_000, 50_000, 1 << 20), 250_000);
+        check(&mut pace, 9, (200_000, 50_000, 1 << 20), 62_500);
+        check(&mut pace, 9, (100, 50_000, 1 << 20), 1_000_000);
     }
 
     #[test]
     fn a_few_that_end_are_not_worth_shorter_rounds() {
-        check(&mut Pace::default(), 9, (1000, 100, 1 << 20), 1000);
-        check(&mut Pace::default(), 9, (60_000, 1 << 20, 1 << 20), 1000);
+        check(&mut Pace::default(), 9, (1000, 100, 1 << 20), 1_000_000);
+        check(&mut Pace::default(), 9, (60_000, 1 << 20, 1 << 20), 1_000_000);
     }
 
     #[test]
     fn short_rounds_stay_as_they_are() {
         let mut pace = Pace::default();
-        check(&mut pace, 9, (1 << 20, 1, 1 << 20), 62);
+        check(&mut pace, 9, (1 << 20, 1, 1 << 20), 62_500);
         assert_eq!(pace.round_ns(40_000_000), 40_000_000);
     }
 }
