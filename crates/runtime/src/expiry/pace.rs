@@ -7,8 +7,8 @@ use super::CROWDED_NS_MIN;
 const HALVINGS_MAX: u32 = 4;
 /// A round is halved if more than one in so many of what lives has ended in it,
 const MANY: usize = 8;
-/// and more than one in so many slots that were looked at.
-const SLOTS_EACH: usize = 64;
+/// and more than one in so many slots that were looked at: a few of their groups cost less than the end of a set.
+const SLOTS_EACH: usize = 512;
 /// It is doubled again if that is less by this factor.
 const LESS: usize = 4;
 
@@ -60,12 +60,12 @@ mod tests {
     #[test]
     fn rounds_are_shorter_where_most_is_over_and_long_again_behind_it() {
         let mut pace = Pace::default();
-        check(&mut pace, 1, (60_000, 50_000, 1 << 20), 500_000);
-        check(&mut pace, 1, (30_000, 50_000, 1 << 20), 250_000);
+        check(&mut pace, 1, (60_000, 50_000, 1 << 23), 500_000);
+        check(&mut pace, 1, (30_000, 50_000, 1 << 23), 250_000);
         // Half of it is no more worth its slots, nor so little that it would be too fast.
-        check(&mut pace, 9, (15_000, 50_000, 1 << 20), 250_000);
-        check(&mut pace, 9, (200_000, 50_000, 1 << 20), 62_500);
-        check(&mut pace, 9, (100, 50_000, 1 << 20), 1_000_000);
+        check(&mut pace, 9, (15_000, 50_000, 1 << 23), 250_000);
+        check(&mut pace, 9, (200_000, 50_000, 1 << 23), 62_500);
+        check(&mut pace, 9, (100, 50_000, 1 << 23), 1_000_000);
     }
 
     #[test]
