@@ -60,7 +60,7 @@ impl Places {
 
     /// Who stands at the smallest place: nobody else may go on. Acquire: the partner is `publish`.
     fn hindmost(&self) -> impl Iterator<Item = usize> {
-        let least = self.places.iter().map(|place| place.load(Ordering::Acquire)).min().unwrap_or(u64::MAX);
+        let least = self.least();
         let stands = move |place: &AtomicU64| place.load(Ordering::Acquire) <= least;
         self.places.iter().enumerate().filter(move |(_, place)| stands(place)).map(|(worker, _)| worker)
     }
