@@ -106,9 +106,9 @@ impl NetworkFunction for ConnectionLimiter {
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Connection>) -> Handled {
         let opening = Opening::of(packet);
         let Some(owner) = self.owner(packet, opening) else { return Ok(cx.pass()) };
-        let counted = match self.owners.admit(cx, &owner)? {
-            Err(reason) if !self.passes(reason) => return self.refuse(cx, packet, &owner, reason),
-            admitted => admitted.is_ok(),
+        let counted = match self.admit(cx, &owner)? {
+            Ok(counted) => counted,
+            Err(reason) => return self.refuse(cx, packet, &owner, reason),
         };
         let mut connection = Connection::begin(owner, packet, opening, cx.reversed());
         connection.counted = counted.into();
@@ -180,9 +180,12 @@ impl ConnectionLimiter {
         Some(owner.prefix(if owner.is_v4() { self.lengths.v4 } else { self.lengths.v6 }))
     }
 
-    /// Whether a connection that is refused for this reason passes all the same.
-    fn passes(&self, reason: Reason) -> bool {
-        self.when_full == WhenFull::Pass && reason == owners::TABLE_FULL
+    /// Admits a connection, counted or, where there is no room for its owner, perhaps not; or says why it is refused.
+    fn admit(&self, cx: &mut Cx<'_>, owner: &IpAddress) -> Result<Result<bool, Reason>, Conflict> {
+        Ok(match self.owners.admit(cx, owner)? {
+            Err(owners::TABLE_FULL) if self.when_full == WhenFull::Pass => Ok(false),
+            admitted => admitted.map(|()| true),
+        })
     }
 
     #[cold]
@@ -212,9 +215,9 @@ impl ConnectionLimiter {
             connection.counted = 0;
         }
         let Some(owner) = self.owner(packet, Opening::BySender) else { return Ok(cx.pass()) };
-        let counted = match self.owners.admit(cx, &owner)? {
-            Err(reason) if !self.passes(reason) => return self.refuse(cx, packet, &owner, reason),
-            admitted => admitted.is_ok(),
+        let counted = match self.admit(cx, &owner)? {
+            Ok(counted) => counted,
+            Err(reason) => return self.refuse(cx, packet, &owner, reason),
         };
         *connection = Connection::begin(owner, packet, Opening::BySender, cx.reversed());
         connection.counted = counted.into();
