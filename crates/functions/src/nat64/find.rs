@@ -211,15 +211,16 @@ impl Nat64 {
     ) -> Result<Option<Found>, Conflict> {
         let is_icmp = matches!(packet.protocol(), protocol::ICMP | protocol::ICMPV6);
         if is_icmp && packet.is_fragment() {
-            return match self.settings.for_router.takes_echoes(to) {
-                true if packet.is_later_fragment() => self.follow(cx, packet).map(Some),
-                true if self.settings.for_router.takes(packet, to) => Ok(Some(Found::Here)),
-                true => {
-                    self.fragments.end(cx, packet)?;
-                    Ok(Some(Found::No(FRAGMENTED_ICMP)))
+            if self.settings.for_router.takes_echoes(to) {
+                if packet.is_later_fragment() {
+                    return self.follow(cx, packet).map(Some);
                 }
-                false => Ok(Some(Found::No(FRAGMENTED_ICMP))),
-            };
+                if self.settings.for_router.takes(packet, to) {
+                    return Ok(Some(Found::Here));
+                }
+                self.fragments.end(cx, packet)?;
+            }
+            return Ok(Some(Found::No(FRAGMENTED_ICMP)));
         }
         if packet.is_later_fragment() {
             return self.follow(cx, packet).map(Some);

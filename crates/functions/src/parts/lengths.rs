@@ -56,7 +56,7 @@ pub fn fills_its_packet(packet: &Packet<'_>) -> bool {
             packet.ip_chunk().is_some_and(|ip: &[u8; Ipv4::LEN + 8]| fills([ip[24], ip[25]], [ip[2], ip[3]], Ipv4::LEN))
         }
         V6 if packet.record().flags.has(Flags::V6) => {
-            packet.ip_chunk().is_some_and(|ip: &[u8; Ipv6::LEN + 8]| fills([ip[44], ip[45]], [ip[4], ip[5]], 0))
+            packet.ip_chunk().is_some_and(|ip: &[u8; Ipv6::LEN + 8]| hold_plainly_v6(ip, true))
         }
         _ => false,
     }
