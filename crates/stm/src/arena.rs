@@ -58,8 +58,9 @@ impl Arena {
     }
 
     /// Number of objects.
+    #[inline(always)]
     pub fn objects(&self) -> u32 {
-        self.shared.memory.objects()
+        self.locator.objects()
     }
 
     /// Words of an object.

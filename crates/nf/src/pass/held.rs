@@ -7,7 +7,10 @@
 
 use braid_packet::key::{KeyClass, Keys};
 
+use braid_state::Held;
+
 use super::handlers::handle_packet;
+use super::look_up::latest;
 use super::steady::{Reached, is_late};
 use super::{Interrupted, MS, Pass, Place, TakenBack};
 use crate::NetworkFunction;
@@ -27,6 +30,8 @@ struct Guesses {
     entries: [u32; 256],
     /// Up to which position their entries are asked for.
     until: usize,
+    /// With which position more are to be asked for: the first of the last [`AHEAD`] that have been, if there are more.
+    due: usize,
 }
 
 impl Guesses {
@@ -41,7 +46,7 @@ impl Guesses {
                 None => sets.map.prefetch_hashed(hash),
             }
         }
-        Guesses { entries, until: from }
+        Guesses { entries, until: from, due: from }
     }
 
     /// Asks for [`AHEAD`] entries more, of whose values so many words will be changed. Out of line: the loop for which it is done needs the
@@ -58,6 +63,7 @@ impl Guesses {
             }
         }
         self.until = end;
+        self.due = if end < todo.len() { (end + 1).saturating_sub(AHEAD) } else { usize::MAX };
     }
 }
 
@@ -87,10 +93,11 @@ impl Pass<'_> {
             }
         };
         let mut guesses = Guesses::new(sets, index, keys, &self.todo[..to], from);
+        let is_plain = self.batch.is_ordinary() && latest(&self.todo[from..to], self.now_ns).1;
         let mut at = from;
         while at < to {
             let last;
-            (at, last) = match self.batch.is_ordinary() {
+            (at, last) = match is_plain {
                 true => self.attempt_held_of::<N, true>(function, sets, (&mut guesses, index), at, to),
                 false => self.attempt_held_of::<N, false>(function, sets, (&mut guesses, index), at, to),
             };
@@ -110,9 +117,9 @@ impl Pass<'_> {
     }
 
     /// Runs the handlers of packets whose sets are where they were guessed, and live; says where another one stands, and the place in the
-    /// commit order of the last that was none.
+    /// commit order of the last that was none. `PLAIN`: all came at one time, and lie whole in ordinary buffers.
     #[inline(never)]
-    fn attempt_held_of<N: NetworkFunction, const ORDINARY: bool>(
+    fn attempt_held_of<N: NetworkFunction, const PLAIN: bool>(
         &mut self,
         function: &N,
         sets: &SharedSets,
@@ -122,12 +129,13 @@ impl Pass<'_> {
     ) -> (usize, Option<u64>) {
         let (mut last, words) = (None, 1 + size_of::<N::Set>().div_ceil(8));
         let Some(keys) = self.sets.as_ref().map(|pass| pass.keys) else { return (from, last) };
+        let times = self.times::<PLAIN>(from);
         let (todo, logs) = (self.todo.part(0..to), &mut *self.logs);
         let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
-        let mut reached = Reached::<ORDINARY>::new(self.batch, from, todo.part(from..to), &mut logs.kept);
+        let mut reached = Reached::<PLAIN>::new(self.batch, from, todo.part(from..to), &mut logs.kept);
         loop {
             let at = reached.at();
-            while guesses.until < todo.len().min(at + AHEAD) {
+            while at >= guesses.due {
                 guesses.go_on(sets, index, words, keys, &todo);
             }
             let Some(turn) = reached.step() else { return (to, last) };
@@ -135,9 +143,10 @@ impl Pass<'_> {
             if keys.class[i] == KeyClass::None {
                 return (at, last);
             }
-            let now_ns = self.now_ns[i];
+            let now_ns = times.of(i);
             cx.turn_to(i, keys.swapped[i], now_ns);
-            let Some(held) = sets.map.hold(&mut cx, guesses.entries[at & 255], &keys.key(i)) else {
+            let is_own = |held: &Held<'_>| keys.is(i, |k| held.key_word(k));
+            let Some(held) = sets.map.hold_if(&mut cx, guesses.entries[at & 255], is_own) else {
                 index.forget(keys.hash[i]);
                 return (at, last);
             };

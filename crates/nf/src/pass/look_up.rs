@@ -12,6 +12,15 @@ fn to_ms(ns: u64) -> u32 {
     (ns / MS) as u32
 }
 
+/// When the last of some packets came, in nanoseconds, and whether all of them came then: times follow the order in which packets stand in
+/// the batch.
+#[inline(always)]
+pub(super) fn latest(todo: &[u16], now_ns: &[u64; 256]) -> (u64, bool) {
+    let (first, last) = todo.iter().fold((255, 0), |(first, last), &i| (i.min(first), i.max(last)));
+    let latest_ns = now_ns[usize::from(last) & 255];
+    (latest_ns, now_ns[usize::from(first) & 255] == latest_ns)
+}
+
 impl PassSets<'_> {
     /// Whether packet `i`'s set is not live for the function at `place`, or had no record when its turn came.
     #[inline(always)]
@@ -33,14 +42,12 @@ impl PassSets<'_> {
         self.tables.meta_mut(found).last_seen_ms = now_ms;
     }
 
-    /// Looks up the packets in `todo` and notes their arrival: how long each set had waited, and that it was seen now. Their times
-    /// follow the order in which they stand in the batch.
+    /// Looks up the packets in `todo` and notes their arrival: how long each set had waited, and that it was seen now.
     #[inline(never)]
     pub fn look_up(&mut self, todo: &[u16], now_ns: &[u64; 256]) {
-        let (first, last) = todo.iter().fold((255, 0), |(first, last), &i| (i.min(first), i.max(last)));
-        let mut latest_ns = now_ns[usize::from(last) & 255];
+        let mut latest_ns;
+        (latest_ns, self.found.alike) = latest(todo, now_ns);
         let mut now_ms = to_ms(latest_ns);
-        self.found.alike = now_ns[usize::from(first) & 255] == latest_ns;
         if self.found.alike {
             // Live, always.
             return self.look_up_at(todo, |_| now_ms);

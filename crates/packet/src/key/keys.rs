@@ -40,6 +40,22 @@ impl Keys {
         })
     }
 
+    /// Whether packet `i`'s key is the one of which `word` tells the words, a [`SetKey`] as it lies. Those that a narrow one has no use for are
+    /// zeroes in each, and are not compared.
+    #[inline(always)]
+    pub fn is(&self, i: usize, word: impl Fn(usize) -> u64) -> bool {
+        let last = |class: KeyClass| -> u64 { zerocopy::transmute!([self.shape.0, class as u32]) };
+        let differ = |words: &[u64], class| {
+            let behind = word(SetKey::WORDS - 1) ^ last(class);
+            { words.iter().enumerate() }.fold(behind, |differ, (k, own)| differ | (own ^ word(k)))
+        };
+        match self.class[i] {
+            KeyClass::Narrow => differ(&self.narrow[i], KeyClass::Narrow) == 0,
+            KeyClass::Wide => differ(&self.wide[i], KeyClass::Wide) == 0,
+            KeyClass::None => false,
+        }
+    }
+
     /// Key of packet `i`, to keep or to print; [`SetKey::NONE`] for an orphan.
     #[inline(always)]
     pub fn key(&self, i: usize) -> SetKey {

@@ -278,6 +278,9 @@ pub struct SetKey {
 }
 
 impl SetKey {
+    /// Words of one: those of the fields, and what they mean.
+    const WORDS: usize = size_of::<SetKey>() / 8;
+
     /// No key: that of an orphan.
     pub const NONE: SetKey = SetKey { words: [0; 5], shape: KeyShape(0), class: 0 };
 

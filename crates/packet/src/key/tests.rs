@@ -307,3 +307,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_key_is_told_from_others_by_its_words() {
+    let frames = [
+        spec(false, Transport::Tcp),
+        spec(false, Transport::Udp),
+        spec(true, Transport::Tcp),
+        Spec::new("10.0.0.2", "10.0.0.1", (1234, 81), Transport::Tcp),
+    ];
+    let frames: Vec<_> = frames.iter().map(Spec::frame).chain([(vec![0; 14], Link::Ethernet)]).collect();
+    let batch = testing::batch(&frames, Layout::bare());
+    let defs = [SetDef::five_tuple(), SetDef::src_ip(), SetDef::dst_ip()];
+    let all: Vec<_> = defs.iter().map(|def| keys(def, &batch).1).collect();
+    let each = || all.iter().flat_map(|keys| (0..batch.len()).map(move |i| (keys, i)));
+    for ((keys, i), (others, k)) in each().flat_map(|one| each().map(move |other| (one, other))) {
+        let (own, other) = (keys.key(i), others.key(k));
+        let words: [u64; SetKey::WORDS] = zerocopy::transmute!(other);
+        assert_eq!(keys.is(i, |at| words[at]), own == other && own != SetKey::NONE, "{own} and {other}");
+    }
+    assert_eq!(all[0].key(batch.len() - 1), SetKey::NONE, "one of them has no key");
+}

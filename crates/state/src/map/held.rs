@@ -20,10 +20,17 @@ const LINE: usize = 8;
 #[derive(Debug)]
 pub struct Held<'a> {
     holding: Holding<'a>,
+    key: usize,
     value: usize,
 }
 
 impl Held<'_> {
+    /// Word `k` of the key.
+    #[inline(always)]
+    pub fn key_word(&self, k: usize) -> u64 {
+        self.holding.word(self.key + k)
+    }
+
     /// Copies the first words of the value.
     #[inline(always)]
     pub fn copy_to(&self, words: &mut [u64]) {
@@ -68,15 +75,23 @@ impl<K: Plain, V: Plain> Map<K, V> {
     #[inline(always)]
     pub fn hold(&self, tx: &mut Tx, index: u32, key: &K) -> Option<Held<'_>> {
         const { assert!(plain::words::<K>() <= KEY_WORDS_MAX, "too long a key to be held") };
+        self.hold_if(tx, index, |held| {
+            let mut wanted = [0; KEY_WORDS_MAX];
+            plain::store(&mut wanted, key);
+            held.holding.equals(Self::KEY / 8, &wanted[..plain::words::<K>()])
+        })
+    }
+
+    /// The same for a caller who knows a [key](Held::key_word) when he sees one.
+    #[inline(always)]
+    pub fn hold_if(&self, tx: &mut Tx, index: u32, is_key: impl FnOnce(&Held<'_>) -> bool) -> Option<Held<'_>> {
         const { assert!(Self::KEY.is_multiple_of(8) && Self::VALUE.is_multiple_of(8), "key and value within words") };
-        if index >= self.capacity() {
+        if index >= self.shared.entries.objects() {
             return None;
         }
         let holding = tx.begin_holding(&self.shared.entries, index, MapOp::Update.op());
-        let mut wanted = [0; KEY_WORDS_MAX];
-        plain::store(&mut wanted, key);
-        let is_key = holding.equals(Self::KEY / 8, &wanted[..plain::words::<K>()]);
-        (is_key && entry::is_live(&[holding.word(0)])).then_some(Held { holding, value: Self::VALUE / 8 })
+        let held = Held { holding, key: Self::KEY / 8, value: Self::VALUE / 8 };
+        (is_key(&held) && entry::is_live(&[held.holding.word(0)])).then_some(held)
     }
 
     /// Gives an entry back with other first words of its value, which ends the transaction.

@@ -82,8 +82,8 @@ impl Tx {
     /// touched something, for two that wait for each other's locks would wait for ever).
     #[inline(always)]
     pub fn begin_holding<'a>(&mut self, arena: &'a Arena, index: u32, op: Op) -> Holding<'a> {
-        assert!(self.is_untouched(), "an object is held inside of a transaction");
         let object = arena.object(index, self.domain_id);
+        // Idle and nothing else: nothing has been touched.
         if self.slow != slow::IDLE {
             self.prepare_to_hold(object);
         }
@@ -101,13 +101,15 @@ impl Tx {
         assert!(first + words.len() <= holding.words);
         let (object, signature) = (holding.object, holding.signature);
         std::mem::forget(holding);
-        let (sequence, version) = (self.draw_sequence(), self.draw_version());
+        let is_watched = self.slow != slow::IDLE || self.has_turn();
+        let sequence = if is_watched { self.draw_sequence() } else { 0 };
+        let version = self.draw_version();
         ObjectRef::open();
         object.write(first, words);
         object.unlock(Header::settled(version, signature));
         self.last_version = version;
         self.stats.updates += 1;
-        if self.slow != slow::IDLE || self.has_turn() {
+        if is_watched {
             self.end_watched();
         }
         Committed { sequence }
@@ -153,6 +155,7 @@ impl Tx {
     #[cold]
     #[inline(never)]
     fn prepare_to_hold(&mut self, object: ObjectRef) {
+        assert!(self.is_untouched(), "an object is held inside of a transaction");
         self.yield_at(YieldPoint::Packet { logged: 0 });
         self.make_ready();
         self.yield_at(YieldPoint::Hold { line: object.line() });

@@ -74,10 +74,6 @@ impl Memory {
         }
     }
 
-    pub(crate) fn objects(&self) -> u32 {
-        self.objects
-    }
-
     pub(crate) fn bytes(&self) -> usize {
         self.objects as usize * self.stride * 8
     }
@@ -134,6 +130,11 @@ impl Locator {
     #[inline(always)]
     pub(crate) fn payload_words(&self) -> usize {
         self.payload_words
+    }
+
+    #[inline(always)]
+    pub(crate) fn objects(&self) -> u32 {
+        self.objects
     }
 
     /// Object `index`.
