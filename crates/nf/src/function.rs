@@ -160,11 +160,14 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Whether [`prefetch`](Self::prefetch) does anything.
-    const PREFETCHES: bool = false;
+    /// Whether [`prefetch`](Self::prefetch) is worth being called for the packets of a batch; asked once for all of them.
+    #[inline(always)]
+    fn prefetches(&self) -> bool {
+        false
+    }
 
-    /// Asks the processor for shared state that [`packet`](Self::packet) will touch at `now_ns`, for all packets of a batch
-    /// beforehand, so that it does not wait for one after another. Set [`PREFETCHES`](Self::PREFETCHES) with it.
+    /// Asks the processor for shared state, or for much else that lies far away, which [`packet`](Self::packet) will touch at `now_ns`, for all packets of a batch
+    /// beforehand, so that it does not wait for one after another. With it goes [`prefetches`](Self::prefetches).
     #[inline(always)]
     fn prefetch(&self, _set: &Self::Set, _now_ns: u64) {}
 

@@ -24,6 +24,7 @@ mod stage;
 pub mod suggest;
 mod verdict;
 
+pub use braid_memory::prefetch_read;
 pub use braid_packet as packet;
 pub use braid_state as state;
 

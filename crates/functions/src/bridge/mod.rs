@@ -178,7 +178,10 @@ impl NetworkFunction for Bridge {
         Ok(verdict)
     }
 
-    const PREFETCHES: bool = true;
+    #[inline(always)]
+    fn prefetches(&self) -> bool {
+        true
+    }
 
     /// Frames that need a new decision read two entries, of a table that may be far larger than any cache.
     #[inline(always)]

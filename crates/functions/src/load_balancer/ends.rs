@@ -1,13 +1,24 @@
 //! What stands at an address, an end or a port of the configuration.
 
-use braid_nf::Port;
 use braid_nf::packet::{Exchange, IpAddress};
+use braid_nf::{Port, prefetch_read};
 
 use super::config::Mode;
 use super::flow::{Flow, Phase, TO_BACKEND, TO_NAMED};
 use super::ports::End;
 use super::settings::{Server, Settings, Virtual};
 use crate::parts::Side;
+
+/// What is written into packets from a backend, and to it if its service translates: on a line of its own, for with many backends each packet
+/// waits for another one.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+pub(super) struct Exchanges(pub(super) [Exchange; 2]);
+
+const _: () = assert!(size_of::<Exchanges>() == 64);
+
+/// Those of so many backends lie in the first-level cache, and need not be asked for.
+const NEAR: usize = 256;
 
 impl Settings {
     /// The service at an end, if there is one.
@@ -40,13 +51,25 @@ impl Settings {
     #[inline(always)]
     pub(super) fn exchange(&self, flow: &Flow) -> Option<&Exchange> {
         let way = if flow.way == TO_NAMED { TO_BACKEND } else { flow.way };
-        self.exchanges.get(usize::from(flow.backend))?.get(usize::from(way))
+        self.exchanges.get(usize::from(flow.backend))?.0.get(usize::from(way))
     }
 
     /// The same for a packet that needs nothing else; none while each is counted.
     #[inline(always)]
     pub(super) fn steady_exchange(&self, flow: &Flow) -> Option<&Exchange> {
-        self.steady_exchanges.get(usize::from(flow.backend))?.get(usize::from(flow.way))
+        self.steady_exchanges.get(usize::from(flow.backend))?.0.get(usize::from(flow.way))
+    }
+
+    /// Whether these lie far away.
+    #[inline(always)]
+    pub(super) fn exchanges_are_far(&self) -> bool {
+        self.steady_exchanges.len() > NEAR
+    }
+
+    /// Asks for those of a flow's backend.
+    #[inline(always)]
+    pub(super) fn prefetch_exchange(&self, flow: &Flow) {
+        prefetch_read(self.steady_exchanges.as_ptr().wrapping_add(flow.backend.into()));
     }
 
     /// The backends at an address, with their numbers.

@@ -194,6 +194,16 @@ impl NetworkFunction for LoadBalancer {
         }
     }
 
+    #[inline(always)]
+    fn prefetches(&self) -> bool {
+        self.settings.exchanges_are_far()
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, flow: &Flow, _now_ns: u64) {
+        self.settings.prefetch_exchange(flow);
+    }
+
     const STEADY: bool = true;
 
     #[inline(always)]

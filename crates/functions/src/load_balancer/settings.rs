@@ -7,6 +7,7 @@ use braid_nf::packet::{Exchange, IpAddress, MacAddress};
 use foldhash::{HashMap, HashSet};
 
 use super::config::{Backend, Config, Mode, Persistence, Service, Together, Transport, WhenDown, WhenNone};
+use super::ends::Exchanges;
 use super::maglev::{Candidate, Maglev, is_prime};
 use super::ports::{Ends, Ports};
 use super::quic::{ServerId, ServerIds};
@@ -102,13 +103,13 @@ impl Server {
 
     /// By [`FROM_BACKEND`] and [`TO_BACKEND`]: the service's end over the backend's source, and the backend's over the service's
     /// destination. A service of several ports leaves them as they are.
-    fn exchanges(&self) -> [Exchange; 2] {
+    fn exchanges(&self) -> Exchanges {
         let written = |port: u16| (port != 0).then_some(port);
         let (backend, service) = ((self.address, self.port), (self.service_address, self.service_ports.number()));
         let from = Exchange::of_src(backend, (service.0, written(service.1)));
         let to = Exchange::of_dst(service, (backend.0, written(backend.1)));
         const { assert!(FROM_BACKEND == 0 && TO_BACKEND == 1) };
-        [from, to]
+        Exchanges([from, to])
     }
 }
 
@@ -123,9 +124,9 @@ pub(super) struct Settings {
     pub(super) servers: Vec<Server>,
     pub(super) roster: Roster,
     /// For each of them what is written into packets from it, and to it if its service translates.
-    pub(super) exchanges: Vec<[Exchange; 2]>,
+    pub(super) exchanges: Vec<Exchanges>,
     /// The same; empty if packets are counted, which takes a transaction.
-    pub(super) steady_exchanges: Vec<[Exchange; 2]>,
+    pub(super) steady_exchanges: Vec<Exchanges>,
     pub(super) by_service: Ends<usize>,
     pub(super) by_server: Ends<u16>,
     pub(super) addresses: HashSet<IpAddress>,

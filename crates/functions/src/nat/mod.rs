@@ -183,7 +183,10 @@ impl NetworkFunction for Nat {
         }
     }
 
-    const PREFETCHES: bool = true;
+    #[inline(always)]
+    fn prefetches(&self) -> bool {
+        true
+    }
 
     #[inline(always)]
     fn prefetch(&self, session: &Session, _now_ns: u64) {

@@ -33,7 +33,7 @@ impl Pass<'_> {
         (self.logs.kept, self.logs.emitted_before) = (from, self.logs.emitted.len());
         let mut at = from;
         // Sets that workers share have no records to look into.
-        if N::PREFETCHES && shared.is_none() {
+        if shared.is_none() && function.prefetches() {
             if N::ERAS && self.tx.is_fresh() {
                 at = self.attempt_steady(function, place, from, to);
             }

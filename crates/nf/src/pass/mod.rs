@@ -239,9 +239,8 @@ impl Pass<'_> {
         let Some(sets) = self.sets.as_mut().filter(|_| from < to) else { return };
         self.prefetched.live = to;
         let mut states = sets.tables.states_at::<N::Set>(place.offset);
-        let mut walk = self.batch.walk::<false>(self.todo.part(from..to));
-        while let Some(turn) = walk.step() {
-            let i = turn.index();
+        for &i in &self.todo[from..to] {
+            let i = usize::from(i) & 255;
             let slot = sets.found.slots[i];
             if states.has(slot) {
                 function.prefetch(states.get(slot).1, self.now_ns[i]);
