@@ -13,7 +13,7 @@ use braid_nf::state::DistributedConfig;
 use braid_nf::prelude::*;
 
 network_function! {
-    /// Lets so many sources talk at a time, and each send so many packets.
+    /// Limits how many sources may send at the same time, and how many packets each may send.
     pub struct Guests {
         guests_max: i64,
         packets_max: u64,
@@ -22,7 +22,7 @@ network_function! {
 }
 
 impl NetworkFunction for Guests {
-    /// Kept of each source: how many packets it has sent.
+    /// Kept for each source: how many packets it has sent.
     type Set = u64;
     const NAME: &'static str = "guests";
 
