@@ -272,7 +272,9 @@ impl<'a> Parser<'a> {
         };
         if self.peek().is_some_and(|next| QUALIFIERS.contains(&next)) {
             self.deeper()?;
-            return Ok(Expression::Each(vec![found, self.primitive()?]));
+            let rest = self.primitive()?;
+            self.depth -= 1;
+            return Ok(Expression::Each(vec![found, rest]));
         }
         Ok(found)
     }

@@ -45,6 +45,8 @@ fn and_binds_stronger_than_or_and_parentheses_more_than_both() {
     check("(tcp or udp) and port 53", false);
     check("!(port 80)", false);
     check("not not port 80", true);
+    let many: Vec<String> = (1..=80).map(|port| format!("tcp port {port}")).collect();
+    check(&many.join(" or "), true);
 }
 
 #[test]
