@@ -315,10 +315,9 @@ impl<'a> Parser<'a> {
         };
         self.take(&["host"]);
         let value = self.value("a MAC address, as 02:00:00:00:00:01")?;
-        let bytes: Vec<u8> = value.text.split(':').map_while(|byte| u8::from_str_radix(byte, 16).ok()).collect();
-        let bytes: [u8; 6] =
-            bytes.try_into().map_err(|_| self.unexpected(value, "a MAC address, as 02:00:00:00:00:01"))?;
-        Ok(Expression::Mac(way, MacAddress(bytes)))
+        let address = value.text.parse();
+        let address = address.map_err(|_| self.unexpected(value, "a MAC address, as 02:00:00:00:00:01"))?;
+        Ok(Expression::Mac(way, address))
     }
 
     fn number(&mut self, wanted: &str, most: usize) -> Result<usize, FilterError> {

@@ -36,6 +36,26 @@ impl fmt::Debug for MacAddress {
     }
 }
 
+/// A text that is no Ethernet address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no Ethernet address, expected six pairs of digits such as 02:00:00:00:00:01")]
+pub struct NotMac(pub String);
+
+/// Six numbers of one or two hexadecimal digits, with `:` or `-` between them.
+impl std::str::FromStr for MacAddress {
+    type Err = NotMac;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let byte = |digits: &str| {
+            let is_number = matches!(digits.len(), 1..=2) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+            u8::from_str_radix(digits, 16).ok().filter(|_| is_number)
+        };
+        let bytes: Option<Vec<u8>> = text.split(if text.contains(':') { ':' } else { '-' }).map(byte).collect();
+        let bytes = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok());
+        bytes.map(MacAddress).ok_or_else(|| NotMac(text.to_owned()))
+    }
+}
+
 impl From<[u8; 6]> for MacAddress {
     fn from(bytes: [u8; 6]) -> Self {
         MacAddress(bytes)
@@ -167,6 +187,18 @@ mod tests {
         check("0.0.0.0", true);
         check("2001:db8::1", false);
         check("::", false);
+    }
+
+    #[test]
+    fn an_ethernet_address_is_six_numbers_and_nothing_else() {
+        for text in ["02:00:00:0a:00:01", "02-00-00-0A-00-01", "2:0:0:a:0:1"] {
+            assert_eq!(text.parse(), Ok(MacAddress([2, 0, 0, 10, 0, 1])), "{text}");
+        }
+        let (long, short) = ("02:00:00:00:00:01:02", "02:00:00:00:00");
+        for text in [long, short, "02:00:00:00:00:01:", "02:00:00:00:00:01:zz", "+2:0:0:0:0:1", "002:0:0:0:0:1", ""] {
+            assert_eq!(text.parse::<MacAddress>(), Err(NotMac(text.to_owned())));
+        }
+        assert!("02:00:00-00-00-01".parse::<MacAddress>().is_err());
     }
 
     #[test]

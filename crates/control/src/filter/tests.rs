@@ -71,6 +71,7 @@ fn slips_are_named_with_their_place() {
     check(&"(".repeat(1000), "nested too deeply");
     check(&"not ".repeat(1000), "nested too deeply");
     check("ether host 1:2:3", "`1:2:3`");
+    check("ether host 02:00:00:00:00:01:zz", "`02:00:00:00:00:01:zz`");
     check("port & 80", "`&`");
 }
 

@@ -1,7 +1,5 @@
 //! What the bridge's table holds.
 
-use std::str::FromStr;
-
 use braid_nf::packet::MacAddress;
 use braid_nf::state::Handle;
 use braid_nf::{Port, Reason, Verdict};
@@ -167,31 +165,12 @@ pub fn is_reserved(to: MacAddress) -> bool {
     to.0[..5] == [0x01, 0x80, 0xc2, 0x00, 0x00] && to.0[5] <= 0x0f
 }
 
-/// An address as people write it: six pairs of hexadecimal digits with `:` or `-` between them.
+/// An address as people write it in a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrittenMac(pub MacAddress);
 
-impl FromStr for WrittenMac {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<WrittenMac, String> {
-        let mut bytes = [0; 6];
-        let mut pairs = text.split([':', '-']);
-        for byte in &mut bytes {
-            let pair =
-                pairs.next().filter(|pair| pair.len() == 2 && pair.bytes().all(|digit| digit.is_ascii_hexdigit()));
-            *byte = pair.and_then(|pair| u8::from_str_radix(pair, 16).ok()).ok_or_else(|| not_a_mac(text))?;
-        }
-        if pairs.next().is_some() { Err(not_a_mac(text)) } else { Ok(WrittenMac(MacAddress(bytes))) }
-    }
-}
-
-fn not_a_mac(text: &str) -> String {
-    format!("`{text}` is no Ethernet address, expected six pairs of digits such as 02:00:00:00:00:01")
-}
-
 impl<'de> Deserialize<'de> for WrittenMac {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WrittenMac, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        String::deserialize(deserializer)?.parse().map(WrittenMac).map_err(de::Error::custom)
     }
 }

@@ -200,7 +200,7 @@ pub(super) fn ip_option_bit(kind: u8) -> u64 {
     [131, 137, 7, 148].iter().position(|known| *known == kind).map_or(0, |at| 1 << at)
 }
 
-fn station(address: MacAddress) -> u64 {
+pub(super) fn station(address: MacAddress) -> u64 {
     address.0.iter().fold(0, |all, byte| all << 8 | u64::from(*byte))
 }
 

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use braid_packet::MacAddress;
+
 use super::packet::{Field, Packet, Value};
 use super::{Wrong, claims, words};
 use crate::Frame;
@@ -133,9 +135,8 @@ fn ethernet(mut frame: Frame, packet: &Packet) -> Result<Frame, Wrong> {
 }
 
 fn mac(text: &str) -> Result<[u8; 6], Wrong> {
-    let bytes: Option<Vec<u8>> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
-    let bytes = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok());
-    bytes.ok_or_else(|| Wrong::new("a packet that comes in has both Ethernet addresses", "write eth MAC > MAC"))
+    let wrong = |_| Wrong::new("a packet that comes in has both Ethernet addresses", "write eth MAC > MAC");
+    text.parse::<MacAddress>().map(|mac| mac.0).map_err(wrong)
 }
 
 fn addresses(packet: &Packet) -> Result<(IpAddr, IpAddr), Wrong> {

@@ -5,6 +5,7 @@ use super::numbers::{Numbers, nameless};
 use super::reader::Words;
 use super::{Parsed, wrong};
 use crate::firewall::fields::{Field, NO_STATION, UNTAGGED};
+use crate::firewall::looks;
 use crate::firewall::rules::Direction;
 
 const VLAN: Numbers = Numbers { what: "a VLAN such as 10 or 20-29", last: UNTAGGED - 1, named: nameless };
@@ -40,10 +41,7 @@ pub(super) fn some_station(fits: &mut Fits, field: Field, is_outbound: bool) -> 
 
 /// `00:53:00:00:00:01`.
 fn station(text: &str) -> Option<u64> {
-    let mut parts = text.split(':');
-    let byte = |part: &str| u8::from_str_radix(part, 16).ok().filter(|_| part.len() <= 2);
-    let address = (0..6).try_fold(0, |all, _| Some(all << 8 | u64::from(byte(parts.next()?)?)))?;
-    parts.next().is_none().then_some(address)
+    text.parse().ok().map(looks::station)
 }
 
 /// What the frame holds behind its tags, or that it has some.
