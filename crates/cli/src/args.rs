@@ -40,48 +40,48 @@ pub enum Command {
     Top(crate::commands::top::TopArgs),
     /// Change the chain of a run while packets go through
     Apply(crate::commands::apply::ApplyArgs),
-    /// Ask the backends of a load balancer whether they are up, and tell the run
+    /// Check whether the backends of a load balancer are up, and tell the run
     Health(crate::commands::health::HealthArgs),
     /// Save the state of a run to a file, for `braid run --restore`
     Snapshot(crate::commands::snapshot::SnapshotArgs),
     /// Continue a run in another program, with its state
     Upgrade(crate::commands::upgrade::UpgradeArgs),
-    /// Follow packets step by step through a chain: of a capture, or of a run
+    /// Follow packets of a capture or of a run step by step through the chain
     Trace(crate::commands::trace::TraceArgs),
-    /// List, search and end live packet sets: of a run, or after a capture
+    /// List, search and end live packet sets of a run, or list those left after a capture
     Sets(crate::commands::sets::SetsArgs),
-    /// The figures of a run as JSON
+    /// Print the figures of a run as JSON
     Stats(crate::commands::stats::StatsArgs),
     /// Explain what a plan will do and why, without running it
     Plan(PlanArgs),
     /// Prove that many workers do what one worker does, or show the smallest difference
     Certify(CertifyArgs),
-    /// Check what text files say of packets in and packets out (docs: tests/scenarios/README.md)
+    /// Run tests written as text files, packets in and packets out (see tests/scenarios/README.md)
     Scenario(ScenarioArgs),
-    /// Show why attempts are taken back, what to change, and where the time goes
+    /// Show why attempts are rolled back, what to change, and where the time goes
     Profile(crate::commands::profile::ProfileArgs),
-    /// Model more workers than there are here, after measuring what things cost
+    /// Model more workers than this machine has, with costs measured on it
     Model(crate::commands::model::ModelArgs),
-    /// Try what the functions allow to be relaxed, and write a plan with what helps
+    /// Try the relaxations that the functions allow, and write a plan with those that help
     Tune(crate::commands::tune::TuneArgs),
-    /// The case studies of the NFOS paper
+    /// Reproduce the case studies of the NFOS paper
     Study(crate::commands::study::StudyArgs),
     /// Write generated traffic to a capture file
     Gen(GenArgs),
     /// Check whether NICs can keep packet sets on one queue each
     CheckRss(CheckRssArgs),
-    /// What this machine lacks for ports that are interfaces, and the commands that mend it
+    /// Check what this machine lacks to use interfaces as ports, and name the commands that provide it
     Doctor(crate::commands::doctor::DoctorArgs),
-    /// The network functions that can be named in a plan
+    /// Show the network functions that a plan can name
     #[command(subcommand)]
     Nf(NfCommand),
     /// Measure chains in memory
     Bench(BenchArgs),
-    /// Begin a network function of your own: a crate that builds, runs and passes its test
+    /// Create a crate for a network function of your own that builds, runs and passes its test
     New(NewArgs),
 }
 
-/// A chain: a plan file, or functions by name; the rest is laid over it.
+/// A chain: a plan file, or functions by name; the other options override it.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ChainArgs {
     /// Plan file (TOML; see docs/plan-file.md)
@@ -89,7 +89,7 @@ pub struct ChainArgs {
     /// Functions instead of a plan file, in order
     #[arg(long, value_name = "NAME[,NAME…]", value_delimiter = ',', conflicts_with = "plan")]
     pub nf: Vec<String>,
-    /// Sets a key of a function's configuration; in a chain of several, NAME.KEY=VALUE
+    /// Set a key of a function's configuration; in a chain of several, NAME.KEY=VALUE
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Worker threads [default: processors]
@@ -107,22 +107,22 @@ pub struct ChainArgs {
     /// Which time the functions see: capture or live
     #[arg(long, value_name = "CLOCK")]
     pub time: Option<String>,
-    /// How packets come to workers: hardware (the source splits) or software (a dispatcher thread)
+    /// Who distributes packets to workers: hardware (the source) or software (a dispatcher thread)
     #[arg(long, value_name = "STYLE")]
     pub distribution: Option<String>,
-    /// Handle packets in the order of the input, whichever worker they come to: the result of one worker, and about its speed
+    /// Handle packets in the order of the input, on whichever worker: the result of one worker, at about its speed
     #[arg(long)]
     pub in_order: bool,
-    /// Longest time for which a batch that is not full is gathered up, in microseconds
+    /// Longest time to wait for a batch to fill, in microseconds
     #[arg(long, value_name = "N")]
     pub gather_us: Option<i64>,
     /// Move load between workers; with software distribution
     #[arg(long)]
     pub balance: bool,
-    /// Packets between two looks at the load
+    /// Packets between two checks of the load
     #[arg(long, value_name = "N", requires = "balance")]
     pub balance_every: Option<i64>,
-    /// Pages under buffers and tables: prefer, transparent or never (huge ones), or touched: prefer, and all of it at start
+    /// Huge pages for buffers and tables: prefer, transparent or never; or touched: prefer, and touch all memory at start
     #[arg(long, value_name = "PAGES")]
     pub pages: Option<String>,
     /// A NIC whose hashing is checked
@@ -133,11 +133,11 @@ pub struct ChainArgs {
 /// Where packets come from.
 #[derive(Clone, Debug, Default, Args)]
 pub struct InputArgs {
-    /// Capture (pcap, pcapng, gzip; - is standard input), PORT=FILE, or gen:PROFILE?flows=N&packets=N&seed=N; several files come
-    /// in by a port each
+    /// Capture (pcap, pcapng, gzip; - is standard input), PORT=FILE, or gen:PROFILE?flows=N&packets=N&seed=N; several files are
+    /// one port each
     #[arg(long = "in", value_name = "INPUT")]
     pub from: Vec<String>,
-    /// How one capture is split by port: single, inside or mac_hash [default: as the functions wish]
+    /// How one capture is split by port: single, inside or mac_hash [default: as the functions want it]
     #[arg(long, value_name = "RULE")]
     pub split: Option<String>,
     /// Addresses that come in by port 0; all others by port 1
@@ -148,7 +148,7 @@ pub struct InputArgs {
 /// What a run that is upgraded looks for, to find out what this program can go on with.
 fn inherited() -> String {
     format!(
-        "Environment: {} say what the program before in this process has left open (braid upgrade).",
+        "Environment: {} name what the previous program of this process has left open (braid upgrade).",
         INHERITED.join(", ")
     )
 }
@@ -160,29 +160,29 @@ pub struct RunArgs {
     /// The chain.
     #[command(flatten)]
     pub chain: ChainArgs,
-    /// Run as a service: this plan file, read again on SIGHUP, and a control socket at its usual place
+    /// Run this plan file as a service: read it again on SIGHUP, and offer a control socket at the default path
     #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "nf"])]
     pub config: Option<PathBuf>,
     /// The input.
     #[command(flatten)]
     pub input: InputArgs,
-    /// Capture to write (.pcap, .pcapng, either with .gz; - is standard output), or PORT=FILE for each port; nothing is written
-    /// without it
+    /// Capture to write (.pcap, .pcapng, either with .gz; - is standard output), or PORT=FILE for each port; without it
+    /// nothing is written
     #[arg(long = "out", value_name = "OUTPUT")]
     pub to: Vec<String>,
     /// An interface for each port instead of captures: veth0, or af_xdp:, af_packet:, tap:, memif:, dpdk: before its name (docs/ports.md)
     #[arg(long = "port", value_name = "DEVICE", conflicts_with_all = ["from", "to"])]
     pub devices: Vec<String>,
-    /// Become this user (NAME or UID:GID) once the ports are open, for good; `braid upgrade` is refused then
+    /// Switch to this user (NAME or UID:GID) for good once the ports are open; `braid upgrade` is then refused
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
     /// The plan, complete, of the run which this one continues: nothing else of the command line counts for the chain
     #[arg(long, value_name = "FILE", hide = true)]
     pub applied: Option<PathBuf>,
-    /// Ends the run after this time: 30s, 5m, 500ms
+    /// End the run after this time: 30s, 5m, 500ms
     #[arg(long, value_name = "TIME")]
     pub duration: Option<String>,
-    /// Begin with the state that a file holds
+    /// Start with the state saved in a file
     #[arg(long, value_name = "FILE")]
     pub restore: Option<PathBuf>,
     /// Save the state to a file when the run ends
@@ -191,7 +191,7 @@ pub struct RunArgs {
     /// Who may watch and change it.
     #[command(flatten)]
     pub operate: crate::operate::OperateArgs,
-    /// Say at the end why attempts were taken back, what to change, and where the time went
+    /// Report at the end why attempts were rolled back, what to change, and where the time went
     #[arg(long)]
     pub profile: bool,
     /// Print one JSON object on standard output
@@ -225,7 +225,7 @@ pub struct CertifyArgs {
     /// The first seed
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub seed: u64,
-    /// Most packets of the input that are used
+    /// Use at most so many packets of the input
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = between(1, usize::MAX))]
     pub packets: usize,
     /// Print one JSON object on standard output
@@ -285,7 +285,7 @@ pub enum NfCommand {
         /// Its name
         name: String,
     },
-    /// What a firewall would do, before a packet comes
+    /// What a firewall would do, before a packet arrives
     #[command(subcommand)]
     Firewall(FirewallCommand),
 }
@@ -301,22 +301,22 @@ pub enum FirewallCommand {
         /// Plan file with the firewall
         #[arg(long, value_name = "FILE")]
         plan: Option<PathBuf>,
-        /// Sets a key of its configuration: rules_file=edge.rules
+        /// Set a key of its configuration: rules_file=edge.rules
         #[arg(long, value_name = "KEY=VALUE")]
         set: Vec<String>,
-        /// Port by which the packet comes; even ports are inside
+        /// Port by which the packet arrives; even ports are inside
         #[arg(long, default_value_t = 0, value_name = "N")]
         port: u16,
-        /// When it comes, for rules that ask for that, in the zone of the plan: "2026-12-24 16:00"; else now
+        /// Time of arrival, for rules that depend on it, in the time zone of the plan: "2026-12-24 16:00" [default: now]
         #[arg(long, value_name = "TIME")]
         at: Option<When>,
     },
-    /// What it costs to find the rule that decides: with 1 to 100,000 generated rules, or with those of a plan or rule file
+    /// Measure what it costs to find the rule that decides, among 1 to 100,000 generated rules or those of a plan or rule file
     Cost {
         /// Plan file with the firewall
         #[arg(long, value_name = "FILE")]
         plan: Option<PathBuf>,
-        /// Sets a key of its configuration: rules_file=edge.rules
+        /// Set a key of its configuration: rules_file=edge.rules
         #[arg(long, value_name = "KEY=VALUE")]
         set: Vec<String>,
     },
@@ -327,7 +327,7 @@ pub enum FirewallCommand {
 pub struct BenchArgs {
     /// A plan file to measure instead of the usual chains
     pub plan: Option<PathBuf>,
-    /// Chains to measure, functions joined by +, each with the fields of its packet set behind colons if they are others (flow_counter:ip.src+policer) [default: the usual ones]
+    /// Chains to measure: functions joined by +, each optionally with the fields of another packet set after colons (flow_counter:ip.src+policer) [default: the usual ones]
     #[arg(long, value_name = "CHAIN[,CHAIN…]", value_delimiter = ',', conflicts_with = "plan")]
     pub chain: Vec<String>,
     /// Flows of the traces
@@ -351,16 +351,16 @@ pub struct BenchArgs {
     /// Most packets in a batch
     #[arg(long, value_name = "N")]
     pub batch: Option<i64>,
-    /// Longest time for which a batch that is not full is gathered up, in microseconds
+    /// Longest time to wait for a batch to fill, in microseconds
     #[arg(long, value_name = "N")]
     pub gather_us: Option<i64>,
     /// Packet sets per group of functions, over all workers [default: half as many again as there are flows]
     #[arg(long, value_name = "N")]
     pub sets: Option<i64>,
-    /// What full tables do: refuse or evict_oldest
+    /// What happens when tables are full: refuse or evict_oldest
     #[arg(long, value_name = "WORD")]
     pub full: Option<String>,
-    /// Pages under buffers and tables: prefer, transparent or never (huge ones)
+    /// Huge pages for buffers and tables: prefer, transparent or never
     #[arg(long, value_name = "PAGES")]
     pub pages: Option<String>,
     /// How flows follow one another
@@ -372,13 +372,13 @@ pub struct BenchArgs {
     /// Draw the rows as an SVG picture, Mpps over flows
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
-    /// Print the names of the usual chains, and end
+    /// Print the names of the usual chains, and exit
     #[arg(long)]
     pub list: bool,
     /// Functions see a clock that advances by so much with each batch, as counting instructions wants it; with one worker
     #[arg(long, hide = true, value_name = "NANOSECONDS")]
     pub step_ns: Option<u64>,
-    /// Fewer flows and packets: a look, not a measurement
+    /// Fewer flows and packets: a quick look, not a measurement
     #[arg(long)]
     pub quick: bool,
     /// Print one JSON object on standard output
@@ -391,7 +391,7 @@ pub struct BenchArgs {
 pub struct NewArgs {
     /// Name of the function, in lower case with _
     pub name: String,
-    /// Folder to make [default: ./NAME]
+    /// Folder to create [default: ./NAME]
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
     /// Where Braid's crates are: a folder with its repository, or a git address [default: the repository that built this]

@@ -67,7 +67,7 @@ impl From<ClientError> for Failure {
         match error {
             ClientError::Io { path, source } if source.kind() == io::ErrorKind::NotFound => {
                 let help =
-                    "start one with `braid run --control PATH …`, and name the same path; behind an upgrade ask again";
+                    "start one with `braid run --control PATH …`, and name the same path; after an upgrade ask again";
                 Failure::new(Kind::Io, format!("{}: no run offers a control socket here", path.display()), help)
             }
             ClientError::Io { path, source }
@@ -89,7 +89,7 @@ impl From<ClientError> for Failure {
             }
             ClientError::Io { path, source } => Failure::file(&path, &source),
             ClientError::Silent(_) => {
-                let help = "is its process stopped? `ps -eo pid,stat,args` shows T; kill -CONT PID has it go on";
+                let help = "is its process stopped? `ps -eo pid,stat,args` shows T; kill -CONT PID resumes it";
                 Failure::new(Kind::Io, error.to_string(), help)
             }
             ClientError::Refused(Refused { what, help, is_wrong: true, .. }) => Failure::usage(what, help),

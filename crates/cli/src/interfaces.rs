@@ -69,7 +69,7 @@ impl Interfaces {
         }
         let (verb, them) = if gone.len() == 1 { ("was", "it") } else { ("were", "them") };
         let what = format!("{} {verb} gone before the run ended", gone.join(", "));
-        Err(Failure::new(Kind::Io, what, format!("what would have come and gone by {them} is lost")))
+        Err(Failure::new(Kind::Io, what, format!("packets to and from {them} were lost")))
     }
 }
 
@@ -126,7 +126,7 @@ impl Watched {
             (Some(_), _) => {
                 self.is_gone = true;
                 return Some(
-                    "the interface is gone, and what would come and go by it is lost; when there is one of that name again, `braid upgrade` or a new start opens it",
+                    "the interface is gone, and packets to and from it are lost; once there is one of that name again, `braid upgrade` or a restart opens it",
                 );
             }
         };

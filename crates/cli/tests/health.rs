@@ -190,7 +190,7 @@ fn a_run_that_begins_anew_is_told_what_was_found() {
     let is_down = |stats: &Value| stats["findings"].to_string().contains("down, weight 1");
     run.until("it is down", is_down);
     conserved(&run.stop());
-    assert!(note().ends_with("backends are asked still, and it is told when it answers again"));
+    assert!(note().ends_with("backends are still checked, and the run is told when it answers again"));
     let mut run = Running::start(&braid, input);
     run.until("it is down again", is_down);
     assert_eq!(note(), "note: the run answers again");

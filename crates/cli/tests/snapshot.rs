@@ -182,7 +182,7 @@ fn another_number_of_workers_goes_on_with_the_state_in_another_process() {
     braid.write("plan.toml", "workers = 2\n[[nf]]\nfunction = \"nat\"\n");
     upgraded("plan.toml", 2);
     let refused = braid.fails(1, "snapshot plan.toml --control control.sock");
-    assert!(refused.contains("no snapshot of braid, and is left alone"), "{refused}");
+    assert!(refused.contains("not a snapshot of braid, and is left alone"), "{refused}");
     braid.write("other.toml", "workers = 1\n[[nf]]\nfunction = \"nat\"\nconfig = { first_port = 2000 }\n");
     let refused = braid.fails(1, "upgrade other.toml --control control.sock");
     assert!(refused.contains("`first_port`"), "{refused}");

@@ -253,7 +253,7 @@ fn describe(found: Found) -> Violation {
                 parallel,
                 sequential,
             });
-            "a packet came out otherwise than from one worker".to_owned()
+            "a packet came out differently than from one worker".to_owned()
         }
         Found::Replayed(Difference::Made { sequence, worker, function, parallel, sequential }) => format!(
             "{function} made other packets without a packet (transaction {sequence} on worker {worker}): {} in parallel, {} from one worker",
@@ -276,7 +276,7 @@ fn describe(found: Found) -> Violation {
             "the final content of {name} differs from byte {at} on ({parallel_bytes} bytes in parallel, {sequential_bytes} from one worker)"
         ),
         Found::Replayed(Difference::Sets { set, key, parallel, sequential }) => format!(
-            "the packet set {key} ({set}) ended otherwise: {} in parallel, {} from one worker",
+            "the packet set {key} ({set}) ended differently: {} in parallel, {} from one worker",
             state(parallel),
             state(sequential)
         ),

@@ -23,7 +23,7 @@ pub fn plan_text(outcome: &Outcome) -> String {
     let _ = writeln!(out, "in packets a second of processor time:");
     for Measured { workers, before, after } in measured {
         let words =
-            |(rate, aborts): &(f64, f64)| format!("{:.2} million ({:.2} % taken back)", rate / 1e6, 100.0 * aborts);
+            |(rate, aborts): &(f64, f64)| format!("{:.2} million ({:.2} % rolled back)", rate / 1e6, 100.0 * aborts);
         let workers = counted(*workers as u64, "worker");
         let _ = writeln!(out, "#   {workers}: {} as it was, {} as it is here", words(before), words(after));
     }
@@ -192,7 +192,7 @@ fn function(out: &mut String, link: &Link, tuned: &[Tuned]) {
             let (rate, aborts) = (rate / 1e6, 100.0 * abort_share);
             let _ = writeln!(
                 out,
-                "#   {value:>9}: {rate:>8.2} million a second, {aborts:>5.1} % of attempts taken back (modelled)"
+                "#   {value:>9}: {rate:>8.2} million a second, {aborts:>5.1} % of attempts rolled back (modelled)"
             );
         }
     }

@@ -265,11 +265,11 @@ impl fmt::Display for RunReport {
         let Transactions { commits, aborts, turns, panics } = &self.transactions;
         if *commits > 0 {
             let (attempts, turns) = (grouped_of(*aborts, "attempt"), counted(*turns, "turn"));
-            let note = format!("{attempts} taken back, {turns} taken");
+            let note = format!("{attempts} rolled back, {turns} taken");
             row(f, "transactions", *commits, &note)?;
         }
         if *panics > 0 {
-            row(f, "handlers that panicked", *panics, "an error in a function: its message stands above")?;
+            row(f, "handlers that panicked", *panics, "an error in a function: its message is above")?;
         }
         for (number, worker) in self.workers.iter().enumerate() {
             let percent = 100.0 * worker.packets as f64 / self.packets_in.max(1) as f64;
@@ -277,7 +277,7 @@ impl fmt::Display for RunReport {
         }
         if let Some(Moved { looks, entries, sets, refused, held_longest_us, .. }) = &self.balanced {
             let note = format!(
-                "to idler workers, with {}; {}, {refused} refused, {:.1} ms at the longest",
+                "to less busy workers, with {}; {}, {refused} refused, {:.1} ms at the longest",
                 grouped_of(*sets, "packet set"),
                 counted(*looks, "look"),
                 *held_longest_us as f64 / 1e3
@@ -363,7 +363,7 @@ mod tests {
         let transactions = Transactions { commits: 7, aborts: 1, turns: 1, panics: 0 };
         let one = RunReport { bytes_in: 1, bytes_out: 1000, transactions, ..RunReport::default() };
         let text = one.to_string();
-        for said in ["  1 byte\n", "  1,000 bytes\n", "  1 attempt taken back, 1 turn taken\n"] {
+        for said in ["  1 byte\n", "  1,000 bytes\n", "  1 attempt rolled back, 1 turn taken\n"] {
             assert!(text.contains(said), "{text}");
         }
     }

@@ -146,7 +146,7 @@ impl fmt::Display for Certificate {
         let seeded = self.runs.iter().filter(|run| run.schedule == Schedule::Seeded).count();
         writeln!(
             f,
-            "  {} ({seeded} under seeded schedules, {} on real threads), {}, {} taken back",
+            "  {} ({seeded} under seeded schedules, {} on real threads), {}, {} rolled back",
             counted(self.runs.len() as u64, "run"),
             self.runs.len() - seeded,
             counted(transactions as u64, "transaction"),

@@ -32,7 +32,7 @@ pub fn page(profile: &Profile, model: Option<&ModelReport>) -> String {
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
          <title>{title}: profile</title><style>{STYLE}</style><h1>{title}</h1>\
          <p>{} of {} on {}, {kind}: {:.2} million a second. {}; \
-         {} taken back ({:.1} %). {} taken, {} of a worker with itself.</p>",
+         {} rolled back ({:.1} %). {} taken, {} of a worker with itself.</p>",
         counted(profile.packets, "packet"),
         escape(&profile.input),
         counted(profile.workers as u64, "worker"),
@@ -64,7 +64,7 @@ fn causes(out: &mut String, profile: &Profile) {
         out.push_str("<h2>Conflicts</h2><p>None.</p>");
         return;
     }
-    out.push_str("<h2>Why attempts were taken back</h2>");
+    out.push_str("<h2>Why attempts were rolled back</h2>");
     for cause in profile.causes.iter().take(8) {
         let what = match cause.object.is_empty() {
             true => escape(&cause.why),
@@ -93,7 +93,7 @@ fn causes(out: &mut String, profile: &Profile) {
         }
         if let Some(tried) = &cause.tried {
             let attempts = counted(tried.aborts, "attempt");
-            let _ = write!(out, "<p>Tried: {attempts} taken back ({:.1} %).</p>", 100.0 * tried.share);
+            let _ = write!(out, "<p>Tried: {attempts} rolled back ({:.1} %).</p>", 100.0 * tried.share);
         }
         if !cause.recipe.is_empty() {
             let of_kind = if cause.change.is_some() { format!("With any {}: ", cause.kind) } else { String::new() };

@@ -101,7 +101,7 @@ impl fmt::Display for ModelReport {
             writeln!(f, "  {line}")?;
         }
         writeln!(f, "\n         {:^36}   {:^38}", "modelled", "measured here (error of the model)")?;
-        writeln!(f, "workers    Mpps  × of one  taken back  transfers       Mpps              taken back    present")?;
+        writeln!(f, "workers    Mpps  × of one rolled back  transfers       Mpps             rolled back    present")?;
         let one = self.rows.first().map_or(1.0, |row| row.rate / row.workers as f64);
         for row in &self.rows {
             let (rate, times, aborts) = (row.rate / 1e6, row.rate / one, 100.0 * row.abort_share);

@@ -171,11 +171,11 @@ impl fmt::Display for Profile {
         writeln!(f, "{} from {}: {workers}, {kind}", self.chain.join(" → "), self.input)?;
         writeln!(f, "  {}, {:.2} million a second", counted(self.packets, "packet"), self.rate() / 1e6)?;
         let (share, commits) = (percent(self.abort_share()), counted(self.commits, "transaction"));
-        writeln!(f, "  {commits}, {} taken back ({share})", counted(self.aborts, "attempt"))?;
+        writeln!(f, "  {commits}, {} rolled back ({share})", counted(self.aborts, "attempt"))?;
         let (turns, conflicts) = (counted(self.turns, "turn"), counted(self.with_itself, "conflict"));
         writeln!(f, "  {turns} taken, {conflicts} of a worker with itself")?;
         if !self.causes.is_empty() {
-            writeln!(f, "\nWhy attempts were taken back")?;
+            writeln!(f, "\nWhy attempts were rolled back")?;
         }
         for (rank, cause) in self.causes.iter().take(8).enumerate() {
             cause.show(f, rank + 1)?;
@@ -234,7 +234,7 @@ impl CauseAborts {
         }
         if let Some(Tried { aborts, share }) = &self.tried {
             let attempts = counted(*aborts, "attempt");
-            writeln!(f, "       tried: with it {attempts} taken back ({}), of all causes", percent(*share))?;
+            writeln!(f, "       tried: with it {attempts} rolled back ({}), of all causes", percent(*share))?;
         }
         if !self.recipe.is_empty() {
             let of_kind = if self.change.is_some() { format!("with any {}: ", self.kind) } else { String::new() };

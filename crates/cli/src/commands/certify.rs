@@ -68,7 +68,7 @@ pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         0 => Ok(ExitCode::SUCCESS),
         panics => {
             let what = format!("handlers panicked {}", counted(panics, "time"));
-            Err(Failure::new(Kind::Failed, what, "mend the function at the line that the message above names"))
+            Err(Failure::new(Kind::Failed, what, "fix the function at the line that the message above names"))
         }
     }
 }
@@ -79,7 +79,7 @@ const HANDLER_MAX: Duration = Duration::from_secs(10);
 /// Names the function whose handler does not come back, and gives up: nothing can end its thread.
 fn watchdog() -> Watchdog {
     let tell = |function: &str| {
-        let what = format!("a handler of `{function}` has not come back for {} s", HANDLER_MAX.as_secs());
+        let what = format!("a handler of `{function}` has not returned for {} s", HANDLER_MAX.as_secs());
         let help = "a handler must end whatever it reads: look for a loop that waits for another packet or worker";
         asideln!("{}", Failure::new(Kind::Failed, what, help).render());
         std::process::exit(Kind::Failed as i32);

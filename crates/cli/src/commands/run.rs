@@ -175,7 +175,7 @@ fn told(args: &RunArgs, plan: &Plan, report: &RunReport, profile: Option<&Profil
         panics => {
             let times = counted(panics, "time");
             let what = format!("handlers panicked {times}: their packets were dropped as handler_panic");
-            Err(Failure::new(Kind::Failed, what, "mend the function at the line that the message above names"))
+            Err(Failure::new(Kind::Failed, what, "fix the function at the line that the message above names"))
         }
     }
 }

@@ -100,8 +100,8 @@ fn scaling(args: &StudyArgs) -> Result<String, Failure> {
 /// Modelled beside measured, a line for each workload and number of workers.
 fn validation(found: &[(String, ModelReport)]) -> String {
     let mut out = format!(
-        "{:<28} workers  {:>34}   {:>36}   present\n",
-        "workload", "Mpps modelled, measured (error)", "taken back modelled, measured (error)"
+        "{:<28} workers  {:>34}  {:>36}   present\n",
+        "workload", "Mpps modelled, measured (error)", "rolled back modelled, measured (error)"
     );
     let off = |error: Option<f64>| error.map_or_else(String::new, |error| format!("({:+.1} %)", 100.0 * error));
     for (name, report) in found {
@@ -127,7 +127,7 @@ fn table(study: Study, found: &[(String, ModelReport)]) -> String {
     let memory = study == Study::Memory;
     let mut out = match memory {
         true => "workers: MiB of tables and objects\n".to_owned(),
-        false => "workers: million packets a second, modelled (attempts taken back); ‖ measured here\n".to_owned(),
+        false => "workers: million packets a second, modelled (attempts rolled back); ‖ measured here\n".to_owned(),
     };
     for (name, _) in found {
         let _ = write!(out, "  {name:>28}");
@@ -235,7 +235,7 @@ fn middle_profile(
 fn profiling(args: &StudyArgs) -> Result<String, Failure> {
     let catalog = catalog(Vec::new());
     let mut out = format!(
-        "measured on one worker, medians of {} runs each, by turns\n  {:<14} {:>16} {:>16} {:>9}\n",
+        "measured on one worker, medians of {} runs each, in alternation\n  {:<14} {:>16} {:>16} {:>9}\n",
         args.repeats, "function", "ns/packet", "with a profile", "ratio"
     );
     for variant in args.study.variants() {

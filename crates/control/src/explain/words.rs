@@ -69,7 +69,7 @@ impl fmt::Display for GroupPart {
             writeln!(f, "    shared by the workers: an entry for each function, {lines_v4} cache lines in all")?;
         }
         if self.full == "evict_oldest" {
-            writeln!(f, "    full: the sets that have waited longest for a packet make room, assured ones last")?;
+            writeln!(f, "    full: the sets that have been idle longest are evicted, assured ones last")?;
         }
         self.apart.as_ref().map_or(Ok(()), |why| writeln!(f, "    apart: {why}"))
     }
@@ -114,12 +114,15 @@ impl fmt::Display for SteeringPart {
         writeln!(f, "steering ({}): hash {}{way}", self.distribution, self.fields.join(", "))?;
         writeln!(f, "  Toeplitz key {}", self.key)?;
         if self.balanced {
-            writeln!(f, "  balanced: entries of the indirection table move to idler workers, with their packet sets")?;
+            writeln!(
+                f,
+                "  balanced: entries of the indirection table move to less busy workers, with their packet sets"
+            )?;
         }
         if self.gather_us > 0 {
             writeln!(
                 f,
-                "  batches that are not full are gathered up for {} µs at most, if that is worth it",
+                "  batches that are not full wait for more packets, up to {} µs, where that pays",
                 self.gather_us
             )?;
         }

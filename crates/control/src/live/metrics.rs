@@ -82,7 +82,7 @@ fn run(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fm
     family(encoder, ("uptime", "Time since the workers began", Some(Unit::Seconds)), one(stats.seconds))?;
     family(
         encoder,
-        ("packets_missing", "Packets neither sent nor dropped; anything but 0 is an error of braid", None),
+        ("packets_missing", "Packets neither sent nor dropped; anything but 0 is a bug in braid", None),
         one(stats.missing as f64),
     )?;
     family(
@@ -98,16 +98,16 @@ fn run(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fm
         ("transactions", "Transactions committed on shared state", None),
         total(stats.transactions.commits),
     )?;
-    family(encoder, ("transactions_aborted", "Attempts taken back", None), total(stats.transactions.aborts))?;
+    family(encoder, ("transactions_aborted", "Attempts rolled back", None), total(stats.transactions.aborts))?;
     family(
         encoder,
-        ("transaction_turns", "Turns taken alone after repeated conflicts", None),
+        ("transaction_turns", "Turns taken after repeated conflicts", None),
         total(stats.transactions.turns),
     )?;
     family(encoder, ("handler_panics", "Handlers that panicked", None), total(stats.transactions.panics))?;
-    let ended = "Connections by which somebody asks, silent for longest and ended to make room for others";
+    let ended = "Control and HTTP connections closed, as the longest silent, to make room for others";
     family(encoder, ("connections_ended_for_others", ended, None), total(stats.connections.ended_for_others))?;
-    let refused = "Connections by which somebody would ask, refused because all others were at work";
+    let refused = "Control and HTTP connections refused because all others were in use";
     family(encoder, ("connections_refused", refused, None), total(stats.connections.refused))
 }
 
@@ -137,7 +137,7 @@ fn told(findings: &BTreeMap<String, Told>, encoder: &mut DescriptorEncoder<'_>) 
         let labels = [("function", function), ("figure", figure), ("subject", subject)];
         (labels.map(|(name, value)| (name, value.to_owned())).to_vec(), gauge(number as f64))
     });
-    let help = "What a function tells besides: a sum, or the number of a rule, a backend, a network";
+    let help = "Numbers that functions report: sums, and counts of a rule, a backend, a network";
     family(encoder, ("function_figure", help, None), figures)
 }
 
@@ -173,7 +173,7 @@ fn workers(workers: &[WorkerStats], encoder: &mut DescriptorEncoder<'_>) -> Resu
     )?;
     family(
         encoder,
-        ("worker_handed_on_packets", "Frames that came to a worker and are another one's", None),
+        ("worker_handed_on_packets", "Frames that a worker handed to the one they are steered to", None),
         each(|w| w.handed_on),
     )?;
     family(encoder, ("worker_batches", "Batches that a worker received", None), each(|w| w.batches))?;

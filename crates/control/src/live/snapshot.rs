@@ -202,7 +202,7 @@ impl Snapshot {
         let Some((body, checksum)) = bytes.split_last_chunk::<4>() else { return Err("it is too short".to_owned()) };
         let mut reader = Reader(body);
         if reader.take(MAGIC.len()).ok() != Some(MAGIC) {
-            return Err("it is no snapshot of braid".to_owned());
+            return Err("it is not a snapshot of braid".to_owned());
         }
         let version = reader.take(4)?.iter().rev().fold(0, |version: u32, byte| version << 8 | u32::from(*byte));
         if version > VERSION {
@@ -254,7 +254,7 @@ impl Snapshot {
 fn begin(path: &Path) -> io::Result<(Whole, File)> {
     match path.symlink_metadata() {
         Ok(found) if found.is_file() && found.len() > 0 && !begins_so(path) => {
-            Err(io::Error::other("the file there is no snapshot of braid, and is left alone"))
+            Err(io::Error::other("the file there is not a snapshot of braid, and is left alone"))
         }
         _ if path.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(found) if !found.is_file() && !found.is_symlink() => {

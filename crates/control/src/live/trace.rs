@@ -211,7 +211,7 @@ impl fmt::Display for TraceReport {
                 writeln!(f, "      {:<9} {made}", "made")?;
             }
             if step.taken_back > 0 {
-                writeln!(f, "      {:<9} {} taken back", "retries", counted(step.taken_back, "attempt"))?;
+                writeln!(f, "      {:<9} {} rolled back", "retries", counted(step.taken_back, "attempt"))?;
             }
             writeln!(f, "      {:<9} {}", "verdict", step.verdict)?;
         }

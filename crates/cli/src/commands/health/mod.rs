@@ -122,7 +122,7 @@ impl Listener<'_> {
         match told {
             Err(failure) if !self.is_there => {
                 if was_there {
-                    asideln!("note: {failure}; backends are asked still, and it is told when it answers again");
+                    asideln!("note: {failure}; backends are still checked, and the run is told when it answers again");
                 }
                 Ok(())
             }

@@ -163,7 +163,7 @@ impl Pair {
                 in_words(self.rate(Stats::dropped_total)),
             ),
             format!(
-                "sets live {} (+{}/s -{}/s)   transactions {}/s   taken back {}/s",
+                "sets live {} (+{}/s -{}/s)   transactions {}/s   rolled back {}/s",
                 grouped(now.sets.live),
                 in_words(self.rate(|stats| stats.sets.created)),
                 in_words(self.rate(|stats| stats.sets.expired)),
@@ -235,7 +235,7 @@ impl Pair {
             "per batch",
             "sets",
             "of room",
-            "taken back/s",
+            "rolled back/s",
             "packets",
         ];
         Sheet { head, rows }
@@ -298,7 +298,7 @@ impl Pair {
             ]
         };
         let rows = self.now.aborts.iter().map(row).collect();
-        Sheet { head: vec!["taken back", "object", "operations", "why", "line"], rows }
+        Sheet { head: vec!["rolled back", "object", "operations", "why", "line"], rows }
     }
 
     fn objects(&self) -> Sheet {
