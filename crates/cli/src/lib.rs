@@ -1,5 +1,5 @@
-//! The command line of Braid, as a library: `braid` itself, and the binaries that `braid new` makes for functions of one's
-//! own, are [`main`] with different catalogues.
+//! The command line of Braid, as a library: `braid` itself, and the binaries that `braid new` creates for a user's own
+//! functions, are [`main`] with different catalogues.
 //!
 //! [`args`] is what was typed; [`chain`] and [`input`] give it meaning; [`commands`] act. Errors end in [`failure`], which
 //! knows the exit codes.

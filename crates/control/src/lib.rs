@@ -5,8 +5,8 @@
 //!   text         inert      checked  steering chosen           table, JSON
 //! ```
 //!
-//! Control knows no function: a [`Catalog`] of those that can be named is passed in. It prints nothing and touches no file but
-//! the control socket of a run ([`live`]); errors are [`Problem`]s that carry their place and what to write instead.
+//! Control knows no function: a [`Catalog`] of those that can be named is passed in. It prints nothing, and writes no file but a
+//! run's control socket and snapshots ([`live`]); errors are [`Problem`]s that carry their place and what to write instead.
 #![forbid(unsafe_code)]
 
 pub mod catalog;

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Invariants: frames of one queue keep the order of their source; a frame that is not delivered is counted with its reason;
-//! no bytes of a capture, however damaged, make this crate panic. It knows headers only as far as a split by port needs them,
-//! and nothing of state or transactions.
+//! no bytes of a capture, however damaged, make this crate panic. It reads headers only to split a capture by port and to do
+//! what a kernel leaves to the network card (segments, checksums, tags), and knows nothing of state or transactions.
 #![deny(unsafe_code)]
 
 mod af_packet;

@@ -1,8 +1,8 @@
-//! Large zeroed memory regions on the largest pages that the machine gives.
+//! Large zeroed memory regions on the largest pages that the machine offers.
 //!
-//! Both leaves of the house, `packet` (buffers) and `stm` (state), stand on this crate; it is apart from them because it
-//! alone may call `mmap`. A [`Region`] is zeroed, lives until dropped, and never moves; it is anonymous, or has a descriptor by which
-//! another program maps it again ([`Region::shared`]).
+//! `packet` (buffers) and `stm` (state), which know nothing of each other, both build on this crate; it is separate because only it
+//! may call `mmap`. A [`Region`] is zeroed, lives until dropped, and never moves; it is anonymous, or has a descriptor by which
+//! another process can map it again ([`Region::shared`]).
 //!
 //! A [`Region`] hands out no slices: who may touch which byte is the contract of the crate that builds on it. [`Bytes`] is a
 //! region with one owner, used as plain bytes.

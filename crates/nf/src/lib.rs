@@ -1,12 +1,12 @@
 //! The programming model: what the author of a network function imports, and nothing heavy.
 //!
 //! A function is one type with sequential handlers ([`NetworkFunction`]). Its packet-set state is an associated plain type;
-//! its aggregate state are objects of `braid-state` declared in [`network_function!`], reached only through the transaction
-//! ([`Cx`]) that a handler is given. Conflicts travel by `?`: the body may run again, and whatever an attempt did to the
-//! packet, to set state, to objects and to the output has then never happened.
+//! its aggregate state consists of objects of `braid-state`, declared in [`network_function!`] and reached only through the
+//! transaction ([`Cx`]) that a handler is given. Conflicts propagate by `?`: the handler may then run again, and whatever the
+//! attempt did to the packet, to set state, to objects and to the output never happened.
 //!
 //! [`Stage`] is the same function with its types erased, as a chain holds it: one dynamic call per function and batch, and
-//! inside it a loop over packets that the compiler sees whole.
+//! inside it a loop over packets that the compiler sees as a whole.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Packets: where their bytes lie, what travels beside them, and how headers are read and changed.
+//! Packets: where their bytes are, which metadata they have, and how headers are read and changed.
 //!
-//! A packet's bytes lie in a [`Pool`] of buffers; a [`Batch`] holds what one receive returned as dense 16-byte [`Record`]s
+//! A packet's bytes are in a [`Pool`] of buffers; a [`Batch`] holds what one receive returned as dense 16-byte [`Record`]s
 //! and, apart from them, the metadata that the chain declared ([`fields`]). A network function sees one [`Packet`] at a time.
 //!
 //! Invariants: a buffer belongs to exactly one batch, frame or free list. No accessor panics, whatever the bytes are.

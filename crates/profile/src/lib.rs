@@ -1,6 +1,6 @@
-//! What runs tell about a chain: certificates of sequential equivalence, profiles, scaling models.
+//! What runs show about a chain: certificates of sequential equivalence, profiles, scaling models.
 //!
-//! Plain data and its rendering; who runs what and compares is in `control`.
+//! Plain data and its rendering; the runs and comparisons themselves are in `control`.
 #![forbid(unsafe_code)]
 
 pub mod certificate;

@@ -4,8 +4,8 @@
 //!  RxQueue ─▶ Worker::step: receive · parse · per function { keys · look-up · handlers · commit } · send · expire ─▶ TxQueue
 //! ```
 //!
-//! [`Plan`] is inert; [`launch`](launch::launch) makes it live. A worker owns everything it touches per packet; workers meet
-//! only in state objects (through transactions) and in the [`Timeline`].
+//! [`Plan`] is inert; [`launch`](launch::launch) makes it live. A worker owns everything it touches per packet; workers share
+//! only state objects (through transactions), the [`Timeline`] and, in replays that keep an order, how far each of them is.
 #![forbid(unsafe_code)]
 
 pub mod aborts;
