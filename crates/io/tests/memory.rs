@@ -205,6 +205,21 @@ fn a_capture_plays_again_and_at_its_own_pace() {
     assert!(wrong.into_stream().is_err());
 }
 
+#[test]
+fn a_capture_from_the_first_time_stamp_to_the_last_plays_again() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("in.pcapng");
+    let mut writer = CaptureWriter::create(&path, Precision::Nanoseconds).expect("created");
+    for timestamp_ns in [0, u64::MAX] {
+        writer.write(&[0; 60], &FrameInfo { timestamp_ns, wire_len: 60, ..FrameInfo::default() });
+    }
+    writer.finish().expect("written");
+    let source = CaptureSource::new(vec![path]).replay(Replay { passes: 2, speed: None });
+    let (packets, _) = run(Box::new(source), 1, 256);
+    let times: Vec<u64> = packets.iter().map(|packet| packet.timestamp_ns).collect();
+    assert_eq!(times, [0, u64::MAX, u64::MAX, u64::MAX]);
+}
+
 fn faulty(
     faults: Faults,
     queues: usize,

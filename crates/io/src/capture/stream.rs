@@ -140,7 +140,7 @@ impl CaptureStream {
         if self.pass >= self.replay.passes {
             return false;
         }
-        self.shift_ns = self.shift_ns.saturating_add(last - first + PASS_GAP_NS);
+        self.shift_ns = self.shift_ns.saturating_add((last - first).saturating_add(PASS_GAP_NS));
         if let Err(error) = self.begin_pass() {
             let flaw = Flaw::Reopen(error.to_string());
             self.damages.push(Damage { path: self.paths[0].clone(), offset: 0, flaw });
