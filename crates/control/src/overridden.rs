@@ -124,6 +124,9 @@ impl Stage for Overridden {
     fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<usize, Interrupted> {
         self.inner.execute(pass, from, to)
     }
+    fn timeout_ns(&self, tables: &mut SetTables, at: SetSlot) -> Option<u64> {
+        self.inner.timeout_ns(tables, at)
+    }
     fn find_expired(&self, tables: &mut SetTables, among: &[(SetSlot, u32)], into: &mut Vec<SetSlot>) {
         self.inner.find_expired(tables, among, into);
     }

@@ -119,7 +119,7 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     }
 
     /// What no answer of [`timeout_ns`](Self::timeout_ns) is below: packets that come closer together need not be asked about
-    /// one by one.
+    /// one by one. Where it is below eight seconds, sets that live no longer end within some 16 ms of their time; others wait for a scan of the table.
     fn shortest_timeout_ns(&self) -> u64 {
         0
     }

@@ -20,7 +20,7 @@ pub use undo::SetUndo;
 use pair::{Pair, hash_of};
 
 /// The place of a set's record, whichever table it belongs to; or that there is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SetSlot(Slot);
 
 impl SetSlot {
@@ -38,6 +38,9 @@ pub struct SetTables {
     created: u64,
     ended: u64,
     refused: u64,
+    /// Where sets have become live since somebody last asked, at most as many as are asked for.
+    begun: Vec<SetSlot>,
+    begun_max: usize,
     former: Option<Box<Former>>,
 }
 
@@ -51,7 +54,9 @@ impl SetTables {
         pages: HugePages,
     ) -> Result<SetTables, MemoryError> {
         let pair = Pair::new(capacity, state_bytes, shape, pages)?;
-        Ok(SetTables { pair, capacity, room: capacity, created: 0, ended: 0, refused: 0, former: None })
+        let (created, ended, refused) = (0, 0, 0);
+        let (begun, begun_max, former) = (Vec::new(), 0, None);
+        Ok(SetTables { pair, capacity, room: capacity, created, ended, refused, begun, begun_max, former })
     }
 
     /// Bytes of the record of a set with a short key (IPv4) and with a long one (IPv6), in whole halves of cache lines.
@@ -72,6 +77,25 @@ impl SetTables {
     /// How often a set did not become live because the table was full.
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// From now on at most so many places are kept of sets that become live for the first of their functions.
+    pub fn keep_begun(&mut self, most: usize) {
+        self.begun_max = most;
+    }
+
+    /// Takes these places, in the place of what is in `into`: there may be other sets by now, or none.
+    pub fn take_begun(&mut self, into: &mut Vec<SetSlot>) {
+        into.clear();
+        std::mem::swap(&mut self.begun, into);
+    }
+
+    /// A set has become live.
+    #[inline(always)]
+    fn note_begun(&mut self, at: SetSlot) {
+        if self.begun.len() < self.begun_max {
+            self.begun.push(at);
+        }
     }
 
     /// Changes for which functions a set is live.

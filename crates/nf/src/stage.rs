@@ -82,6 +82,8 @@ pub trait Stage: Send + Sync {
     fn divides(&self, period: usize) -> bool;
     /// Runs handlers over positions `from..to` of the pass, or over some of the first of them; says how far it came.
     fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<usize, Interrupted>;
+    /// How long a set lives without a packet for this function, in nanoseconds; none if it is not live for it.
+    fn timeout_ns(&self, tables: &mut SetTables, at: SetSlot) -> Option<u64>;
     /// Adds to `into` the sets among `among` (with the time each has been idle, in milliseconds) that are past their timeout
     /// for this function.
     fn find_expired(&self, tables: &mut SetTables, among: &[(SetSlot, u32)], into: &mut Vec<SetSlot>);
@@ -324,10 +326,14 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         }
     }
 
+    fn timeout_ns(&self, tables: &mut SetTables, at: SetSlot) -> Option<u64> {
+        let live = tables.meta_mut(at).live & self.place.bit != 0;
+        live.then(|| self.function.timeout_ns(tables.state::<N::Set>(at, self.place.offset)))
+    }
+
     fn find_expired(&self, tables: &mut SetTables, among: &[(SetSlot, u32)], into: &mut Vec<SetSlot>) {
         for &(at, idle_ms) in among {
-            let live = tables.meta_mut(at).live & self.place.bit != 0;
-            if live && idle_ms as u64 * MS > self.function.timeout_ns(tables.state::<N::Set>(at, self.place.offset)) {
+            if self.timeout_ns(tables, at).is_some_and(|timeout_ns| idle_ms as u64 * MS > timeout_ns) {
                 into.push(at);
             }
         }

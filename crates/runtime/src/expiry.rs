@@ -4,6 +4,7 @@
 //! shortest timeout; a batch visits at most [`SLOTS_MAX`] slots, so no packet waits long. Where sets live hardly longer than a round lasts,
 //! those whose time is over pile up in front of the scan: there the table is up to twice as full as behind it, and new sets would find no place though
 //! there is room elsewhere. So rounds of nearly full tables are shorter, and so are those in which most ends ([`Pace`]), if sets may live for less than any round.
+//! Those whose time is short when they begin need not wait for it ([`Soon`]).
 //! A packet that comes to a set past its timeout before the scan does finds the set expired all the same (nf/pass).
 
 use std::ops::{Range, RangeInclusive};
@@ -20,8 +21,10 @@ use crate::worker::Parts;
 
 mod evict;
 mod pace;
+mod soon;
 
 use self::pace::Pace;
+use self::soon::Soon;
 pub(crate) use evict::Eviction;
 
 /// Time in which the scan comes round once, at least and at most.
@@ -50,6 +53,7 @@ pub(crate) struct Scan {
     /// Times that slots were visited.
     visits: usize,
     pace: Pace,
+    soon: Soon,
     found: Vec<(SetSlot, u32)>,
     expired: Vec<SetSlot>,
     shared_expired: Vec<SetKey>,
@@ -127,6 +131,7 @@ impl Scan {
     pub(crate) fn run(&mut self, now_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
         let slots = on.tables.slots();
         let timeout_ns = on.chain.groups()[on.group].shortest_timeout_ns;
+        self.end_soon(now_ns, timeout_ns, on, witness);
         let is_crowded = is_crowded(on.tables.len(), on.tables.capacity());
         let due = self.due(now_ns, self.round_ns(timeout_ns, is_crowded), slots);
         if due < SLOTS_MIN.min(slots) {

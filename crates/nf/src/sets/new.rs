@@ -82,6 +82,9 @@ impl NewPlace<'_> {
             self.undo.save_state(slot, self.offset, self.tables.state::<S>(slot, self.offset));
         }
         self.tables.set_live(slot, meta.live | self.bit);
+        if meta.live == 0 {
+            self.tables.note_begun(slot);
+        }
         *self.tables.state::<S>(slot, self.offset) = state;
         true
     }
