@@ -12,7 +12,7 @@ use toml::Spanned;
 use crate::args::{ChainArgs, InputArgs};
 use crate::aside::asideln;
 use crate::failure::{Failure, Kind};
-use crate::input::{Input, is_same_file, port_of, sink};
+use crate::input::{Input, is_same_file, outputs, port_of, sink};
 
 /// A plan file's path and text, kept for its errors.
 pub struct Written {
@@ -115,6 +115,12 @@ impl Written {
     }
 
     /// Where they go.
+    /// Refuses outputs that could not be written. Without an input none of them is what is read.
+    pub fn check_outputs(&self, plan: &Plan, input: Option<&Input>) -> Result<(), Failure> {
+        let checked = outputs(plan, input).map(drop);
+        checked.map_err(|failure| failure.at(place_of(&self.file.output.to), self.text()))
+    }
+
     pub fn sink(&self, plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
         sink(plan, input).map_err(|failure| failure.at(place_of(&self.file.output.to), self.text()))
     }

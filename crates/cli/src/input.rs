@@ -42,8 +42,8 @@ fn by_port(texts: &[String], option: &str) -> Result<Vec<PathBuf>, Failure> {
         }
     }
     files.into_iter().collect::<Option<Vec<_>>>().ok_or_else(|| {
-        let help = format!("number them from 0 without gaps: {option} 0=a.pcap {option} 1=b.pcap");
-        Failure::usage(format!("{option} names files for ports, but not one for each"), help)
+        let what = format!("{option} names files for ports, but not one for each");
+        Failure::usage(what, "number them from 0 without gaps: 0=a.pcap, 1=b.pcap")
     })
 }
 
@@ -83,22 +83,6 @@ impl Input {
             }
             Input::Generated(name, _) => format!("gen:{name}"),
         }
-    }
-
-    /// Refuses to write into a file that is read, or twice into one.
-    pub fn spared_by(&self, outputs: &[PathBuf]) -> Result<(), Failure> {
-        let inputs = if let Input::Captures(paths, _) = self { paths.as_slice() } else { &[] };
-        for (at, output) in outputs.iter().enumerate() {
-            let name = output.display();
-            if inputs.iter().any(|input| is_same_file(input, output)) {
-                let help = "name another file to write: nothing was changed";
-                return Err(Failure::usage(format!("{name} is to be read and written"), help));
-            }
-            if outputs[..at].iter().any(|other| other == output || is_same_file(other, output)) {
-                return Err(Failure::usage(format!("{name} is to be written twice"), "name a file for each port"));
-            }
-        }
-        Ok(())
     }
 
     /// What is to be said of captures before they are read.
@@ -154,12 +138,29 @@ pub fn is_same_file(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Where a plan's packets go, none of it what they come from.
-pub fn sink(plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
+/// Refuses to write into a file that is read, or twice into one.
+pub fn spared(input: Option<&Input>, outputs: &[PathBuf]) -> Result<(), Failure> {
+    let inputs = if let Some(Input::Captures(paths, _)) = input { paths.as_slice() } else { &[] };
+    for (at, output) in outputs.iter().enumerate() {
+        let name = output.display();
+        if inputs.iter().any(|input| is_same_file(input, output)) {
+            let help = "name another file to write: nothing was changed";
+            return Err(Failure::usage(format!("{name} is to be read and written"), help));
+        }
+        if outputs[..at].iter().any(|other| other == output || is_same_file(other, output)) {
+            return Err(Failure::usage(format!("{name} is to be written twice"), "name a file for each port"));
+        }
+    }
+    Ok(())
+}
+
+/// The files that a plan's packets go to, by port, and whether each port has its own: names that say a format, none of it what
+/// packets come from.
+pub fn outputs(plan: &Plan, input: Option<&Input>) -> Result<(Vec<PathBuf>, bool), Failure> {
     let texts: Vec<String> = plan.to.iter().map(|path| path.display().to_string()).collect();
-    let mut paths = by_port(&texts, "--out")?;
+    let paths = by_port(&texts, "--out")?;
     paths.iter().try_for_each(|path| CaptureWriter::check_name(path))?;
-    input.spared_by(&paths)?;
+    spared(input, &paths)?;
     let ports = usize::from(plan.ports);
     let per_port = paths.len() > 1 || texts.iter().any(|text| port_of(text).is_some());
     if per_port && paths.len() != ports {
@@ -167,6 +168,12 @@ pub fn sink(plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
         let what = format!("the plan has {ports}, and for them it names {files}");
         return Err(Failure::usage(what, "name one file for all ports, or one for each"));
     }
+    Ok((paths, per_port))
+}
+
+/// Where a plan's packets go.
+pub fn sink(plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
+    let (mut paths, per_port) = outputs(plan, Some(input))?;
     Ok(match paths.pop() {
         None => Box::new(NullSink),
         Some(only) if !per_port => Box::new(CaptureSink::new(only).precision(Precision::Nanoseconds)),

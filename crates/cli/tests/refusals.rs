@@ -467,6 +467,24 @@ fn a_plan_for_which_there_is_no_address_space_is_refused_as_a_plan() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains("cannot map") && said.contains("(--sets)"), "{command}: {said}");
         assert_eq!(output.status.code(), Some(2), "{command}: {said}");
+#[test]
+fn a_plan_is_not_explained_whose_packets_could_not_be_written() {
+    let braid = Braid::new();
+    let check = |head: &str, to: &str, what: &str| {
+        let nf = "[[nf]]\nfunction = \"forward\"";
+        braid.write("plan.toml", &format!("{head}\n[output]\nto = [{to}]\n{nf}\n"));
+        let (explained, run) = (braid.fails(2, "plan plan.toml"), braid.fails(2, "run plan.toml --in gen:campus"));
+        assert!(explained.contains("plan.toml:3:7: ") && explained.contains(what), "{explained}");
+        assert_eq!(explained, run);
+    };
+    check("", "\"out.txt\"", "does not say the format");
+    check("", "\"0=a.pcap\", \"0=b.pcap\"", "number them from 0 without gaps");
+    check("", "\"a.pcap\", \"a.pcap\"", "written twice");
+    check("ports = 2", "\"a.pcap\", \"b.pcap\", \"c.pcap\"", "the plan has 2 ports, and for them it names 3 files");
+    braid.write("plan.toml", "ports = 2\n[input]\nfrom = [\"a\", \"b\", \"c\"]\n[[nf]]\nfunction = \"forward\"\n");
+    assert!(braid.fails(2, "plan plan.toml").contains("plan.toml:1:9: the input comes in by 3 ports"));
+}
+
     }
 }
 

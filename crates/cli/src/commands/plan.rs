@@ -13,9 +13,11 @@ use crate::failure::Failure;
 pub fn run(args: &PlanArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let written = Written::read(&args.chain, None, &[])?;
     let plan = written.plan(catalog)?;
-    if !plan.from.is_empty() {
-        written.input(&plan)?;
+    let input = if plan.from.is_empty() { None } else { Some(written.input(&plan)?) };
+    if let Some(input) = &input {
+        written.check_ports(input.source()?.ports(), &plan)?;
     }
+    written.check_outputs(&plan, input.as_ref())?;
     let explanation = explain(&plan).map_err(|problem| written.failure(problem))?;
     if args.json {
         print_json(&explanation)?

@@ -20,7 +20,7 @@ use crate::aside::asideln;
 use crate::chain::Written;
 use crate::connect::{ControlArgs, connect, is_of_run};
 use crate::failure::{Failure, Kind};
-use crate::input::undamaged;
+use crate::input::{spared, undamaged};
 use crate::numbers::between;
 use crate::watch;
 
@@ -133,7 +133,7 @@ impl Prepared {
         let plan = written.plan(catalog)?;
         let compiled = written.compile(&plan, Carry::Capture)?;
         let input = written.input(&plan)?;
-        input.spared_by(args.to.as_slice())?;
+        spared(Some(&input), args.to.as_slice())?;
         let source = input.source()?;
         written.check_ports(source.ports(), &plan)?;
         Ok(Prepared { compiled, source })
