@@ -9,7 +9,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::bench::traffic::{FLOWS_MAX, Trace};
 use crate::commands::bench::What;
 use crate::commands::model::WORKERS_MAX;
-use crate::numbers::{between, may_be_negative};
+use crate::numbers::{between, may_be_negative, whole};
 
 /// Write a network function as if one core ran it; Braid runs it on all of them, and proves that nobody could tell.
 #[derive(Debug, Parser)]
@@ -93,16 +93,16 @@ pub struct ChainArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Worker threads [default: processors]
-    #[arg(long, short, value_name = "N", value_delimiter = ',')]
+    #[arg(long, short, value_name = "N", value_delimiter = ',', value_parser = whole)]
     pub workers: Vec<i64>,
     /// Ports
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole)]
     pub ports: Option<i64>,
     /// Most packets in a batch
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole)]
     pub batch: Option<i64>,
     /// Packet sets per group of functions, over all workers
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole)]
     pub sets: Option<i64>,
     /// Which time the functions see: capture or live
     #[arg(long, value_name = "CLOCK")]
@@ -114,13 +114,13 @@ pub struct ChainArgs {
     #[arg(long)]
     pub in_order: bool,
     /// Longest time to wait for a batch to fill, in microseconds
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole)]
     pub gather_us: Option<i64>,
     /// Move load between workers; with software distribution
     #[arg(long)]
     pub balance: bool,
     /// Packets between two checks of the load
-    #[arg(long, value_name = "N", requires = "balance")]
+    #[arg(long, value_name = "N", requires = "balance", value_parser = whole)]
     pub balance_every: Option<i64>,
     /// Huge pages for buffers and tables: prefer, transparent or never; or touched: prefer, and touch all memory at start
     #[arg(long, value_name = "PAGES")]
@@ -223,7 +223,7 @@ pub struct CertifyArgs {
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = between(1, u64::MAX))]
     pub runs: u64,
     /// The first seed
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = between(0, u64::MAX))]
     pub seed: u64,
     /// Use at most so many packets of the input
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = between(1, usize::MAX))]
@@ -305,7 +305,7 @@ pub enum FirewallCommand {
         #[arg(long, value_name = "KEY=VALUE")]
         set: Vec<String>,
         /// Port by which the packet arrives; even ports are inside
-        #[arg(long, default_value_t = 0, value_name = "N")]
+        #[arg(long, default_value_t = 0, value_name = "N", value_parser = between(0, u16::MAX))]
         port: u16,
         /// Time of arrival, for rules that depend on it, in the time zone of the plan: "2026-12-24 16:00" [default: now]
         #[arg(long, value_name = "TIME")]
@@ -349,13 +349,13 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TIME")]
     pub duration: Option<String>,
     /// Most packets in a batch
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole)]
     pub batch: Option<i64>,
     /// Longest time to wait for a batch to fill, in microseconds
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole)]
     pub gather_us: Option<i64>,
     /// Packet sets per group of functions, over all workers [default: half as many again as there are flows]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole)]
     pub sets: Option<i64>,
     /// What happens when tables are full: refuse or evict_oldest
     #[arg(long, value_name = "WORD")]

@@ -11,6 +11,7 @@ use toml::Spanned;
 
 use crate::args::{ChainArgs, InputArgs};
 use crate::aside::asideln;
+use crate::catalog::catalog;
 use crate::failure::{Failure, Kind};
 use crate::input::{Input, is_same_file, outputs, port_of, sink};
 
@@ -27,8 +28,8 @@ impl Written {
         let mut written = match &chain.plan {
             Some(path) => Written::of_file(path)?,
             None if chain.nf.is_empty() => {
-                let help = "name a plan file, or functions: braid run --nf forward --in capture.pcap";
-                return Err(Failure::usage("nothing to run", help));
+                let help = "name a plan file, or functions in their order: --nf firewall,nat";
+                return Err(Failure::usage("nothing to run: no chain is named", help));
             }
             None => {
                 let names = chain.nf.iter().map(|name| name.trim());
@@ -82,7 +83,7 @@ impl Written {
             let help = format!("name functions, and the capture behind --in: --nf forward --in {}", path.display());
             return Err(Failure::usage(format!("{}: this is a capture, and no plan file", path.display()), help));
         }
-        let text = Failure::or_text(path)?;
+        let text = Failure::or_text(path).map_err(|failure| named_as_function(path).unwrap_or(failure))?;
         let file = PlanFile::parse(&text).map_err(|problem| Failure::of_plan(problem, Some((path, &text))))?;
         Ok(Written { file, from: Some((path.to_owned(), text)) })
     }
@@ -114,13 +115,13 @@ impl Written {
         Ok(input)
     }
 
-    /// Where they go.
     /// Refuses outputs that could not be written. Without an input none of them is what is read.
     pub fn check_outputs(&self, plan: &Plan, input: Option<&Input>) -> Result<(), Failure> {
         let checked = outputs(plan, input).map(drop);
         checked.map_err(|failure| failure.at(place_of(&self.file.output.to), self.text()))
     }
 
+    /// Where they go.
     pub fn sink(&self, plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
         sink(plan, input).map_err(|failure| failure.at(place_of(&self.file.output.to), self.text()))
     }
@@ -187,6 +188,16 @@ pub fn check_name(name: &str, option: &str) -> Result<(), Failure> {
         return Err(Failure::usage(what, format!("leave {option} out, and write the file alone")));
     }
     Ok(())
+}
+
+/// What to say of a plan file that is not there, if its name is that of a function that comes with Braid, or of several.
+fn named_as_function(path: &Path) -> Option<Failure> {
+    let names = path.to_str().filter(|_| !path.exists())?;
+    let catalog = catalog(Vec::new());
+    names.split(',').all(|name| catalog.find(name).is_some()).then(|| {
+        let what = format!("there is no plan file `{names}`");
+        Failure::usage(what, format!("functions are named by --nf: write --nf {names}"))
+    })
 }
 
 fn lay_over(file: &mut PlanFile, chain: &ChainArgs) {

@@ -1,6 +1,8 @@
-//! Numbers on the command line: those out of bounds are refused before anything is begun, with what to write instead.
+//! Numbers and addresses on the command line: what is none, or out of bounds, is refused before anything is begun, with what to write
+//! instead.
 
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 use clap::{ArgAction, Command};
@@ -24,4 +26,18 @@ where
         Ok(number) if least <= number && number <= most => Ok(number),
         _ => Err(format!("write a number from {least} to {most}")),
     }
+}
+
+/// Takes whole numbers whose bounds are those of a plan's key: the plan says them.
+pub(crate) fn whole(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "write a whole number, as 4 or 2000000".to_owned())
+}
+
+/// Takes an address to listen at, with its port.
+pub(crate) fn listened_at(text: &str) -> Result<SocketAddr, String> {
+    let local = |port: &str| port.parse().map(|port: u16| format!("write 127.0.0.1:{port}")).ok();
+    text.parse().map_err(|_| {
+        let port = text.strip_prefix("localhost").unwrap_or(text).trim_start_matches(':');
+        local(port).unwrap_or_else(|| "write an address and a port: 127.0.0.1:9100, or [::1]:9100".to_owned())
+    })
 }

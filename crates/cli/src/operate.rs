@@ -21,6 +21,7 @@ use signal_hook::consts::SIGHUP;
 use crate::aside::{aside, asideln};
 use crate::connect::default_path;
 use crate::failure::{Failure, Kind};
+use crate::numbers::listened_at;
 
 /// How a run may be watched and changed.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -29,13 +30,13 @@ pub struct OperateArgs {
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
     /// Offer metrics for Prometheus over HTTP at /metrics here; on a loopback address unless --metrics-remote is given
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listened_at)]
     pub metrics: Option<SocketAddr>,
     /// Let metrics be read from other machines; anybody who reaches the address may
     #[arg(long, requires = "metrics")]
     pub metrics_remote: bool,
     /// Offer a page with live figures here, on a loopback address only; the address printed has a token in it
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listened_at)]
     pub web: Option<SocketAddr>,
 }
 

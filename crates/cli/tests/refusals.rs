@@ -330,7 +330,18 @@ fn the_command_line_is_answered_likewise() {
         assert!(text.contains(word), "`{word}` is missing in\n{text}");
     };
     fails(2, "run --nf forward", "--in");
-    fails(2, "run --in x.pcap", "nothing to run");
+    fails(2, "run --in x.pcap", "nothing to run: no chain is named");
+    fails(2, "run nat --in x.pcap", "write --nf nat");
+    fails(2, "plan firewall,nat", "write --nf firewall,nat");
+    fails(3, "plan firewall,net", "check the path");
+    fails(2, "run --nf nat --in x.pcap --workers two", "write a whole number");
+    fails(2, "run --nf nat --in x.pcap --sets 2M", "write a whole number");
+    fails(2, "bench --batch 1e3", "write a whole number");
+    fails(2, "sets --limit all", "write a number from 0");
+    fails(2, "run --nf nat --in x.pcap --metrics foo", "write an address and a port: 127.0.0.1:9100");
+    fails(2, "run --nf nat --in x.pcap --metrics 127.0.0.1", "write an address and a port: 127.0.0.1:9100");
+    fails(2, "run --nf nat --in x.pcap --metrics 9101", "write 127.0.0.1:9101");
+    fails(2, "run --nf nat --in x.pcap --web localhost:80", "write 127.0.0.1:80");
     fails(3, "run --nf forward --in missing.pcap", "missing.pcap");
     fails(2, "run --nf forward --in gen:bakcbone", "gen:backbone");
     fails(2, "run --nf forward --set ttl", "no `=`");
@@ -457,17 +468,6 @@ fn a_plan_is_not_explained_whose_input_is_none() {
 }
 
 #[test]
-fn a_plan_for_which_there_is_no_address_space_is_refused_as_a_plan() {
-    let braid = Braid::new();
-    for command in ["run", "certify"] {
-        let line = format!("ulimit -v 700000; exec {} {command} --nf nat --sets 8000000", env!("CARGO_BIN_EXE_braid"));
-        let mut shell = std::process::Command::new("sh");
-        let shell = shell.args(["-c", &format!("{line} --in 'gen:campus?packets=10'")]).current_dir(braid.path(""));
-        let output = shell.output().expect("a shell");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("cannot map") && said.contains("(--sets)"), "{command}: {said}");
-        assert_eq!(output.status.code(), Some(2), "{command}: {said}");
-#[test]
 fn a_plan_is_not_explained_whose_packets_could_not_be_written() {
     let braid = Braid::new();
     let check = |head: &str, to: &str, what: &str| {
@@ -485,6 +485,17 @@ fn a_plan_is_not_explained_whose_packets_could_not_be_written() {
     assert!(braid.fails(2, "plan plan.toml").contains("plan.toml:1:9: the input comes in by 3 ports"));
 }
 
+#[test]
+fn a_plan_for_which_there_is_no_address_space_is_refused_as_a_plan() {
+    let braid = Braid::new();
+    for command in ["run", "certify"] {
+        let line = format!("ulimit -v 700000; exec {} {command} --nf nat --sets 8000000", env!("CARGO_BIN_EXE_braid"));
+        let mut shell = std::process::Command::new("sh");
+        let shell = shell.args(["-c", &format!("{line} --in 'gen:campus?packets=10'")]).current_dir(braid.path(""));
+        let output = shell.output().expect("a shell");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("cannot map") && said.contains("(--sets)"), "{command}: {said}");
+        assert_eq!(output.status.code(), Some(2), "{command}: {said}");
     }
 }
 

@@ -294,7 +294,9 @@ fn help_for(message: &str) -> String {
     if message.starts_with("unknown field") || message.starts_with("unknown variant") {
         let wrong = quoted.next().unwrap_or_default();
         let known: Vec<&str> = quoted.collect();
-        let elsewhere = belongs_to(wrong).filter(|_| message.starts_with("unknown field"));
+        // A table of the plan's stands by itself wherever it is written: who writes its name inside another one means something else.
+        let is_table = ["port", "input", "output", "chain", "nf"].contains(&wrong);
+        let elsewhere = belongs_to(wrong).filter(|_| message.starts_with("unknown field") && !is_table);
         return match (nearest(wrong, known.iter().copied()), elsewhere) {
             (_, Some(table)) if known.contains(&"config") => {
                 format!("if it is a key of the function, write `config.{wrong}`; else move it to {table}")

@@ -36,7 +36,7 @@ pub struct ModelArgs {
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = between(1, 1000_usize))]
     pub repeats: usize,
     /// Moves the virtual workers a little apart; the same seed and costs give the same figures
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = between(0, u64::MAX))]
     pub seed: u64,
     /// Print one JSON object on standard output
     #[arg(long)]

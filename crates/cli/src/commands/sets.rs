@@ -19,6 +19,7 @@ use crate::chain::Written;
 use crate::connect::{ControlArgs, connect, is_of_run};
 use crate::failure::Failure;
 use crate::input::undamaged;
+use crate::numbers::between;
 
 /// `braid sets`.
 #[derive(Debug, clap::Args)]
@@ -30,7 +31,7 @@ pub struct SetsArgs {
     #[arg(long, conflicts_with_all = ["plan", "nf"])]
     pub end: bool,
     /// Most sets that are listed
-    #[arg(long, default_value_t = 1000, value_name = "N")]
+    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = between(0, usize::MAX))]
     pub limit: usize,
     /// The run.
     #[command(flatten)]

@@ -32,6 +32,7 @@ use super::print;
 use crate::aside::asideln;
 use crate::connect::{ControlArgs, connect};
 use crate::failure::Failure;
+use crate::numbers::between;
 
 /// After so long without a change the plan file is looked at, and a run is told again of backends that are down.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -45,7 +46,7 @@ pub struct HealthArgs {
     #[command(flatten)]
     pub control: ControlArgs,
     /// End after so many changes have been told
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = between(0, usize::MAX))]
     pub changes: Option<usize>,
 }
 
