@@ -20,4 +20,9 @@ fn full_tables_of_sets_that_workers_share_are_certified() {
 fn one_worker_and_one_run_are_one() {
     let said = Braid::new().ok("certify --nf forward --in gen:campus?packets=1 --workers 1 --runs 1");
     assert!(said.contains("on 1 worker, ") && said.contains(": 1 packet\n") && said.contains("  1 run ("), "{said}");
+    let noted = |workers: &str| {
+        let output = Braid::new().run(&format!("certify --nf forward --in gen:campus?packets=9 --runs 1 {workers}"));
+        String::from_utf8_lossy(&output.stderr).contains("one worker meets nobody")
+    };
+    assert!(noted("--workers 1") && !noted("--workers 2") && !noted(""));
 }

@@ -33,6 +33,12 @@ pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let plan = written.plan(catalog)?;
     let (frames, name) = written.frames(&plan, args.packets)?;
     written.compile(&plan, braid_control::Carry::Capture)?;
+    if plan.workers == 1 {
+        asideln!(
+            "note: one worker meets nobody: this shows that a run can be repeated, not that several do what one does; \
+             leave `workers` out (then there are {WORKERS_DEFAULT}), or name 2 or more"
+        );
+    }
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(args.runs) } else { ProgressBar::hidden() };
     let request = Request {
         frames: &frames,
