@@ -113,15 +113,39 @@ impl Failure {
         ExitCode::from(self.kind as u8)
     }
 
-    /// For people, with colours on a terminal.
+    /// For people, with colours on a terminal, and no wider than that is.
     pub fn render(&self) -> String {
-        let theme =
-            if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+        let is_terminal = std::io::stderr().is_terminal();
+        let theme = theme(is_terminal, |name| std::env::var(name).ok());
+        let wide = is_terminal.then(ratatui::crossterm::terminal::size).and_then(Result::ok);
+        // Some terminals say that they have no width at all.
+        let wide = wide.map(|(columns, _)| usize::from(columns)).filter(|columns| *columns > 0);
+        let handler = GraphicalReportHandler::new_themed(theme).with_links(false);
+        let handler = wide.into_iter().fold(handler, |handler, columns| handler.with_width(columns.max(COLUMNS_MIN)));
         let mut text = String::new();
-        match GraphicalReportHandler::new_themed(theme).with_links(false).render_report(&mut text, self) {
+        match handler.render_report(&mut text, self) {
             Ok(()) => text,
             Err(_) => self.to_string(),
         }
+    }
+}
+
+/// On a narrower terminal lines are broken by the terminal.
+const COLUMNS_MIN: usize = 40;
+
+/// Colours on a terminal that has them and if nobody says NO_COLOR (no-color.org); frames of ASCII where the locale is another one
+/// than UTF-8.
+fn theme(is_terminal: bool, variable: impl Fn(&str) -> Option<String>) -> GraphicalTheme {
+    let said = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let coloured = is_terminal && said("NO_COLOR").is_none() && said("TERM").is_none_or(|term| term != "dumb");
+    // The first one that is set counts: locale(7).
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(said).map(|locale| locale.to_ascii_lowercase());
+    let is_utf8 = locale.is_none_or(|locale| locale.contains("utf-8") || locale.contains("utf8"));
+    match (coloured, is_utf8 || !is_terminal) {
+        (true, true) => GraphicalTheme::unicode(),
+        (false, true) => GraphicalTheme::unicode_nocolor(),
+        (true, false) => GraphicalTheme::ascii(),
+        (false, false) => GraphicalTheme::none(),
     }
 }
 
@@ -226,5 +250,30 @@ impl From<CertifyError> for Failure {
                 Failure::usage(error.to_string(), help)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_and_colours_are_those_of_the_terminal() {
+        let check = |is_terminal, set: &[(&str, &str)], coloured: bool, unicode: bool| {
+            let value = |name: &str| set.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
+            let theme = theme(is_terminal, value);
+            let mut text = String::new();
+            let failure = Failure::usage("no", "yes");
+            GraphicalReportHandler::new_themed(theme).render_report(&mut text, &failure).expect("text");
+            assert_eq!((text.contains('\u{1b}'), text.contains('×')), (coloured, unicode), "{set:?}: {text:?}");
+        };
+        check(true, &[], true, true);
+        check(true, &[("LANG", "de_DE.UTF-8"), ("TERM", "xterm")], true, true);
+        check(true, &[("LANG", "en_GB.utf8"), ("NO_COLOR", "1")], false, true);
+        check(true, &[("NO_COLOR", "")], true, true);
+        check(true, &[("TERM", "dumb")], false, true);
+        check(true, &[("LANG", "de_DE.UTF-8"), ("LC_ALL", "C")], true, false);
+        check(true, &[("LANG", "de_DE.ISO-8859-1"), ("TERM", "dumb")], false, false);
+        check(false, &[("LANG", "C")], false, true);
     }
 }
