@@ -30,8 +30,25 @@ pub struct Hitter {
     first_ns: u64,
     /// The latest interval in which it was reached.
     interval: u64,
-    intervals: u64,
+    /// In how many it was.
+    intervals: u32,
+    /// In which of the latest: bit *n* is the *n*th before that one. Workers may be in different intervals.
+    recent: u32,
     most: u64,
+}
+
+impl Hitter {
+    /// Notes that it was reached in an interval, as well: each counts once, whatever others were counted meanwhile. What lies further back than is
+    /// remembered has been counted.
+    fn reached(self, interval: u64, sum: u64) -> Hitter {
+        let later = interval.saturating_sub(self.interval).min(u32::BITS.into()) as u32;
+        let (newest, back) = (self.interval.max(interval), self.interval.saturating_sub(interval));
+        let seen = self.recent.checked_shl(later).unwrap_or(0);
+        let bit = u32::try_from(back).ok().and_then(|back| 1u32.checked_shl(back)).unwrap_or(0);
+        let is_new = bit & !seen != 0;
+        let intervals = self.intervals.saturating_add(is_new.into());
+        Hitter { interval: newest, intervals, recent: seen | bit, most: self.most.max(sum), ..self }
+    }
 }
 
 network_function! {
@@ -135,9 +152,8 @@ impl HeavyHitters {
         }
         let now = cx.now();
         self.hitters.amend(cx, subject, |known| {
-            let known = known.unwrap_or(Hitter { first_ns: now, interval: u64::MAX, intervals: 0, most: 0 });
-            let intervals = known.intervals + u64::from(known.interval != interval);
-            Hitter { interval, intervals, most: known.most.max(sum), ..known }
+            let fresh = Hitter { first_ns: now, interval, intervals: 0, recent: 0, most: 0 };
+            known.unwrap_or(fresh).reached(interval, sum)
         })
     }
 }

@@ -50,6 +50,22 @@ fn intervals_are_counted_apart() {
     check(short, &[(0, A, B), (11, A, B)], &[]);
 }
 
+/// Workers that replay a capture side by side are in different intervals, and report in any order.
+#[test]
+fn an_interval_counts_once_whichever_workers_reach_it() {
+    let count = |intervals: &[u64]| {
+        let fresh = Hitter { first_ns: 0, interval: intervals[0], intervals: 0, recent: 0, most: 0 };
+        let reached = intervals.iter().fold(fresh, |known, interval| known.reached(*interval, *interval));
+        (reached.intervals, reached.interval, reached.most)
+    };
+    assert_eq!(count(&[7]), (1, 7, 7));
+    assert_eq!(count(&[7, 7, 8, 8]), (2, 8, 8));
+    assert_eq!(count(&[7, 8, 7, 8, 7]), (2, 8, 8), "by turns");
+    assert_eq!(count(&[9, 7, 8, 7]), (3, 9, 9), "one that comes late counts as well");
+    assert_eq!(count(&[7, 40, 8, 7]), (2, 40, 40), "what is too far back has been counted");
+    assert_eq!(count(&[7, u64::MAX, 7]), (2, u64::MAX, u64::MAX));
+}
+
 #[test]
 fn bytes_are_those_on_the_wire() {
     check("threshold = 201", &[(0, A, B), (0, A, B)], &[]);
