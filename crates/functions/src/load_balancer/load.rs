@@ -1,4 +1,4 @@
-//! How many connections each backend has, and has had: what an operator looks at before a backend that drains is taken away.
+//! How many connections of each backend are remembered, closed ones for a while too, and how many it has had: what an operator looks at before a backend that drains is taken away.
 //!
 //! Counted when a flow to a backend begins, moves and ends. While the table of sets is full, the packets of flows that found no room are counted instead.
 
@@ -48,7 +48,7 @@ impl LoadBalancer {
                 packets => format!(", {} of others that found no room", of_each(packets, "packet")),
             };
             let detail = format!(
-                "{state}, weight {}, connections: {live} now, {} in all{refused}{way}",
+                "{state}, weight {}, connections: {live} remembered, {} in all{refused}{way}",
                 server.weight, tally.all
             );
             let subject = format!("{service} at {backend}");

@@ -220,9 +220,9 @@ fn the_report_says_what_each_backend_has() {
     let page = |now: u32, all: u32| {
         let at = "203.0.113.10:53 at";
         [
-            format!("{at} 10.0.0.1:53 up, weight 1, connections: {now} now, {all} in all"),
-            format!("{at} 10.0.0.2:53 up, weight 0, connections: 0 now, 0 in all"),
-            format!("{at} 10.0.0.3:53 down, weight 1, connections: 0 now, 0 in all"),
+            format!("{at} 10.0.0.1:53 up, weight 1, connections: {now} remembered, {all} in all"),
+            format!("{at} 10.0.0.2:53 up, weight 0, connections: 0 remembered, 0 in all"),
+            format!("{at} 10.0.0.3:53 down, weight 1, connections: 0 remembered, 0 in all"),
         ]
     };
     assert_eq!(told(5), page(5, 5));

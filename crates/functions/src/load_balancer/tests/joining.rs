@@ -98,8 +98,8 @@ fn one_that_has_left_is_told_as_long_as_it_has_connections() {
     assert_eq!(
         told(lb),
         [
-            "203.0.113.10:53 at 10.0.0.1:53 left, weight 0, connections: 5 now, 5 in all",
-            "203.0.113.10:53 at 10.0.0.2:53 up, weight 1, connections: 0 now, 0 in all",
+            "203.0.113.10:53 at 10.0.0.1:53 left, weight 0, connections: 5 remembered, 5 in all",
+            "203.0.113.10:53 at 10.0.0.2:53 up, weight 1, connections: 0 remembered, 0 in all",
         ]
     );
 }

@@ -82,7 +82,10 @@ fn who_closes_and_connects_from_the_same_port_begins_anew() {
     assert_eq!(backend(&mut lb, 2, 105, "A"), "10.0.0.1:80");
     assert_eq!(backend(&mut lb, 2, 106, "S"), "10.0.0.1:80", "that one has not been closed");
     let told: Vec<_> = lb.findings().list().iter().map(|told| told.detail.clone()).collect();
-    assert_eq!(told, ["down, weight 1, connections: 1 now, 2 in all", "up, weight 1, connections: 1 now, 1 in all"]);
+    assert_eq!(
+        told,
+        ["down, weight 1, connections: 1 remembered, 2 in all", "up, weight 1, connections: 1 remembered, 1 in all"]
+    );
 }
 
 #[test]
