@@ -81,7 +81,7 @@ impl Link {
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     link: Mutex<Option<Arc<Link>>>,
-    /// Changes with the link.
+    /// Changes with the link, while that is locked.
     generation: AtomicU32,
     ended: AtomicBool,
 }
@@ -92,12 +92,15 @@ impl Shared {
         self.generation.load(Ordering::Relaxed)
     }
 
-    pub(super) fn link(&self) -> Option<Arc<Link>> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The connection, and which it is: together, so that nobody takes one up twice and begins its rings anew.
+    pub(super) fn link(&self) -> (u32, Option<Arc<Link>>) {
+        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.generation(), link.clone())
     }
 
     fn set(&self, link: Option<Arc<Link>>) {
-        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = link;
+        let mut place = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = link;
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -346,4 +349,26 @@ impl Told {
 /// Compares secrets in a time that does not depend on where they differ.
 fn is_equal(one: &[u8; SECRET], other: &[u8; SECRET]) -> bool {
     one.iter().zip(other).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Connection;
+    use super::*;
+
+    #[test]
+    fn a_connection_is_taken_up_once_however_quickly_it_changes() {
+        let shared = Arc::new(Shared::default());
+        let changing = Arc::clone(&shared);
+        let link = || Link { side: Side::Server, regions: Vec::new(), inward: Vec::new(), outward: Vec::new() };
+        let changes = std::thread::spawn(move || (0..200_000).for_each(|_| changing.set(Some(Arc::new(link())))));
+        let mut connection = Connection::new(&shared);
+        while !changes.is_finished() {
+            let before = connection.link.clone();
+            if connection.refresh() {
+                let is_same = before.zip(connection.link.clone()).is_some_and(|(a, b)| Arc::ptr_eq(&a, &b));
+                assert!(!is_same, "its rings would begin anew");
+            }
+        }
+    }
 }

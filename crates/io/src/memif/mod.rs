@@ -70,11 +70,9 @@ impl Connection {
 
     /// Whether it is another one than before.
     fn refresh(&mut self) -> bool {
-        let generation = self.shared.generation();
-        let is_new = generation != self.generation;
+        let is_new = self.shared.generation() != self.generation;
         if is_new {
-            self.generation = generation;
-            self.link = self.shared.link();
+            (self.generation, self.link) = self.shared.link();
         }
         is_new
     }

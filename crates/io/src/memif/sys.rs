@@ -128,9 +128,11 @@ impl Channel {
 struct Control([u8; 32]);
 
 impl Control {
+    /// Room for exactly one descriptor: a peer that sends several has the others closed by the kernel (`scm_max_fds`, net/core/scm.c).
     fn offer(&mut self, header: &mut libc::msghdr) {
         header.msg_control = self.0.as_mut_ptr().cast();
-        header.msg_controllen = self.0.len() as _;
+        // SAFETY: no pointers; that is 20 of the 32 bytes.
+        header.msg_controllen = unsafe { libc::CMSG_LEN(size_of::<i32>() as u32) } as _;
     }
 
     fn attach(&mut self, header: &mut libc::msghdr, descriptor: &OwnedFd) {
@@ -147,7 +149,7 @@ impl Control {
         }
     }
 
-    /// The descriptor that came, if one did; the kernel fits in no second one.
+    /// The descriptor that came, if one did; there was no room for a second one.
     fn take(&self, header: &libc::msghdr) -> Option<OwnedFd> {
         // SAFETY: the kernel wrote the control messages that the header describes; a descriptor in them is ours alone.
         unsafe {
@@ -347,5 +349,46 @@ impl Ring {
     pub(super) fn set_descriptor(self, region: &Region, slot: u16, descriptor: Descriptor) {
         // SAFETY: as above.
         unsafe { self.place(region, slot).write_volatile(descriptor) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn of_several_descriptors_with_one_message_none_is_left_open() {
+        let mut ends = [0; 2];
+        // SAFETY: room for both ends.
+        sys::check(unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0, ends.as_mut_ptr()) }).unwrap();
+        // SAFETY: the descriptors are new and nobody else's.
+        let [here, there] = ends.map(|fd| Channel(unsafe { OwnedFd::from_raw_fd(fd) }));
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let writers: Vec<OwnedFd> = (0..4).map(|_| writer.try_clone().unwrap().into()).collect();
+        let mut bytes = Message::Ack.encode();
+        let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: MESSAGE };
+        let mut control = Control::default();
+        // SAFETY: zeros are an empty header.
+        let mut header: libc::msghdr = unsafe { zeroed() };
+        (header.msg_iov, header.msg_iovlen) = (&mut piece, 1);
+        control.attach(&mut header, &writers[0]);
+        header.msg_controllen = control.0.len() as _;
+        // SAFETY: the message is the first in room for itself and four descriptors.
+        unsafe {
+            let first = libc::CMSG_FIRSTHDR(&header);
+            (*first).cmsg_len = libc::CMSG_LEN(4 * size_of::<i32>() as u32) as _;
+            for (place, writer) in writers.iter().enumerate() {
+                libc::CMSG_DATA(first).cast::<i32>().add(place).write_unaligned(writer.as_raw_fd());
+            }
+        }
+        // SAFETY: the header describes `bytes` and `control`, which live.
+        let sent = unsafe { libc::sendmsg(there.0.as_raw_fd(), &header, 0) };
+        assert_eq!(sent, MESSAGE as isize);
+        let (message, descriptor) = here.receive().unwrap();
+        assert!(message == Message::Ack && descriptor.is_some());
+        drop((descriptor, writer, writers));
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0, "nobody can write to the pipe any more");
     }
 }
