@@ -80,9 +80,11 @@ pub fn ask(end: SocketAddr, check: &Check, timeout: Duration) -> Result<(), Bad>
 
 /// The status of a first line (RFC 9112 section 4).
 fn status(line: &[u8]) -> Option<u16> {
-    let line = std::str::from_utf8(line.split(|byte| *byte == b'\n').next()?).ok()?;
-    let (version, rest) = line.split_once(' ')?;
-    version.starts_with("HTTP/1.").then(|| rest.get(..3)?.parse().ok()).flatten()
+    // As bytes: the reason behind the status may be in any character set.
+    let mut words = line.split(|byte| byte.is_ascii_whitespace());
+    let (version, status) = (words.next()?, words.next()?);
+    let is_status = version.starts_with(b"HTTP/1.") && status.len() == 3 && status.iter().all(u8::is_ascii_digit);
+    is_status.then(|| status.iter().fold(0, |number, digit| number * 10 + u16::from(digit - b'0')))
 }
 
 #[cfg(test)]
@@ -119,6 +121,15 @@ mod tests {
         check("HTTP/1.1 404 Not Found\r\n\r\n", "status 404");
         check("SSH-2.0-OpenSSH\r\n", "no HTTP answer");
         check("", "no HTTP answer");
+    }
+
+    #[test]
+    fn a_reason_may_be_in_any_character_set_and_a_status_has_three_digits() {
+        assert_eq!(status(b"HTTP/1.1 200 Tr\xe8s bien\r\n"), Some(200));
+        assert_eq!(status(b"HTTP/1.1 200\r\n"), Some(200));
+        for line in [&b"HTTP/1.1 +20 OK"[..], b"HTTP/1.1 2000 OK", b"HTTP/1.1\r\n", b"200 OK"] {
+            assert_eq!(status(line), None);
+        }
     }
 
     #[test]
