@@ -7,6 +7,7 @@
 //! Invariants: if [`Flags::IP`] is set, the fixed IP header lies inside the frame. The transport header need not: a frame may
 //! be cut behind the IP header, or lie about its options, so who reads it checks.
 
+use crate::headers::ether_type;
 use crate::record::{Flags, Link};
 
 mod link;
@@ -14,8 +15,6 @@ mod link;
 use link::network_header;
 pub(crate) use link::{LinkFields, is_tag};
 
-pub(crate) const ETHER_IPV4: u16 = 0x0800;
-pub(crate) const ETHER_IPV6: u16 = 0x86dd;
 /// Below it the two bytes are a length (IEEE 802.3), from it on a type.
 pub(crate) const ETHER_TYPE_MIN: u16 = 0x0600;
 
@@ -150,7 +149,7 @@ pub(crate) fn parse_plain<const L3: usize>(head: &[u8; COMMON], len: usize) -> O
     // Type, version, length, service, total length; then, two bytes farther, fragment, hops, protocol.
     let (lead, rest) = (u64_at(head, L3 - 2), u64_at(head, L3 + 6));
     let total = usize::from(((lead >> 32) as u16).swap_bytes());
-    const LEAD: u32 = 0x45 << 16 | ETHER_IPV4.swap_bytes() as u32;
+    const LEAD: u32 = 0x45 << 16 | ether_type::IPV4.swap_bytes() as u32;
     const FRAGMENT: u16 = 0x3fff_u16.swap_bytes();
     // A total length that fits the frame says that the header does.
     if lead as u32 & 0x00ff_ffff != LEAD || rest as u16 & FRAGMENT != 0 || total < PLAIN_TOTAL || L3 + total > len {
@@ -165,7 +164,7 @@ fn parse_v6<const L3: usize>(head: &[u8; COMMON], len: usize) -> Option<Word> {
     // Type, version; then length, next header.
     let (lead, rest) = (u64_at(head, L3 - 2), u64_at(head, L3 + 4));
     let (proto, end) = ((rest >> 16) as u8, L3 + 40 + usize::from((rest as u16).swap_bytes()));
-    const LEAD: u32 = 0x60 << 16 | ETHER_IPV6.swap_bytes() as u32;
+    const LEAD: u32 = 0x60 << 16 | ether_type::IPV6.swap_bytes() as u32;
     if lead as u32 & 0x00f0_ffff != LEAD || protocol::is_extension(proto) || end > len {
         return None;
     }
@@ -204,8 +203,8 @@ fn ipv4(fixed: &[u8; 20], l3: u8, frame_len: usize, link: Link) -> Parsed {
 pub(crate) fn parse_any(frame: &[u8], link: Link) -> Parsed {
     match network_header(frame, link) {
         None => Parsed::none(link, Flags::SHORT),
-        Some((ETHER_IPV4, at)) => parse_ipv4(frame, at, link),
-        Some((ETHER_IPV6, at)) => parse_ipv6(frame, at, link),
+        Some((ether_type::IPV4, at)) => parse_ipv4(frame, at, link),
+        Some((ether_type::IPV6, at)) => parse_ipv6(frame, at, link),
         Some(_) => Parsed::none(link, 0),
     }
 }

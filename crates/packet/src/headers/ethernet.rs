@@ -4,6 +4,7 @@ use zerocopy::byteorder::network_endian::U16;
 
 use super::{Header, header};
 use crate::address::MacAddress;
+use crate::parse::ETHER_TYPE_MIN;
 
 /// Ethernet types that functions ask for.
 pub mod ether_type {
@@ -54,7 +55,7 @@ impl Ethernet {
     /// Whether it is an 802.3 frame: a length instead of a type.
     #[inline(always)]
     pub fn is_8023(&self) -> bool {
-        self.kind.get() < 0x0600
+        self.kind.get() < ETHER_TYPE_MIN
     }
 
     /// Sets to whom.

@@ -1,11 +1,9 @@
 //! Between a frame's first byte and its IP header: the link header, tags, LLC/SNAP, an MPLS label stack, a PPPoE session.
 
-use super::{ETHER_IPV4, ETHER_IPV6, ETHER_TYPE_MIN, be16};
+use super::{ETHER_TYPE_MIN, be16};
+use crate::headers::ether_type;
 use crate::record::Link;
 
-const ETHER_MPLS: u16 = 0x8847;
-const ETHER_MPLS_UPSTREAM: u16 = 0x8848;
-const ETHER_PPPOE_SESSION: u16 = 0x8864;
 /// What lies behind the tags is not IP.
 const NOT_IP: u16 = 0;
 
@@ -47,7 +45,7 @@ impl LinkFields {
 
     /// The outermost label of an MPLS packet.
     pub(crate) fn mpls_label(&self, frame: &[u8]) -> Option<u32> {
-        if !matches!(self.ether_type, ETHER_MPLS | ETHER_MPLS_UPSTREAM) {
+        if !matches!(self.ether_type, ether_type::MPLS | ether_type::MPLS_UPSTREAM) {
             return None;
         }
         let entry = frame.get(self.at..)?.first_chunk::<4>()?;
@@ -58,15 +56,15 @@ impl LinkFields {
 fn link_header(frame: &[u8], link: Link) -> Option<(u16, usize)> {
     Some(match link {
         Link::Ethernet => (be16(frame, 12)?, 14),
-        Link::RawIp => (if *frame.first()? >> 4 == 4 { ETHER_IPV4 } else { ETHER_IPV6 }, 0),
+        Link::RawIp => (if *frame.first()? >> 4 == 4 { ether_type::IPV4 } else { ether_type::IPV6 }, 0),
         Link::Cooked1 => (be16(frame, 14)?, 16),
         Link::Cooked2 => (be16(frame, 0)?, 20),
         Link::Loopback => {
             let family = frame.first_chunk::<4>()?;
             // The family is a small number in either byte order; each BSD and Darwin has its own for IPv6.
             let kind = match family[0].max(family[3]) {
-                2 => ETHER_IPV4,
-                10 | 24 | 28 | 30 => ETHER_IPV6,
+                2 => ether_type::IPV4,
+                10 | 24 | 28 | 30 => ether_type::IPV6,
                 _ => NOT_IP,
             };
             (kind, 4)
@@ -83,8 +81,8 @@ fn link_header(frame: &[u8], link: Link) -> Option<(u16, usize)> {
 
 fn ppp_kind(number: u16) -> u16 {
     match number {
-        0x0021 => ETHER_IPV4,
-        0x0057 => ETHER_IPV6,
+        0x0021 => ether_type::IPV4,
+        0x0057 => ether_type::IPV6,
         _ => NOT_IP,
     }
 }
@@ -100,7 +98,7 @@ fn snap(frame: &[u8], kind: u16, at: usize) -> (u16, usize) {
 }
 
 pub(crate) fn is_tag(kind: u16) -> bool {
-    matches!(kind, 0x8100 | 0x88a8 | 0x9100)
+    matches!(kind, ether_type::VLAN | ether_type::QINQ | ether_type::QINQ_OLD)
 }
 
 fn tags(frame: &[u8], mut kind: u16, mut at: usize) -> Option<(u16, usize)> {
@@ -113,7 +111,7 @@ fn tags(frame: &[u8], mut kind: u16, mut at: usize) -> Option<(u16, usize)> {
 }
 
 fn mpls(frame: &[u8], kind: u16, mut at: usize) -> Option<(u16, usize)> {
-    if !matches!(kind, ETHER_MPLS | ETHER_MPLS_UPSTREAM) {
+    if !matches!(kind, ether_type::MPLS | ether_type::MPLS_UPSTREAM) {
         return Some((kind, at));
     }
     loop {
@@ -125,8 +123,8 @@ fn mpls(frame: &[u8], kind: u16, mut at: usize) -> Option<(u16, usize)> {
     }
     let nibble = frame.get(at)? >> 4;
     Some(match nibble {
-        4 => (ETHER_IPV4, at),
-        6 => (ETHER_IPV6, at),
+        4 => (ether_type::IPV4, at),
+        6 => (ether_type::IPV6, at),
         // An Ethernet pseudowire with its control word (RFC 4448 section 4.6).
         0 if frame.len() > at + 18 => (be16(frame, at + 16)?, at + 18),
         _ => (NOT_IP, at),
@@ -134,7 +132,7 @@ fn mpls(frame: &[u8], kind: u16, mut at: usize) -> Option<(u16, usize)> {
 }
 
 fn pppoe(frame: &[u8], kind: u16, at: usize) -> Option<(u16, usize)> {
-    if kind != ETHER_PPPOE_SESSION {
+    if kind != ether_type::PPPOE_SESSION {
         return Some((kind, at));
     }
     Some((ppp_kind(be16(frame, at + 6)?), at + 8))

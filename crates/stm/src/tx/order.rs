@@ -92,11 +92,6 @@ impl Tx {
         });
     }
 
-    /// Replaying: the place of this transaction in the serial order.
-    pub fn replayed_sequence(&self) -> u64 {
-        self.hooks.as_ref().map_or(0, |hooks| hooks.sequence)
-    }
-
     /// Reports a recorded choice that is not legal in the sequential state.
     pub fn violate(&mut self, object: ObjectId, what: String) {
         self.with_hooks(|hooks| hooks.violations.push(Violation::Illegal { object, what }));
