@@ -11,7 +11,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("steer", &["packet"]),
     ("stm", &["memory"]),
     ("state", &["memory", "stm"]),
-    ("nf", &["packet", "state"]),
+    ("nf", &["memory", "packet", "state"]),
     ("runtime", &["memory", "packet", "io", "steer", "stm", "state", "nf"]),
     ("profile", &["stm", "state"]),
     ("control", &["packet", "io", "steer", "stm", "state", "nf", "runtime", "profile"]),

@@ -106,10 +106,15 @@ impl NetworkFunction for Abacus {
         let usage = Usage { sessions: 1, ..Usage::default() };
         let mut session = Session { subscriber, usage, streams: [Stream::default(); 2] };
         let verdict = self.packet(cx, packet, &mut session)?;
-        if !set.register(cx, session) {
-            return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
+        match set.register(cx, session) {
+            true => Ok(verdict),
+            false if self.drops => Ok(Verdict::Drop(Reason::SET_TABLE_FULL)),
+            false => {
+                let Usage { fresh, .. } = session.usage;
+                self.unaccounted.update(cx, |bytes| *bytes += fresh)?;
+                Ok(verdict)
+            }
         }
-        Ok(verdict)
     }
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
@@ -154,7 +159,7 @@ impl NetworkFunction for Abacus {
         })?;
         let unaccounted = self.unaccounted.read(cx, |sum, part| *sum += part)?;
         if unaccounted > 0 {
-            into.add("bytes of subscribers without an account", unaccounted);
+            into.add("bytes charged to no account", unaccounted);
         }
         self.alerts.report(cx, into, |subscriber, fraud, into| {
             let Fraud { at_ns, sequence, bytes } = fraud;

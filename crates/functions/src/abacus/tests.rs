@@ -93,5 +93,21 @@ fn accounts_that_do_not_exist_are_counted() {
         bench.send(0, ms, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
     }
     let sums = sums(bench);
-    assert_eq!(sums.last(), Some(&("bytes of subscribers without an account".to_owned(), 8)), "{sums:?}");
+    assert_eq!(sums.last(), Some(&("bytes charged to no account".to_owned(), 8)), "{sums:?}");
+}
+
+#[test]
+fn a_session_without_room_is_charged_to_no_account() {
+    let build = find("abacus").unwrap().build;
+    let other = Frame::tcp("10.0.0.2:5000", "192.0.2.1:80").flags("A").numbers(1, 0).payload(b"seven b").bytes();
+    for (config, dropped, unaccounted) in [("", None, 14), ("action = \"drop\"", Some("set_table_full"), 0)] {
+        let mut bench = Bench::with_sets(2, 1, |builder| build("bill", config.parse().unwrap(), builder, 2).unwrap());
+        bench.send(0, 0, &segment(true, 500, "hello"));
+        for ms in [1, 2] {
+            assert_eq!(bench.send(0, ms, &other).dropped, dropped, "{config}");
+        }
+        let sums = sums(bench);
+        let sum = |name: &str| sums.iter().find(|(of, _)| of == name).map_or(0, |(_, sum)| *sum);
+        assert_eq!((sum("bytes charged to no account"), sum("10.0.0.1 bytes charged")), (unaccounted, 5), "{config}");
+    }
 }

@@ -78,10 +78,12 @@ impl NetworkFunction for PortScan {
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Walk>) -> Handled {
         let mut walk = Walk::default();
         let verdict = self.packet(cx, packet, &mut walk)?;
-        if walk.contacts() > 0 && !set.register(cx, walk) {
-            return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
+        let is_watched = walk.contacts() == 0 || set.register(cx, walk);
+        match self.action {
+            // Unwatched it could scan.
+            Action::Drop if !is_watched => Ok(Verdict::Drop(Reason::SET_TABLE_FULL)),
+            _ => Ok(verdict),
         }
-        Ok(verdict)
     }
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, walk: &mut Walk) -> Handled {

@@ -113,3 +113,14 @@ fn shares_are_shares() {
     assert!(error(Config { scanner_success: 0.9, ..Config::default() }).contains("is not below `honest_success`"));
     assert!(error(Config { answer_ms: 0, ..Config::default() }).starts_with("`answer_ms`"));
 }
+
+#[test]
+fn who_cannot_be_watched_is_cut_off_only_where_scanners_are() {
+    let build = find("port_scan").unwrap().build;
+    for (config, expected) in [("", None), ("action = \"drop\"", Some("set_table_full"))] {
+        let mut bench = Bench::with_sets(2, 1, |builder| build("watch", config.parse().unwrap(), builder, 2).unwrap());
+        assert_eq!(bench.send(0, 0, &packet(1, "S")).dropped, None);
+        let other = Frame::tcp("10.0.0.2:40000", "192.0.2.1:80").flags("S").bytes();
+        assert_eq!(bench.send(0, 1, &other).dropped, expected, "{config}");
+    }
+}
