@@ -150,7 +150,7 @@ fn direction(direction: Direction) -> &'static str {
     }
 }
 
-/// A rule in the words of rule files, long lists cut.
+/// A rule in the words of rule files, long lists cut, with its comment: a policy says there of which chain it is.
 fn conditions(rule: &Rule) -> String {
     let mut words = Vec::new();
     words.extend(rule.direction.map(|wanted| direction(wanted).to_owned()));
@@ -194,5 +194,6 @@ fn conditions(rule: &Rule) -> String {
         Action::Reject => "reject",
         Action::Continue => "continue",
     };
-    format!("{}: {action}", words.join(", "))
+    let comment = if rule.comment.is_empty() { String::new() } else { format!(" ({})", rule.comment) };
+    format!("{}: {action}{comment}", words.join(", "))
 }

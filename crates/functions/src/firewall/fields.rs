@@ -6,6 +6,7 @@ use std::fmt;
 use braid_nf::packet::MacAddress;
 
 use super::clock;
+use super::payload::{NO_PAYLOAD, Place, SLOTS};
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,13 +96,25 @@ pub(super) enum Field {
     Average,
     AverageOriginal,
     AverageReply,
+    /// Bits by their place ([`payload`](super::payload)); [`NO_PAYLOAD`] if the packet ends before.
+    Payload0,
+    Payload1,
+    Payload2,
+    Payload3,
+    Payload4,
+    Payload5,
+    Payload6,
+    Payload7,
 }
 
 impl Field {
-    const COUNT: usize = Field::AverageReply as usize + 1;
+    const COUNT: usize = Field::Payload7 as usize + 1;
+    /// All of them have a [bit](Field::bit) in one word.
+    const FEW: () = assert!(Field::COUNT <= 64);
 
     /// A bit of its own.
     pub(super) const fn bit(self) -> u64 {
+        let () = Field::FEW;
         1 << self as u32
     }
 }
@@ -146,7 +159,15 @@ impl Values {
         .with(Field::BytesReply, UNCOUNTED)
         .with(Field::Average, UNCOUNTED)
         .with(Field::AverageOriginal, UNCOUNTED)
-        .with(Field::AverageReply, UNCOUNTED);
+        .with(Field::AverageReply, UNCOUNTED)
+        .with(Field::Payload0, NO_PAYLOAD)
+        .with(Field::Payload1, NO_PAYLOAD)
+        .with(Field::Payload2, NO_PAYLOAD)
+        .with(Field::Payload3, NO_PAYLOAD)
+        .with(Field::Payload4, NO_PAYLOAD)
+        .with(Field::Payload5, NO_PAYLOAD)
+        .with(Field::Payload6, NO_PAYLOAD)
+        .with(Field::Payload7, NO_PAYLOAD);
 
     pub(super) const fn with(mut self, field: Field, value: u64) -> Values {
         self.0[field as usize] = value;
@@ -169,6 +190,8 @@ pub(super) struct Within {
     pub(super) mask: u64,
     pub(super) turned: u64,
     pub(super) ranges: Vec<(u64, u64)>,
+    /// Where its bits stand, if that is how they are named.
+    pub(super) place: Option<Place>,
 }
 
 impl Within {
@@ -187,7 +210,7 @@ impl Within {
                 _ => apart.push((first, last)),
             }
         }
-        Within { field, mask, turned: 0, ranges: apart }
+        Within { field, mask, turned: 0, ranges: apart, place: None }
     }
 
     /// The same of the field with these bits turned over, behind the mask.
@@ -265,6 +288,14 @@ impl Within {
             Field::Average => "bytes a packet of the connection",
             Field::AverageOriginal => "bytes a packet of who opened the connection",
             Field::AverageReply => "bytes a packet of who was asked",
+            Field::Payload0
+            | Field::Payload1
+            | Field::Payload2
+            | Field::Payload3
+            | Field::Payload4
+            | Field::Payload5
+            | Field::Payload6
+            | Field::Payload7 => "bits",
         }
     }
 
@@ -274,6 +305,7 @@ impl Within {
             _ if self.mask == u64::MAX => String::new(),
             Field::EtherSource | Field::EtherDestination => format!(" & {}", self.written(self.mask & !NO_STATION)),
             Field::Vlan => format!(" & {:#x}", self.mask & !UNTAGGED),
+            field if SLOTS.contains(&field) => format!(" & {:#x}", self.mask & !NO_PAYLOAD),
             _ => format!(" & {:#x}", self.mask),
         }
     }
@@ -310,7 +342,8 @@ impl fmt::Display for Within {
             return f.write_str(self.name());
         }
         let ranges: Vec<_> = self.ranges.iter().take(4).map(one).collect();
-        write!(f, "{}{}{} {}", self.name(), self.written_mask(), self.written_turned(), ranges.join(", "))?;
+        let place = self.place.map_or_else(String::new, |place| format!(" {place}"));
+        write!(f, "{}{place}{}{} {}", self.name(), self.written_mask(), self.written_turned(), ranges.join(", "))?;
         if self.ranges.len() > 4 { write!(f, ", … {} in all", self.ranges.len()) } else { Ok(()) }
     }
 }

@@ -7,6 +7,7 @@ use braid_nf::packet::{MacAddress, Packet};
 use super::clock::{Moment, UtcOffset};
 use super::counts::Counts;
 use super::fields::{Field, UNROUTED, Values};
+use super::payload::{NO_PAYLOAD, Places, SLOTS, places};
 use super::rules::Rule;
 use crate::parts::{dscp, lengths};
 
@@ -19,6 +20,8 @@ pub(super) struct Looks {
     zone: UtcOffset,
     /// The [bits](Field::bit) of the fields.
     asked: u64,
+    /// Bits that are asked for by their place.
+    places: Places,
 }
 
 /// Fields of the header of IPv6 and of those behind it.
@@ -46,6 +49,15 @@ const MESSAGES: u64 = Field::QueryId.bit()
     | Field::Delay.bit()
     | Field::Pointer.bit();
 const PORTS: u64 = Field::SourcePort.bit() | Field::DestinationPort.bit();
+/// Bits by their place.
+const PLACES: u64 = {
+    let (mut bits, mut slot) = (0, 0);
+    while slot < SLOTS.len() {
+        bits |= SLOTS[slot].bit();
+        slot += 1;
+    }
+    bits
+};
 /// When a packet came.
 const WHEN: u64 = Field::Hour.bit() | Field::Day.bit() | Field::Time.bit();
 
@@ -53,7 +65,7 @@ impl Looks {
     /// What rules look at; nothing if they look at no field.
     pub(super) fn of(rules: &[Rule], hops: u8, zone: UtcOffset) -> Option<Looks> {
         let asked = rules.iter().flat_map(|rule| &rule.fields).fold(0, |asked, within| asked | within.field.bit());
-        (asked != 0).then_some(Looks { hops, zone, asked })
+        (asked != 0).then(|| Looks { hops, zone, asked, places: places(rules) })
     }
 
     /// Whether rules ask when a packet came.
@@ -115,6 +127,11 @@ impl Looks {
             && let Some(ip) = packet.ipv6()
         {
             values.set(Field::FlowLabel, ip.flow_label());
+        }
+        if self.asked & PLACES != 0 {
+            for (slot, place) in SLOTS.into_iter().zip(self.places) {
+                values.set(slot, place.and_then(|place| place.read(packet)).unwrap_or(NO_PAYLOAD));
+            }
         }
         if self.asks_when() {
             let moment = Moment::of(now_ns, self.zone);

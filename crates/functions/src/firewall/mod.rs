@@ -31,6 +31,7 @@ mod masked;
 mod names;
 mod often;
 mod opening;
+mod payload;
 mod permit;
 mod policy;
 mod quota;

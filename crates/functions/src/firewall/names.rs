@@ -153,6 +153,7 @@ pub(super) const PROTOCOLS: &[(&str, u8)] = &[
     ("ipip", 94),
     ("pim", 103),
     ("ipcomp", 108),
+    ("comp", 108),
     ("vrrp", 112),
     ("l2tp", 115),
     ("mobility-header", 135),

@@ -37,6 +37,7 @@ mod base;
 mod blocks;
 mod conditions;
 mod edits;
+mod elsewhere;
 mod ether;
 mod extensions;
 mod fib;
@@ -50,6 +51,7 @@ mod marks;
 mod numbers;
 mod opening;
 mod options;
+mod payload;
 mod reader;
 mod source;
 mod state;
@@ -122,6 +124,8 @@ pub enum Hooks {
     /// Those of hook input about what comes from outside, those of hook output about what comes from inside: rules that were
     /// written for the hosts inside.
     Host,
+    /// Those of tables bridge, of hook forward: rules that were written for frames between ports of a bridge.
+    Bridge,
 }
 
 type Parsed<T> = Result<T, Wrong>;
@@ -160,7 +164,7 @@ pub(super) fn read(path: &Path, text: &str, config: &mut Config, ports: Ports) -
     let (files, sets) = (source.names(), Sets::new());
     let at = Cell::new(whole.as_ref().map_or(source.at(), |()| Place { file: 0, line: 1, column: 1 }));
     let around = Around::of(config);
-    let told = RefCell::default();
+    let (told, places) = (RefCell::default(), RefCell::default());
     let scope = Scope {
         ports,
         around: &around,
@@ -174,6 +178,7 @@ pub(super) fn read(path: &Path, text: &str, config: &mut Config, ports: Ports) -
         direction: None,
         at: &at,
         notes: &told,
+        places: &places,
         files: &files,
     };
     let notes = whole.and_then(|()| read_all(&source, config, &scope)).map_err(|Wrong { reason, instead, .. }| {
@@ -206,7 +211,7 @@ fn read_all(source: &Source, config: &mut Config, scope: &Scope<'_>) -> Parsed<V
     } else if let Some(first) = file.lines.first().and_then(|line| line.first()) {
         scope.at.set(first.at);
         return match &*first.text {
-            "include" => statement::unknown("include"),
+            "include" => elsewhere::unknown("include"),
             other => wrong(
                 format!("`{other}` stands outside of the tables"),
                 "write it into a chain; or all rules without tables, one a line",

@@ -1,5 +1,6 @@
 //! Which chains of a file are asked: by their hooks, and by what is known where they stand.
 
+use super::base::Base;
 use super::file::{Chain, File, Table};
 use super::flatten::DEPTH_MAX;
 use super::reader::Scope;
@@ -8,7 +9,12 @@ use super::{Hooks, Note, Parsed, wrong};
 use crate::firewall::rules::Direction;
 
 /// Chains of this priority and before it come before connection tracking (`NF_IP_PRI_CONNTRACK`).
-pub(super) const BEFORE_TRACKING: i32 = -200;
+const BEFORE_TRACKING: i32 = -200;
+
+/// Whether packets come to a chain before it is known of which connection they are.
+pub(super) fn is_early(table: &Table<'_>, base: &Base) -> bool {
+    base.hook == "ingress" || (table.family != "bridge" && base.priority <= BEFORE_TRACKING)
+}
 
 /// A chain that is asked, in its table, and for which direction.
 pub(super) type Asked<'a> = (&'a Table<'a>, &'a Chain<'a>, Option<Direction>);
@@ -36,8 +42,8 @@ fn unknown_so_early<'a>(
     depth: usize,
 ) -> Option<&'a str> {
     let words: &[&str] = match hook {
-        "prerouting" if translates => &["ct", "daddr", "dport"],
-        "prerouting" | "output" => &["ct"],
+        "prerouting" | "ingress" if translates => &["ct", "daddr", "dport", "@nh", "@th"],
+        "prerouting" | "output" | "ingress" => &["ct"],
         _ => &[],
     };
     let mut tokens = chain.rules.iter().flat_map(|rule| rule.iter()).filter(|token| token.kind == Kind::Word);
@@ -71,20 +77,30 @@ pub(super) fn asked(
     if says_nothing && (base.kind != "filter" || base.hook != "forward") {
         return Ok(None);
     }
-    if matches!(table.family.as_str(), "arp" | "bridge" | "netdev") {
-        return wrong(
-            format!("the table `{}` is not for IP packets", table.name),
-            "remove it: rules are for IP packets",
-        );
+    let mut tell = |text: String| notes.push(Note { line: chain.at.line, file: scope.file(chain.at), text });
+    let not_asked = |why: &str| format!("chain {} is not asked: {why}", chain.name);
+    let of_others = match (table.family.as_str(), hooks) {
+        ("arp", _) => Some("ARP passes"),
+        ("bridge", Hooks::Forward | Hooks::Host) => {
+            Some("it is for frames between ports of a bridge, and is with rules_hook = \"bridge\"")
+        }
+        ("ip" | "ip6" | "inet", Hooks::Bridge) => Some("with rules_hook = \"bridge\" those of tables bridge are"),
+        _ => None,
+    };
+    if let Some(why) = of_others {
+        tell(not_asked(why));
+        return Ok(None);
     }
     let direction = match (base.kind.as_str(), base.hook.as_str(), hooks) {
-        ("filter", "forward" | "prerouting" | "postrouting", Hooks::Forward) => Some(None),
-        ("filter", "input" | "prerouting", Hooks::Host) => Some(Some(Direction::Inbound)),
-        ("filter", "output" | "postrouting", Hooks::Host) => Some(Some(Direction::Outbound)),
+        ("filter", "forward" | "prerouting" | "postrouting" | "ingress" | "egress", Hooks::Forward | Hooks::Bridge) => {
+            Some(None)
+        }
+        ("filter", "input" | "prerouting" | "ingress", Hooks::Host) => Some(Some(Direction::Inbound)),
+        ("filter", "output" | "postrouting" | "egress", Hooks::Host) => Some(Some(Direction::Outbound)),
         _ => None,
     };
     if direction.is_some()
-        && base.priority <= BEFORE_TRACKING
+        && is_early(table, base)
         && let Some(word) = unknown_so_early(table, chain, (&base.hook, translates), 1)
     {
         let what =
@@ -92,20 +108,22 @@ pub(super) fn asked(
         return wrong(what, "write its rules into a chain of priority mangle, with inside addresses");
     }
     match (base.kind.as_str(), base.hook.as_str(), hooks) {
-        _ if direction.is_some() => Ok(direction),
+        _ if direction.is_some() => {
+            if !base.accepts && matches!(table.family.as_str(), "bridge" | "netdev") {
+                tell(format!("the policy of chain {} is for IP packets: ARP and all else passes", chain.name));
+            }
+            Ok(direction)
+        }
         ("filter" | "route", "input" | "output" | "forward", _) => {
             let whose = match hooks {
-                Hooks::Forward => "packets to and from the machine itself do not come here",
+                Hooks::Forward | Hooks::Bridge => "packets to and from the machine itself do not come here",
                 Hooks::Host => "with rules_hook = \"host\" input and output are asked",
             };
-            let text = format!("chain {} is not asked: {whose}", chain.name);
-            notes.push(Note { line: chain.at.line, file: scope.file(chain.at), text });
+            tell(not_asked(whose));
             Ok(None)
         }
         ("nat", ..) => {
-            let text =
-                format!("chain {} is not asked: translating is for nat, behind the firewall in the plan", chain.name);
-            notes.push(Note { line: chain.at.line, file: scope.file(chain.at), text });
+            tell(not_asked("translating is for nat, behind the firewall in the plan"));
             Ok(None)
         }
         (_, hook, _) => wrong(

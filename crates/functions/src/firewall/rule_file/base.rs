@@ -1,6 +1,8 @@
 //! Where packets come to a chain by themselves: `type filter hook forward priority filter; policy drop;`.
 
-use super::reader::Words;
+use super::blocks::replace;
+use super::reader::{Sets, Words};
+use super::tokens::{Kind, Token};
 use super::{Parsed, wrong};
 
 #[derive(Debug)]
@@ -12,25 +14,34 @@ pub(super) struct Base {
     pub(super) priority: i32,
     /// What it does not decide passes to the next chain.
     pub(super) accepts: bool,
+    /// By which interfaces packets come to it, or leave; none: by all of them.
+    pub(super) devices: Vec<Token>,
 }
 
 impl Base {
+    /// The place of forward, input and output.
+    pub(super) const ON_ITS_WAY: u8 = 2;
+
     /// Where on the way of a packet it stands: before, at and behind the decision where it goes.
     pub(super) fn place(&self) -> u8 {
         match self.hook.as_str() {
-            "prerouting" => 0,
-            "postrouting" => 2,
-            _ => 1,
+            "ingress" => 0,
+            "prerouting" => 1,
+            "postrouting" => 3,
+            "egress" => 4,
+            _ => Base::ON_ITS_WAY,
         }
     }
 }
 
+/// Priorities by name in tables of bridges (`include/uapi/linux/netfilter_bridge.h`).
+const OF_BRIDGES: [(&str, i32); 4] = [("dstnat", -300), ("filter", -200), ("out", 100), ("srcnat", 300)];
 /// Priorities by name (`include/uapi/linux/netfilter_ipv4.h`).
 const PRIORITIES: [(&str, i32); 6] =
     [("raw", -300), ("mangle", -150), ("dstnat", -100), ("filter", 0), ("security", 50), ("srcnat", 100)];
 
 /// `type filter hook forward priority filter; policy drop`, up to the first `;`.
-pub(super) fn base(rest: &mut Words<'_>) -> Parsed<Base> {
+pub(super) fn base(rest: &mut Words<'_>, family: &str, defined: &Sets) -> Parsed<Base> {
     rest.word();
     let form = "write type filter hook forward priority 0; policy drop;";
     let kind = rest.word();
@@ -39,28 +50,38 @@ pub(super) fn base(rest: &mut Words<'_>) -> Parsed<Base> {
         return wrong("a chain of a type without its hook", form);
     }
     let hook = rest.word();
-    if rest.take("device") {
-        rest.word();
-    }
+    let devices = devices(rest, defined)?;
     if !rest.take("priority") {
         rest.word();
         return wrong("a chain without its priority", form);
     }
     let mut priority = 0;
     let mut sign = 1;
+    let names: &[(&str, i32)] = if family == "bridge" { &OF_BRIDGES } else { &PRIORITIES };
     while !matches!(rest.peek(), "" | "\n" | ";" | "}" | "policy") {
         let word = rest.word();
         priority += match (word.as_str(), word.parse::<i32>()) {
             ("-", _) => (sign = -1, 0).1,
             ("+", _) => 0,
             (_, Ok(number)) => sign * number,
-            (name, _) => match PRIORITIES.iter().find(|(known, _)| *known == name) {
+            (name, _) => match names.iter().find(|(known, _)| *known == name) {
                 Some((_, number)) => *number,
                 None => return wrong(format!("`{name}` is no priority"), "write filter, filter - 10 or a number"),
             },
         };
     }
-    Ok(Base { kind, hook, priority, accepts: true })
+    Ok(Base { kind, hook, priority, accepts: true, devices })
+}
+
+/// `device eth0`, `devices = { eth0, eth1 }`, if that comes next: the value, as a condition has it.
+fn devices(rest: &mut Words<'_>, defined: &Sets) -> Parsed<Vec<Token>> {
+    if !rest.take("device") && !(rest.take("devices") && rest.take("=")) {
+        return Ok(Vec::new());
+    }
+    let is_set = rest.peek() == "{";
+    let len = if is_set { rest.words.iter().position(|token| &*token.text == "}").map_or(0, |at| at + 1) } else { 1 };
+    let devices = replace(defined, rest.tokens(len).into(), rest.scope)?;
+    Ok(devices.iter().filter(|token| token.kind != Kind::End).cloned().collect())
 }
 
 pub(super) fn policy(rest: &mut Words<'_>) -> Parsed<bool> {

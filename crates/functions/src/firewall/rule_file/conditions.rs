@@ -4,12 +4,14 @@ use braid_nf::packet::parse::protocol as number;
 
 use super::addresses::{addresses, masked, packet_type};
 use super::arithmetic::{comes, len as made_len};
+use super::elsewhere::{one_of, unknown, unknown_meta};
 use super::ether::{ether, vlan};
 use super::extensions::{exthdr, next_headers, routing};
 use super::flags::tcp_flags;
 use super::interfaces::interface;
 use super::numbers::{Numbers, is_comparison, nameless};
-use super::options::{ip_option, tcp_option};
+use super::options::{ip_option, is_there, tcp_option};
+use super::payload::{self, header, is_header, is_place, place};
 use super::reader::{PORT, Words};
 use super::state::ct;
 use super::times::when;
@@ -45,6 +47,8 @@ pub(super) fn selector(words: &Words<'_>) -> Option<usize> {
         // Of addresses a mask stands with the value.
         "ip" | "ip6" if matches!(words.peek_at(1), "saddr" | "daddr" | "frag-off") => Some(2),
         "tcp" | "udp" | "sctp" | "th" | "icmp" | "icmpv6" | "vlan" | "ip" | "ip6" => Some(2 + made_len(words, 2)),
+        "ah" | "esp" | "comp" | "igmp" | "udplite" | "dccp" => Some(2 + made_len(words, 2)),
+        place if is_place(place) => Some(payload::LEN + made_len(words, payload::LEN)),
         "meta" if matches!(words.peek_at(1), "length" | "l4proto") => Some(2 + made_len(words, 2)),
         "meta" | "ct" | "ether" | "exthdr" | "rt" => Some(2),
         _ => None,
@@ -75,13 +79,16 @@ pub(super) fn condition(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
             let key = if word == "meta" { rest.word() } else { word };
             meta(fits, rest, &key)
         }
+        "sctp" if !matches!(rest.peek(), "sport" | "dport") => header(rule, rest, &word),
         "tcp" | "udp" | "sctp" => transport(rule, rest, &word),
         "th" => any_transport(rule, rest),
         "icmp" | "icmpv6" => icmp(rule, rest, &word),
         "exthdr" => exthdr(rule, rest),
         "rt" => routing(rule, rest),
         "ct" => ct(fits, rest),
-        other => super::statement::unknown(other),
+        of if is_header(of) => header(rule, rest, of),
+        base if is_place(base) => place(rule, rest, base),
+        other => unknown(other),
     }
 }
 
@@ -144,6 +151,24 @@ fn congestion(name: &str) -> Option<u64> {
     ["not-ect", "ect1", "ect0", "ce"].iter().position(|known| *known == name).map(|at| at as u64)
 }
 
+/// What is looked at of the headers of IPv4 and IPv6.
+const IP: [&str; 13] = [
+    "saddr",
+    "daddr",
+    "protocol",
+    "length",
+    "ttl",
+    "dscp",
+    "ecn",
+    "id",
+    "hdrlength",
+    "version",
+    "checksum",
+    "frag-off",
+    "option",
+];
+const IP6: [&str; 9] = ["saddr", "daddr", "nexthdr", "length", "hoplimit", "dscp", "ecn", "flowlabel", "version"];
+
 fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
     let rule = &mut fits.rule;
     let what = rest.word();
@@ -187,15 +212,19 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
         ("frag-off", true) => match is_a_piece(rest) {
             Some(is_one) => {
                 fits.never |= is_one;
+                if is_one && rest.scope.is_early {
+                    rest.scope.note(
+                        "it is never used: no packet is a piece to the rules, what becomes of the first piece of a datagram becomes of all",
+                    );
+                }
                 return narrow_family(rule, v4);
             }
             None => FRAGMENTS.within(Field::Fragments, rest)?,
         },
         (other, _) => {
-            return wrong(
-                format!("`{other}` of an IP header is not looked at"),
-                "write saddr, daddr, protocol or nexthdr, length, ttl or hoplimit, dscp, ecn; of IPv4 id, hdrlength, checksum, option; of IPv6 flowlabel",
-            );
+            let known: &[&str] = if v4 { &IP } else { &IP6 };
+            let of = if v4 { "ip" } else { "ip6" };
+            return wrong(format!("`{other}` of an IP header is not looked at"), one_of(of, other, known));
         }
     };
     narrow_within(rule, within)?;
@@ -236,13 +265,38 @@ fn ports(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
         other => match numbered(name, other) {
             Some((field, numbers)) => narrow_within(rule, numbers.within(field, rest)?)?,
             None => {
-                let instead = format!("write {name} dport 80, {name} sport 1024-65535, or meta l4proto {name}");
-                return wrong(format!("`{other}` is nothing of {name} that is looked at"), instead);
+                let known = NUMBERED.iter().filter(|(of, _)| *of == name).map(|(_, known)| *known);
+                let flags = Some("flags").filter(|_| name == "tcp");
+                let known: Vec<_> = ["dport", "sport"].into_iter().chain(flags).chain(known).collect();
+                return wrong(format!("`{other}` is nothing of {name} that is looked at"), one_of(name, other, &known));
             }
         },
     }
     Ok(())
 }
+
+/// The names of [`numbered`], by protocol.
+const NUMBERED: [(&str, &str); 19] = [
+    ("tcp", "sequence"),
+    ("tcp", "ackseq"),
+    ("tcp", "doff"),
+    ("tcp", "reserved"),
+    ("tcp", "window"),
+    ("tcp", "urgptr"),
+    ("tcp", "checksum"),
+    ("tcp", "option"),
+    ("udp", "length"),
+    ("udp", "checksum"),
+    ("icmp", "id"),
+    ("icmp", "sequence"),
+    ("icmp", "mtu"),
+    ("icmp", "gateway"),
+    ("icmpv6", "id"),
+    ("icmpv6", "sequence"),
+    ("icmpv6", "mtu"),
+    ("icmpv6", "max-delay"),
+    ("icmpv6", "param-problem"),
+];
 
 /// Numbers that stand in the header of a protocol, by their names.
 fn numbered(protocol: &str, name: &str) -> Option<(Field, Numbers)> {
@@ -300,23 +354,29 @@ fn meta(fits: &mut Fits, rest: &mut Words<'_>, key: &str) -> Parsed<()> {
         "length" => narrow_within(&mut fits.rule, LENGTH.within(Field::Length, rest)?),
         "pkttype" => packet_type(&mut fits.rule, rest),
         "hour" | "day" | "time" => when(&mut fits.rule, rest, key),
-        "mark" => wrong("a mark stands alone here", "write meta mark 1 before the other fields"),
-        "priority" => wrong("packets have no priorities here", "leave it out: put shaper in the chain"),
-        other => {
-            let instead = match other {
-                "iifgroup" | "oifgroup" | "iiftype" | "oiftype" | "iifkind" | "oifkind" | "sdif" | "sdifname"
-                | "ibrname" | "obrname" => "write the interfaces: iifname { eth0, eth1 }",
-                "skuid" | "skgid" | "cgroup" | "cpu" | "rtclassid" | "secmark" | "secpath" | "ipsec" => {
-                    "leave it out: nothing is known of the machine's own programs, routes and tunnels"
-                }
-                "random" => "write limit rate 10/second: nothing is left to chance",
-                _ => {
-                    "write meta l4proto tcp, meta nfproto ipv4, meta length > 1000, meta iifname eth0 or meta pkttype host"
-                }
-            };
-            wrong(format!("nothing is known of `meta {other}`"), instead)
+        // Nothing that comes was in a tunnel of this machine.
+        "ipsec" | "secpath" => {
+            fits.never |= is_there(rest, "a tunnel")?;
+            Ok(())
         }
+        // What is sent on is of no program of this machine, and fits no user, as in the kernel.
+        "skuid" | "skgid" | "cgroup" if rest.scope.in_table && rest.scope.direction.is_none() => {
+            rest.scope.note("it is never used: what is sent on was sent by no program of this machine");
+            fits.never = true;
+            passed_over(rest)
+        }
+        "mark" => wrong("a mark stands alone here", "write meta mark 1 before the other fields"),
+        other => unknown_meta(other),
     }
+}
+
+/// A value, or a set of them, about which nothing is asked.
+fn passed_over(rest: &mut Words<'_>) -> Parsed<()> {
+    rest.negated();
+    if is_comparison(rest.peek()) {
+        rest.word();
+    }
+    rest.elements("a condition").map(drop)
 }
 
 /// `ipv4`, `{ ip, ip6 }`, `!= ip6`. Nothing else is asked about.
@@ -401,9 +461,9 @@ fn icmp(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
 /// Numbers that messages of some types have: as in nftables nothing else fits them.
 fn of_some_types(rule: &mut Rule, rest: &mut Words<'_>, (name, what): (&str, &str)) -> Parsed<()> {
     let Some((field, numbers)) = numbered(name, what) else {
-        let instead = format!("write {name} type echo-request, {name} type 3 {name} code 4, or meta l4proto {name}");
-        let more = if name == "icmp" { "mtu and gateway" } else { "mtu, max-delay and param-problem" };
-        return wrong(format!("only type, code, id, sequence, {more} of {name} are looked at"), instead);
+        let known = NUMBERED.iter().filter(|(of, _)| *of == name).map(|(_, known)| *known);
+        let known: Vec<_> = ["type", "code"].into_iter().chain(known).collect();
+        return wrong(format!("`{what}` is nothing of {name} that is looked at"), one_of(name, what, &known));
     };
     let within = numbers.within(field, rest)?;
     narrow_types(rule, (name, what))?;

@@ -2,10 +2,12 @@
 
 use super::conditions::{Fits, families, narrow_field, narrow_within};
 use super::numbers::{Numbers, nameless};
+use super::payload::{NUMBER, narrow_place};
 use super::reader::Words;
 use super::{Parsed, wrong};
 use crate::firewall::fields::{Field, NO_STATION, UNTAGGED};
 use crate::firewall::looks;
+use crate::firewall::payload::{Base, Place};
 use crate::firewall::rules::Direction;
 
 const VLAN: Numbers = Numbers { what: "a VLAN such as 10 or 20-29", last: UNTAGGED - 1, named: nameless };
@@ -40,7 +42,7 @@ pub(super) fn some_station(fits: &mut Fits, field: Field, is_outbound: bool) -> 
 }
 
 /// `00:53:00:00:00:01`.
-fn station(text: &str) -> Option<u64> {
+pub(super) fn station(text: &str) -> Option<u64> {
     text.parse().ok().map(looks::station)
 }
 
@@ -59,10 +61,18 @@ pub(super) fn vlan(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     match rest.word().as_str() {
         // What has no tag fits no number.
         "id" => narrow_within(&mut fits.rule, VLAN.within_unless(Field::Vlan, UNTAGGED, rest)?),
+        what @ ("pcp" | "dei" | "cfi") => {
+            narrow_field(&mut fits.rule, Field::Vlan, vec![(0, UNTAGGED - 1)])?;
+            let (first, bits) = if what == "pcp" { (112, 3) } else { (115, 1) };
+            narrow_place(&mut fits.rule, rest, (Place { base: Base::Link, first, bits }, NUMBER))
+        }
         "type" => {
             narrow_field(&mut fits.rule, Field::Vlan, vec![(0, UNTAGGED - 1)])?;
             families(fits, rest, "vlan type")
         }
-        other => wrong(format!("`{other}` of a VLAN tag is not looked at"), "write vlan id 10 or vlan type ip"),
+        other => wrong(
+            format!("`{other}` of a VLAN tag is not looked at"),
+            "write vlan id 10, vlan pcp 5, vlan dei 1 or vlan type ip",
+        ),
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn routing(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
         "seg-left" | "hdrlength" | "nexthdr" => {
             return wrong("only the type of a routing header is looked at", "write rt type 0 or exthdr rt exists");
         }
-        _ => return super::statement::unknown("rt"),
+        _ => return super::elsewhere::unknown("rt"),
     }
     narrow_family(rule, false)
 }

@@ -293,7 +293,7 @@ impl<'a> File<'a> {
                 "" => return wrong(format!("the chain `{name}` has no end"), "write } behind it"),
                 _ if rest.at_end() => drop(rest.token()),
                 "type" => {
-                    let base = base(rest)?;
+                    let base = base(rest, &self.tables[table].family, &self.defined)?;
                     self.chain_of(table, name.clone(), place).base = Some(base);
                 }
                 "policy" => {

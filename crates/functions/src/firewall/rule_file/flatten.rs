@@ -8,9 +8,12 @@ use std::collections::{HashMap, HashSet};
 
 use braid_nf::state::hash;
 
-use super::asked::{Asked, BEFORE_TRACKING, asked, translates};
+use super::asked::{Asked, asked, is_early, translates};
+use super::base::Base;
 use super::blocks::Statement;
+use super::conditions::Fits;
 use super::file::{Chain, File, Table};
+use super::interfaces::interface;
 use super::reader::{Scope, Sets, Words};
 use super::statement::{Clause, statement};
 use super::tokens::Place;
@@ -60,7 +63,8 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
             chains.push((table, chain, direction));
         }
     }
-    let on_its_way = |(_, chain, _): &Asked<'_>| chain.base.as_ref().is_some_and(|base| base.place() == 1);
+    let on_its_way =
+        |(_, chain, _): &Asked<'_>| chain.base.as_ref().is_some_and(|base| base.place() == Base::ON_ITS_WAY);
     if !chains.iter().any(on_its_way) {
         return match hooks {
             Hooks::Forward => wrong(
@@ -71,11 +75,22 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
             Hooks::Host => {
                 wrong("no chain of the file has the hook input or output", "write type filter hook input priority 0;")
             }
+            Hooks::Bridge => wrong(
+                "no table bridge of the file has a chain of hook forward",
+                "write table bridge filter { chain forward { type filter hook forward priority 0; … } }",
+            ),
         };
     }
     chains.sort_by_key(|(_, chain, _)| chain.base.as_ref().map(|base| (base.place(), base.priority)));
+    let mut comes = Vec::with_capacity(chains.len());
+    for (table, chain, direction) in &chains {
+        comes.push(within(table, chain, *direction, scope)?);
+    }
+    let mut is_reached = comes.iter().map(Option::is_some);
+    chains.retain(|_| is_reached.next().unwrap_or_default());
+    let comes: Vec<Rule> = comes.into_iter().flatten().collect();
     let mut rules = Vec::new();
-    for (number, (table, chain, direction)) in chains.iter().enumerate() {
+    for (number, ((table, chain, direction), within)) in chains.iter().zip(&comes).enumerate() {
         let is_last = is_last(&chains, number);
         let base = base + rules.len();
         let (sets, name) = (scope_sets(file, table), table.whole_name());
@@ -85,21 +100,21 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
             dynamic: &table.dynamic,
             pools: &table.pools,
             translates,
-            is_early: chain.base.as_ref().is_some_and(|base| base.priority <= BEFORE_TRACKING),
+            is_early: chain.base.as_ref().is_some_and(|base| is_early(table, base)),
             direction: *direction,
             ..*scope
         };
-        let mut flat = Flat::new(table, &scope, within(table, *direction), (base, is_last));
+        let mut flat = Flat::new(table, &scope, within.clone(), (base, is_last));
         flat.base_chain(chain)?;
         rules.append(&mut flat.rules);
     }
     // What comes to the end was accepted by each chain that it came to; those behind may have been for another family.
-    for (number, (table, chain, direction)) in chains.iter().enumerate() {
+    for (number, ((_, chain, _), within)) in chains.iter().zip(comes).enumerate() {
         let by_policy = chain.base.as_ref().is_some_and(|base| base.accepts);
         if by_policy || !is_last(&chains, number) {
             let comment = format!("{} chain {}", if by_policy { "policy of" } else { "accepted by" }, chain.name);
             let (line, file) = (chain.at.line, scope.file(chain.at));
-            rules.push(Rule { action: Action::Allow, comment, line, file, ..within(table, *direction) });
+            rules.push(Rule { action: Action::Allow, comment, line, file, ..within });
         }
     }
     Ok((rules, notes))
@@ -111,12 +126,23 @@ fn is_last(chains: &[Asked<'_>], number: usize) -> bool {
     !chains[number + 1..].iter().any(|(.., other)| *other == direction)
 }
 
-/// Conditions of all packets that come to a chain.
-fn within(table: &Table<'_>, direction: Option<Direction>) -> Rule {
-    let mut within = Rule { direction, states: states::ALL, ..Rule::new(Action::Continue) };
+/// Conditions of all packets that come to a chain; none if nothing comes, for no port is the interface that it names.
+fn within(
+    table: &Table<'_>,
+    chain: &Chain<'_>,
+    direction: Option<Direction>,
+    scope: &Scope<'_>,
+) -> Parsed<Option<Rule>> {
+    let mut all = Fits::all();
+    scope.at.set(chain.at);
+    if let Some(base) = chain.base.as_ref().filter(|base| !base.devices.is_empty()) {
+        let way = if base.hook == "egress" { "oifname" } else { "iifname" };
+        interface(&mut all, &mut Words { words: &base.devices, scope }, way)?;
+    }
+    let mut within = Rule { direction, ..all.rule };
     let family = [("ip", true), ("ip6", false)].into_iter().find(|(family, _)| *family == table.family);
     within.source.0.extend(family.map(|(_, v4)| Addresses::all(v4)));
-    within
+    Ok((!all.never).then_some(within))
 }
 
 /// Rules without a table, one after another.

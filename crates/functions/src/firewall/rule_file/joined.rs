@@ -8,6 +8,7 @@ use super::conditions::{
     selector,
 };
 use super::keyed::{dynamic, key_of};
+use super::payload::{is_header, is_place, reaches};
 use super::reader::{Scope, Words};
 use super::statement::{Clause, Reading};
 use super::tokens::{Kind, Token};
@@ -65,14 +66,17 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
             past.close(Verdict::Past);
             reading.clauses.append(&mut past.clauses);
         }
-        return reading.narrow(&[()], |fits, ()| fields.iter().try_for_each(|field| has(fits, field))).map(|()| None);
+        let scope = rest.scope;
+        return reading
+            .narrow(&[()], |fits, ()| fields.iter().try_for_each(|field| has(fits, field, scope)))
+            .map(|()| None);
     }
     reading.narrow(&ways, |fits, said| say(fits, said, rest.scope))?;
     Ok(None)
 }
 
 /// Lets fit only what has a field at all, whatever its value.
-fn has(fits: &mut Fits, field: &[Token]) -> Parsed<()> {
+fn has(fits: &mut Fits, field: &[Token], scope: &Scope<'_>) -> Parsed<()> {
     let [first, second] = [0, 1].map(|at| field.get(at).map_or("", |token| &token.text));
     let rule = &mut fits.rule;
     match (first, second) {
@@ -81,7 +85,9 @@ fn has(fits: &mut Fits, field: &[Token]) -> Parsed<()> {
             narrow_protocol(rule, protocol(first).into_iter().collect())?;
             narrow_types(rule, (first, number))
         }
-        ("tcp" | "udp" | "sctp" | "icmp" | "icmpv6", _) => narrow_protocol(rule, protocol(first).into_iter().collect()),
+        ("sctp", "sport" | "dport") => narrow_protocol(rule, protocol(first).into_iter().collect()),
+        (of, _) if is_place(of) || is_header(of) => reaches(rule, &Words { words: field, scope }),
+        ("tcp" | "udp" | "icmp" | "icmpv6", _) => narrow_protocol(rule, protocol(first).into_iter().collect()),
         ("th", _) => any_protocol_with_ports(rule),
         ("ether", "saddr") => narrow_field(rule, Field::EtherSource, vec![(0, NO_STATION - 1)]),
         ("ether", "daddr") => narrow_field(rule, Field::EtherDestination, vec![(0, NO_STATION - 1)]),
@@ -136,6 +142,11 @@ pub(super) fn map_values<T>(
     listed(&elements).map(one).collect::<Parsed<_>>().map(Some)
 }
 
+/// Whether what stands behind an element begins here: a comment, or what it has counted so far.
+fn said_besides(token: &Token) -> bool {
+    token.kind == Kind::Word && matches!(&*token.text, "comment" | "counter")
+}
+
 /// Whether an element of a map is for all that no other one is for: `* : drop`.
 fn is_rest(element: &[Token]) -> bool {
     element.first().is_some_and(|token| &*token.text == "*" && token.kind == Kind::Word)
@@ -154,14 +165,18 @@ fn element_of<T>(
         return wrong("an element of a map without its value", "write { 22 : accept, 23 : drop } or { ef : 1 }");
     };
     let (key, value) = element.split_at(colon);
+    let key = key.split(said_besides).next().unwrap_or_default();
     let mut one = Reading::of(fits.to_vec());
     match is_rest(element) {
-        true => one.narrow(&[()], |fits, ()| fields.iter().try_for_each(|field| has(fits, field)))?,
+        true => one.narrow(&[()], |fits, ()| fields.iter().try_for_each(|field| has(fits, field, scope)))?,
         false => one.narrow(&[sayings(fields, key)], |fits, said| say(fits, said, scope))?,
     }
     let mut value = Words { words: value, scope };
     value.take(":");
     let read = read(&mut value, &mut one.fits)?;
+    if value.take("comment") {
+        value.word();
+    }
     value.end()?;
     one.tell(scope);
     Ok((one.fits, read))

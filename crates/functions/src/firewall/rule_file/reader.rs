@@ -9,6 +9,7 @@ use super::tokens::{Kind, Place, Token};
 use super::{Around, Note, Parsed, Ports, wrong};
 use crate::firewall::keyed::Dynamic;
 use crate::firewall::names;
+use crate::firewall::payload;
 use crate::firewall::rules::Direction;
 use crate::firewall::values::PortRange;
 
@@ -39,6 +40,8 @@ pub(super) struct Scope<'a> {
     pub(super) at: &'a Cell<Place>,
     /// What is not done, and why.
     pub(super) notes: &'a RefCell<Vec<Note>>,
+    /// What is looked at by its place, in the order of the fields that hold it.
+    pub(super) places: &'a RefCell<Vec<payload::Place>>,
     /// Names of the files that are read.
     pub(super) files: &'a [Arc<str>],
 }

@@ -1,6 +1,7 @@
 //! `ct state`, `ct direction` and `ct status dnat`: what a packet is of a connection; `ct bytes`, `ct original packets`: what that has sent.
 
 use super::conditions::{Fits, any_protocol_with_ports, narrow_field};
+use super::elsewhere::unknown_ct;
 use super::fib::{Ways, way};
 use super::numbers::{Numbers, nameless};
 use super::reader::Words;
@@ -18,6 +19,7 @@ use crate::parts::Many;
 const NAMES: [(&str, States); 5] =
     [("new", NEW), ("established", ESTABLISHED), ("related", RELATED), ("invalid", INVALID), ("untracked", UNTRACKED)];
 
+const ZONE: Numbers = Numbers { what: "a zone such as 0", last: 0xffff, named: nameless };
 const COUNT: Numbers = Numbers { what: "a number such as 1000, 0-999 or > 1000", last: MOST, named: nameless };
 
 /// Reads what stands behind `ct`.
@@ -45,21 +47,13 @@ pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
                 _ => return wrong("no such direction of a connection", "write ct direction original"),
             }
         }
-        "count" => {
-            return wrong(
-                "connections are not counted by rules",
-                "set host_connections_max, or put connection_limiter before it",
-            );
+        // All connections are in one.
+        "zone" if rest.peek() != "set" => {
+            fits.never |= !ZONE.read(rest)?.iter().any(|(first, _)| *first == 0);
+            ALL & !(INVALID | UNTRACKED)
         }
         "mark" => return wrong("a mark stands alone here", "write ct mark 1 before the other fields"),
-        what @ ("label" | "zone") => {
-            return wrong(format!("connections have no `{what}` here"), "write ct mark, or leave it out");
-        }
-        _ => {
-            let instead =
-                "write ct state new, ct direction, ct bytes, ct packets, ct mark or ct status dnat, or leave it out";
-            return wrong("only state, direction, counts, mark and translation of a connection are known", instead);
-        }
+        other => return unknown_ct(other),
     };
     fits.rule.states &= states;
     fits.never |= fits.rule.states == 0;

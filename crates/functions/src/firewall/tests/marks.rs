@@ -140,7 +140,7 @@ fn what_cannot_be_said_of_marks_is_refused() {
         ("meta mark . ip saddr { 1 . 10.0.0.1 } accept", "a mark stands alone here"),
         ("meta mark vmap { 1 }", "`` is no verdict"),
         ("meta mark > 0xffffffff accept", "nothing is left that could fit"),
-        ("ct zone 1 accept", "connections have no `zone` here"),
+        ("ct label 1 accept", "nothing is known of `ct label`"),
     ] {
         let error = refused(rules);
         assert!(error.reason.contains(reason) && error.line == 9, "{error}");

@@ -164,7 +164,7 @@ fn what_lines_say_of_known_connections_has_to_be_so_anyway() {
          or leave it out; or table inet filter { chain forward { … } } around the rules",
     );
     assert!(read_text("ct state invalid accept", &mut named(), PORTS).is_err());
-    assert!(read_text("ct zone 3 accept", &mut named(), PORTS).is_err());
+    assert!(read_text("ct label 3 accept", &mut named(), PORTS).is_err());
 }
 
 #[track_caller]
@@ -226,7 +226,7 @@ fn lines_that_are_no_rules_are_refused_with_what_to_write() {
     check_error("policy forward drop", "line 1: `forward` is no direction; write outbound or inbound");
     check_error(
         "icmp max-delay 3 drop",
-        "line 1: only type, code, id, sequence, mtu and gateway of icmp are looked at; write icmp type echo-request, icmp type 3 icmp code 4, or meta l4proto icmp",
+        "line 1: `max-delay` is nothing of icmp that is looked at; write icmp and one of type, code, id, sequence, mtu, gateway",
     );
 }
 

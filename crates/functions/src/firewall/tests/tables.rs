@@ -234,7 +234,7 @@ fn what_cannot_be_is_refused_with_its_place() {
         (4, 3),
         "there is no chain `ssh`; write chain ssh { … } in the same table",
     );
-    check_error(&one("masquerade"), (4, 3), "put nat in the chain");
+    check_error(&one("masquerade"), (4, 3), "put nat behind the firewall");
     check_error(&one("ip saddr @bad drop"), (4, 12), "there is no set `bad`");
     check_error(&one("ip saddr 10.0.0.0/33 drop"), (4, 12), "no address range");
     check_error(&one("add @bad { ip saddr }"), (4, 7), "`@bad` is no set that packets change");

@@ -62,7 +62,10 @@ fn numbers_of_tcp_udp_and_echo_messages_are_asked_for() {
     }
     for (rule, reason) in [
         ("udp reserved 0 drop", "`reserved` is nothing of udp that is looked at"),
-        ("icmp max-delay 1280 drop", "only type, code, id, sequence, mtu and gateway of icmp are looked at"),
+        (
+            "icmp max-delay 1280 drop",
+            "`max-delay` is nothing of icmp that is looked at; write icmp and one of type, code",
+        ),
         ("ip flowlabel 5 drop", "`flowlabel` of an IP header is not looked at"),
     ] {
         let error = read_text(rule, &mut named(), PORTS).expect_err(rule).to_string();

@@ -146,7 +146,7 @@ fn rule_sets_as_operators_have_them_decide_as_in_the_kernel() {
         return;
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verify/kernel_compare/rulesets");
-    for name in ["home", "web", "mail", "office", "amounts", "early"] {
+    for name in ["home", "web", "mail", "office", "amounts", "early", "ingress"] {
         compare(test, &folder.join(format!("{name}.nft")));
     }
 }

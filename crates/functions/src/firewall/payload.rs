@@ -1,0 +1,117 @@
+//! Bits of a packet that rules name by their place: `@th,16,16` of nftables, and the fields of headers that nothing else here looks at.
+
+use std::fmt;
+
+use braid_nf::packet::Packet;
+use braid_nf::packet::headers::{Header, Udp};
+use braid_nf::packet::parse::protocol;
+
+use super::fields::Field;
+use super::rules::Rule;
+use crate::parts::lengths;
+
+/// From where a place is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Base {
+    /// The Ethernet header.
+    Link,
+    /// The IP header.
+    Network,
+    /// The header behind it.
+    Transport,
+    /// What TCP and UDP carry.
+    Inner,
+}
+
+/// Some bits behind another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) base: Base,
+    /// The number of the first one.
+    pub(super) first: u16,
+    pub(super) bits: u8,
+}
+
+/// Most bits that are compared at once.
+pub(super) const BITS_MAX: u8 = 48;
+/// Behind the largest number of so many bits: the packet does not reach so far, and fits nothing.
+pub(super) const NO_PAYLOAD: u64 = 1 << BITS_MAX;
+
+/// Which fields hold such bits: as many places as the rules may name.
+pub(super) const SLOTS: [Field; 8] = [
+    Field::Payload0,
+    Field::Payload1,
+    Field::Payload2,
+    Field::Payload3,
+    Field::Payload4,
+    Field::Payload5,
+    Field::Payload6,
+    Field::Payload7,
+];
+
+/// The places that rules look at, each with the field that holds it.
+pub(super) type Places = [Option<Place>; SLOTS.len()];
+
+impl Place {
+    /// The largest number that its bits make.
+    pub(super) fn last(self) -> u64 {
+        (1 << self.bits) - 1
+    }
+
+    /// What stands there, as a number; none if the packet ends before.
+    pub(super) fn read(self, packet: &Packet<'_>) -> Option<u64> {
+        let start = self.base.offset(packet)?;
+        let (first, end) = (usize::from(self.first), usize::from(self.first) + usize::from(self.bits));
+        let (from, to) = (start + first / 8, start + end.div_ceil(8));
+        // A link may have filled up the frame behind its packet.
+        let len = usize::from(packet.record().l3) + lengths::ip_len(packet);
+        let bytes = packet.bytes().get(from..to).filter(|_| to <= len)?;
+        let whole = bytes.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
+        Some(whole >> (end.next_multiple_of(8) - end) & self.last())
+    }
+}
+
+impl Base {
+    const NAMES: [(Base, &str); 4] =
+        [(Base::Link, "@ll"), (Base::Network, "@nh"), (Base::Transport, "@th"), (Base::Inner, "@ih")];
+
+    /// As rules write it.
+    pub(super) fn named(name: &str) -> Option<Base> {
+        Base::NAMES.iter().find(|(_, known)| *known == name).map(|(base, _)| *base)
+    }
+
+    /// Where it begins in the frame.
+    fn offset(self, packet: &Packet<'_>) -> Option<usize> {
+        match self {
+            Base::Link => packet.ethernet().map(|_| 0),
+            Base::Network => Some(usize::from(packet.record().l3)),
+            Base::Transport => packet.l4_offset(),
+            Base::Inner => {
+                let at = packet.l4_offset()?;
+                match packet.protocol() {
+                    protocol::TCP => Some(at + usize::from(packet.bytes().get(at + 12)? >> 4) * 4),
+                    protocol::UDP => Some(at + Udp::LEN),
+                    _ => None,
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Base::NAMES.iter().find(|(base, _)| *base == self.base).map_or("", |(_, name)| name);
+        write!(f, "{name},{},{}", self.first, self.bits)
+    }
+}
+
+/// The places that rules look at.
+pub(super) fn places(rules: &[Rule]) -> Places {
+    let mut places = Places::default();
+    for within in rules.iter().flat_map(|rule| &rule.fields) {
+        if let Some(slot) = SLOTS.iter().position(|slot| *slot == within.field) {
+            places[slot] = within.place;
+        }
+    }
+    places
+}

@@ -1,0 +1,160 @@
+//! What nftables has and this firewall does not: each with what to write instead. One table for each place where a word may stand, so
+//! that whoever brings a file from elsewhere is told the same of a form wherever it stands.
+
+use braid_nf::suggest::nearest;
+
+use super::{Parsed, wrong};
+
+/// Words that stand where a condition, a statement or a verdict may begin.
+const WORDS: &[(&[&str], &str)] = &[
+    (&["table", "chain", "type", "}"], "write table inet filter { chain forward { … } } around its rules"),
+    (
+        &["dnat", "snat", "masquerade", "redirect"],
+        "put nat behind the firewall in the plan, and write accept here; a chain of type nat may stay as it is: it is not asked",
+    ),
+    (&["tproxy"], "write accept: who answers is decided behind the firewall"),
+    (&["queue"], "write accept or drop, or log prefix \"…\": no program is asked about packets"),
+    (&["dup", "fwd"], "write accept: a packet leaves once, by the port to which its plan sends it"),
+    (
+        &["synproxy"],
+        "write half_open_max in the plan, or put anti_ddos with action = \"cookies\" before the firewall: it answers SYNs itself",
+    ),
+    (&["include"], "write include \"services.nft\", in a line of its own"),
+    (&["delete"], "write update @set { ip saddr timeout 1s }: elements leave sets by their timeouts"),
+    (&["add", "update", "insert"], "write add @set { ip saddr } or update @set { … }: rules do not change by packets"),
+    (&["set"], "write add @set { ip saddr timeout 5m } or update @set { … }, the element between braces"),
+    (
+        &["notrack"],
+        "write it into a chain of priority raw: table inet raw { chain pre { type filter hook prerouting priority raw; … } }",
+    ),
+    (
+        &["numgen", "jhash", "symhash"],
+        "write limit rate 10/second for a share of packets; connections are spread over servers by load_balancer in the chain",
+    ),
+    (
+        &["rt"],
+        "write rt type 0, exthdr rt exists, or addresses: the routes of a packet are decided behind the firewall",
+    ),
+    (
+        &["socket", "osf", "cgroup"],
+        "leave it out, or write addresses and ports: nothing here belongs to a program of this machine",
+    ),
+    (
+        &["ipsec"],
+        "write meta ipsec exists or missing, or the addresses of the tunnel: nothing that comes was in one of this machine",
+    ),
+    (&["secmark"], "write meta mark set 1 and meta mark 1: labels are for programs of this machine"),
+    (&["iifgroup", "oifgroup", "iiftype", "oiftype"], "write the interfaces: iifname { eth0, eth1 }"),
+    (&["replace"], "write the rules in their order: none has a handle before it is loaded"),
+    (&["allow", "pass"], "write accept"),
+    (&["deny", "block"], "write drop"),
+    (&["arp"], "leave it out, or write it into a table arp, which is not asked: ARP passes"),
+    (
+        &["frag", "hbh", "dst", "mh", "srh", "rt0", "rt2", "rt4"],
+        "write exthdr hbh exists, exthdr rt missing or rt type 0: nothing else of extension headers is looked at",
+    ),
+    (
+        &["vxlan", "geneve", "gre", "gretap"],
+        "write udp dport 4789 or meta l4proto gre: what a tunnel carries is looked at behind the end of the tunnel",
+    ),
+    (&["reset"], "leave it out, or write drop: options stay as they came"),
+    (
+        &["xt"],
+        "write it in words of nftables: iptables-translate says how; nft shows so what iptables has put in and it cannot read",
+    ),
+    (&["<<", ">>"], "write the number as it is shifted: ct mark set meta mark & 0xff, or a map for each value"),
+];
+
+/// Behind `meta`.
+const META: &[(&[&str], &str)] = &[
+    (
+        &["iifgroup", "oifgroup", "iiftype", "oiftype", "iifkind", "oifkind", "sdif", "sdifname", "ibrname", "obrname"],
+        "write the interfaces: iifname { eth0, eth1 }",
+    ),
+    (
+        &["skuid", "skgid", "cgroup"],
+        "leave it out, or write addresses: whose program has sent a packet is known to its host only",
+    ),
+    (&["cpu"], "leave it out: which worker has a packet says nothing about it"),
+    (&["rtclassid"], "write addresses: routes are decided behind the firewall"),
+    (&["secmark"], "write meta mark 1: labels are for programs of this machine"),
+    (&["random"], "write limit rate 10/second: nothing is left to chance"),
+    (&["priority"], "leave it out: put shaper in the chain"),
+];
+
+/// Behind `ct`.
+const CT: &[(&[&str], &str)] = &[
+    (
+        &["count"],
+        "write ct count over 20 as a rule of its own; or host_connections_max, or connection_limiter before the firewall",
+    ),
+    (&["label"], "write ct mark: connections have no labels, and 32 bits of mark"),
+    (
+        &["zone"],
+        "leave it out: connections of all ports are known together. Where addresses overlap, each network needs a firewall of its own",
+    ),
+    (&["id", "event", "expectation", "secmark"], "write ct mark, or leave it out"),
+    (
+        &["expiration"],
+        "leave it out: how long connections live is said by the plan, tcp_established_s, udp_s and others",
+    ),
+    (&["helper"], "write the ports: tcp dport 21. Nobody reads along"),
+    (&["l3proto"], "write meta nfproto ipv4"),
+    (&["protocol"], "write meta l4proto tcp"),
+];
+
+/// Words with which something may begin that is known here.
+const KNOWN: &[&str] = &[
+    "inbound", "outbound", "iif", "oif", "iifname", "oifname", "ip", "ip6", "ether", "vlan", "meta", "tcp", "udp",
+    "sctp", "th", "icmp", "icmpv6", "igmp", "ah", "esp", "comp", "udplite", "dccp", "exthdr", "rt", "fib", "ct",
+    "counter", "log", "limit", "quota", "meter", "notrack", "accept", "drop", "reject", "jump", "goto", "return",
+    "continue", "comment", "policy",
+];
+
+fn found(table: &[(&[&str], &'static str)], word: &str) -> Option<&'static str> {
+    table.iter().find(|(words, _)| words.contains(&word)).map(|(_, instead)| *instead)
+}
+
+/// A word that begins nothing here.
+pub(super) fn unknown<T>(word: &str) -> Parsed<T> {
+    if let Some(instead) = found(WORDS, word) {
+        return wrong(format!("`{word}` is no condition here"), instead);
+    }
+    let instead = match nearest(word, KNOWN.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if word.starts_with('@') => {
+            "write @ll, @nh, @th or @ih; a set stands behind what it is asked for: ip saddr @admins".to_owned()
+        }
+        None => format!("write one of {}", KNOWN.join(", ")),
+    };
+    wrong(format!("`{word}` is no condition"), instead)
+}
+
+/// A key of `meta` that is not known.
+pub(super) fn unknown_meta<T>(key: &str) -> Parsed<T> {
+    const KEYS: &[&str] = &[
+        "l4proto", "nfproto", "protocol", "length", "mark", "iif", "oif", "iifname", "oifname", "pkttype", "hour",
+        "day", "time", "ipsec",
+    ];
+    unknown_key("meta", key, (META, KEYS))
+}
+
+/// A key of `ct` that is not known.
+pub(super) fn unknown_ct<T>(key: &str) -> Parsed<T> {
+    const KEYS: &[&str] =
+        &["state", "direction", "status", "mark", "bytes", "packets", "avgpkt", "original", "reply", "count", "zone"];
+    unknown_key("ct", key, (CT, KEYS))
+}
+
+fn unknown_key<T>(of: &str, key: &str, (table, keys): (&[(&[&str], &'static str)], &[&str])) -> Parsed<T> {
+    let instead = found(table, key).map_or_else(|| one_of(of, key, keys), ToOwned::to_owned);
+    wrong(format!("nothing is known of `{of} {key}`"), instead)
+}
+
+/// What to write for a name that is none of those of `of`: the nearest one, or all of them.
+pub(super) fn one_of(of: &str, written: &str, known: &[&str]) -> String {
+    match nearest(written, known.iter().copied()) {
+        Some(near) => format!("did you mean `{of} {near}`?"),
+        None => format!("write {of} and one of {}", known.join(", ")),
+    }
+}

@@ -1,0 +1,188 @@
+//! What files of other machines say that is not for this one: what is told of it, and where.
+
+use braid_testkit::Frame;
+
+use super::known::bench_of;
+use super::rules::{PORTS, named, read_text};
+use super::tables::{IN, OUT, TCP, check, policy};
+use super::{check as check_frame, known};
+use crate::firewall::config::Config;
+use crate::firewall::rules::Action::{Allow, Deny};
+use crate::firewall::{Hooks, When, explain};
+
+fn table(rules: &str) -> String {
+    format!("table inet t {{\nchain f {{\ntype filter hook forward priority 0; policy drop;\n{rules}\n}}\n}}\n")
+}
+
+/// Every form that is refused is refused where it stands, with something to write instead.
+#[test]
+fn whoever_writes_what_is_not_known_is_told_what_to_write() {
+    for (rule, column, instead) in [
+        ("ip saddr 10.0.0.1 masquerade", 19, "put nat behind the firewall"),
+        ("tcp dport 80 dnat to 10.0.0.1", 14, "put nat behind the firewall"),
+        ("queue num 0", 1, "no program is asked"),
+        ("dup to 10.0.0.1", 1, "write accept"),
+        ("synproxy mss 1460", 1, "anti_ddos"),
+        ("numgen random mod 2 0 accept", 1, "write limit rate"),
+        ("jhash ip saddr mod 2 0 accept", 1, "load_balancer"),
+        ("socket transparent 1 accept", 1, "write addresses"),
+        ("xt match \"recent\" drop", 1, "iptables-translate"),
+        ("vxlan vni 10 accept", 1, "udp dport 4789"),
+        ("frag more-fragments 1 drop", 1, "exthdr"),
+        ("meta iifgroup 1 accept", 6, "write the interfaces"),
+        ("meta random < 100 accept", 6, "write limit rate"),
+        ("meta lenght 100 accept", 6, "did you mean `meta length`?"),
+        ("ct zone set 1", 4, "a firewall of its own"),
+        ("ct label 1 accept", 4, "write ct mark"),
+        ("ct stat new accept", 4, "did you mean `ct state`?"),
+        ("tcp dprot 22 accept", 5, "did you mean `tcp dport`?"),
+        ("tcp colour 22 accept", 5, "write tcp and one of dport, sport, flags, sequence"),
+        ("udp lenght 8 accept", 5, "did you mean `udp length`?"),
+        ("icmp tpye 8 accept", 6, "did you mean `icmp type`?"),
+        ("ip sadr 10.0.0.1 accept", 4, "did you mean `ip saddr`?"),
+        ("ifname eth0 accept", 1, "did you mean `iifname`?"),
+        ("droop", 1, "did you mean `drop`?"),
+        ("meta mark set ct mark << 8", 23, "as it is shifted"),
+    ] {
+        let error = read_text(&table(rule), &mut named(), PORTS).expect_err(rule);
+        assert_eq!((error.line, error.column), (4, column), "{error}");
+        assert!(error.instead.contains(instead), "{error}");
+    }
+}
+
+/// Tables of the same host that are for other frames say so, and the others count.
+#[test]
+fn tables_for_other_frames_are_left_out_and_the_report_says_so() {
+    let text = table("ct state established,related accept; tcp dport 22 accept")
+        + "table arp filter { chain input { type filter hook input priority 0; arp operation request drop; } }
+        table bridge guests {
+            chain from { ether saddr != 52:54:00:12:34:56 drop; }
+            chain forward { type filter hook forward priority filter; policy accept; iifname \"vnet0\" jump from; }
+        }
+        table netdev mirror { chain in { type filter hook ingress device \"docker0\" priority 0; policy drop; } }";
+    let filter = policy(&text, Hooks::Forward);
+    check(&filter, (OUT, "203.0.113.9", "10.0.0.1", TCP, 22), Allow);
+    check(&filter, (OUT, "203.0.113.9", "10.0.0.1", TCP, 23), Deny);
+    let notes: Vec<_> =
+        filter.notes.iter().map(|note| (note.line, note.text.split(':').next().unwrap_or_default())).collect();
+    assert_eq!(
+        notes,
+        [
+            (7, "chain input is not asked"),
+            (10, "chain forward is not asked"),
+            (12, "the policy of chain in is for IP packets"),
+            (12, "no port of the plan is named `docker0`"),
+        ]
+    );
+}
+
+/// What comes by a device meets its ingress chain before all others, and its policy is for that device alone.
+#[test]
+fn chains_of_a_device_are_asked_about_what_comes_by_it() {
+    for chain in [
+        "table netdev edge { chain in { type filter hook ingress device wan0 priority -500; policy accept; tcp dport 23 drop; ip saddr 203.0.113.66 drop; } }",
+        "define world = wan0
+        table inet edge { chain in { type filter hook ingress devices = { $world } priority filter; policy drop; tcp dport != 23 ip saddr != 203.0.113.66 accept; } }",
+    ] {
+        let filter = policy(&format!("{chain}\n{}", table("tcp dport 22-23 accept; ip saddr 203.0.113.66 accept")), Hooks::Forward);
+        check(&filter, (OUT, "203.0.113.9", "10.0.0.1", TCP, 22), Allow);
+        check(&filter, (OUT, "203.0.113.9", "10.0.0.1", TCP, 23), Deny);
+        check(&filter, (OUT, "203.0.113.66", "10.0.0.1", TCP, 22), Deny);
+        check(&filter, (OUT, "203.0.113.9", "10.0.0.1", TCP, 80), Deny);
+        check(&filter, (IN, "10.0.0.1", "203.0.113.9", TCP, 23), Allow);
+        check(&filter, (IN, "203.0.113.66", "203.0.113.9", TCP, 80), Allow);
+    }
+    let egress = "table netdev edge { chain out { type filter hook egress device wan0 priority 0; policy accept; tcp dport 25 drop; } }\n";
+    let filter = policy(&(egress.to_owned() + &table("tcp dport 25 accept")), Hooks::Forward);
+    check(&filter, (IN, "10.0.0.1", "203.0.113.9", TCP, 25), Deny);
+    check(&filter, (OUT, "203.0.113.9", "10.0.0.1", TCP, 25), Allow);
+    let early =
+        "table netdev edge { chain in { type filter hook ingress device wan0 priority 0; ct state new drop; } }\n";
+    let error = read_text(&(early.to_owned() + &table("accept")), &mut named(), PORTS).expect_err("connections");
+    assert!(error.reason.contains("`ct` in the chain `in`, before connections are told"), "{error}");
+}
+
+/// Pieces: as everywhere here, what becomes of the first one becomes of all, and the report says that the rule is for nothing.
+#[test]
+fn who_asks_for_pieces_before_they_are_put_together_is_told() {
+    let early = "table netdev edge { chain in { type filter hook ingress device wan0 priority 0; ip frag-off & 0x1fff != 0 drop; } }\n";
+    let filter = policy(&(early.to_owned() + &table("accept")), Hooks::Forward);
+    assert!(
+        filter.notes.iter().any(|note| note.line == 1 && note.text.contains("no packet is a piece")),
+        "{:?}",
+        filter.notes
+    );
+}
+
+const BRIDGE: &str = "table bridge filter {
+    chain forward {
+        type filter hook forward priority filter; policy drop;
+        ct state established,related accept
+        ether type arp accept
+        iifname lan0 ether saddr 00:53:00:00:00:01 drop
+        iifname lan0 accept
+        ip daddr 10.0.0.1 tcp dport 22 accept
+    }
+    chain input { type filter hook input priority 0; policy drop; tcp dport 22 accept; }
+}
+table inet filter { chain forward { type filter hook forward priority 0; policy drop; } }
+";
+
+#[test]
+fn a_firewall_between_the_ports_of_a_bridge_asks_its_tables() {
+    let filter = policy(BRIDGE, Hooks::Bridge);
+    check(&filter, (OUT, "203.0.113.9", "10.0.0.1", TCP, 22), Allow);
+    check(&filter, (OUT, "203.0.113.9", "10.0.0.2", TCP, 22), Deny);
+    check(&filter, (IN, "10.0.0.1", "203.0.113.9", TCP, 80), Allow);
+    let notes: Vec<_> = filter.notes.iter().map(|note| note.line).collect();
+    assert_eq!(notes, [2, 10, 12]);
+    let mut config = Config { rules_hook: Hooks::Bridge, ..named() };
+    let error = read_text(&table("accept"), &mut config, PORTS).expect_err("no bridge");
+    assert!(error.reason.contains("no table bridge"), "{error}");
+}
+
+/// kube-proxy writes why into the elements of its maps.
+#[test]
+fn elements_of_maps_have_comments() {
+    let text = "table ip kube-proxy {
+        map no-endpoint-services {
+            type ipv4_addr . inet_proto . inet_service : verdict
+            elements = { 10.43.21.102 . tcp . 4317 comment \"a/b:otlp\" : goto reject-chain,
+                         10.43.21.102 . udp . 53 counter packets 7 bytes 9 : drop comment \"c\" }
+        }
+        chain reject-chain { reject; }
+        chain filter-forward {
+            type filter hook forward priority -110; policy accept;
+            ct state new ip daddr . meta l4proto . th dport vmap @no-endpoint-services
+        }
+    }";
+    let mut fw = bench_of(text);
+    check_frame(&mut fw, 0, 0, Frame::udp("10.0.0.1:7", "10.43.21.102:53"), "denied");
+    check_frame(&mut fw, 0, 0, Frame::udp("10.0.0.1:7", "10.43.21.102:54"), "pass");
+    let syn = Frame::tcp("10.0.0.1:7", "10.43.21.102:4317").flags("S").numbers(1, 0);
+    assert_eq!(fw.send(0, 0, &syn.bytes()).dropped, Some("rejected"));
+}
+
+/// A policy is no line of its own: what decides is said by its name.
+#[test]
+fn the_policy_of_a_chain_is_explained_by_its_name() {
+    let mut config = named();
+    read_text(&table("tcp dport 22 accept comment \"administrators\""), &mut config, PORTS).expect("rules");
+    let page = |port: u16| {
+        let frame = Frame::tcp("192.0.2.9:7", &format!("10.0.0.5:{port}")).flags("S").bytes();
+        explain(config.clone(), 2, (1, &frame), When::Utc(0)).expect("a whole packet")
+    };
+    assert!(page(23).contains("line 2 of the rule file decides: everything: drop (policy of chain f)"), "{}", page(23));
+    assert!(page(22).contains("destination ports 22: accept (administrators)"), "{}", page(22));
+}
+
+/// Questions to which there is one answer for whatever is sent on.
+#[test]
+fn what_is_always_so_or_never_is_taken() {
+    let asks = |port: u16| Frame::udp("10.0.0.1:7", &format!("192.0.2.9:{port}"));
+    let rules = "ct zone 1 drop; ct zone != 0 drop; meta ipsec exists drop; meta skuid 0 drop; meta skgid > 5 drop
+        meta cgroup { 1, 2 } drop; udp dport 53 ct zone 0 meta ipsec missing accept";
+    let mut fw = known::bench_of(&table(rules));
+    check_frame(&mut fw, 0, 0, asks(53), "pass");
+    check_frame(&mut fw, 0, 0, asks(54), "denied");
+}
