@@ -91,7 +91,7 @@ fn decision(policy: &Policy, facts: &Facts<'_>) -> String {
     let (mut met, mut marks) = (Vec::new(), Marks::NEW);
     let decided = policy.decide(facts, |number| {
         let Some(rule) = policy.rules.get(number) else { return Ok(false) };
-        let fits = rule.fits_first(&marks) && rule.gives.iter().all(|given| marks.set(given));
+        let fits = rule.fits_first(facts, &marks) && rule.gives.iter().all(|given| marks.set(given));
         if fits && rule.untracks {
             marks.untrack();
         }
@@ -139,7 +139,8 @@ fn decision(policy: &Policy, facts: &Facts<'_>) -> String {
 
 /// Why a rule does not fit the first packet of all.
 fn mismatch(rule: &Rule, facts: &Facts<'_>) -> Option<&'static str> {
-    let counts = || (!rule.fits_first(&Marks::NEW)).then_some("set, mark or limit, as long as nothing is counted");
+    let counts =
+        || (!rule.fits_first(facts, &Marks::NEW)).then_some("set, mark or limit, as long as nothing is counted");
     rule.mismatch(facts).or_else(counts)
 }
 

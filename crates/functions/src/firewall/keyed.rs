@@ -1,8 +1,9 @@
 //! Sets that packets change, as `add @floods { ip saddr limit rate over 10/second } drop`, `ct count over 20` and `ip saddr @banned` of
 //! nftables: a limit, a number of live connections, or a mark for each address or port.
 //!
-//! Rules of a table that name one set share it. Elements leave a set after its timeout, if it has one; into a full one nothing more goes, and what
-//! would have to does not fit. Both are as in the kernel. All of it is exact over all workers.
+//! Rules of a table that name one set share it. Elements leave a set after its timeout, if it has one, or after their own; into a full one nothing more
+//! goes, and what would have to does not fit. Both are as in the kernel. All of it is exact over all workers. Elements that the file gives stand beside those
+//! that packets put in ([`given`](super::given)).
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use braid_nf::state::{Inserted, MapConfig, Share, StateError, StateObject, hash}
 use super::connection::Ends;
 use super::facts::Facts;
 use super::fields::Field;
+use super::given::{Given, Since};
 use super::often::Often;
 use super::rules::Rule;
 use super::values::number;
@@ -46,6 +48,8 @@ pub(super) struct Dynamic {
     pub(super) size: u32,
     /// How long its elements live, if no statement says so; none: for ever.
     pub(super) timeout_s: Option<u32>,
+    /// What the file has put in.
+    pub(super) given: Vec<Given>,
 }
 
 impl Dynamic {
@@ -91,10 +95,10 @@ pub(super) enum Part {
 /// The element that a packet makes; what is not of its key is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct Element([[u8; 16]; PARTS_MAX]);
+pub(super) struct Element(pub(super) [[u8; 16]; PARTS_MAX]);
 
 impl Element {
-    fn of(key: &[Part], facts: &Facts<'_>) -> Element {
+    pub(super) fn of(key: &[Part], facts: &Facts<'_>) -> Element {
         let ends = [(facts.source, facts.source_port), (facts.destination, facts.destination_port)];
         let mut element = Element::between(key, ends, facts.protocol);
         for (value, part) in element.0.iter_mut().zip(key) {
@@ -131,14 +135,20 @@ struct Remembered {
     bucket: Bucket,
     /// Live connections that have met it.
     connections: u64,
-    /// When it was put in, or met last.
-    since_ns: u64,
+    /// When it leaves.
+    until_ns: u64,
 }
 
 impl Stamp for Remembered {
+    /// So that it is over then, with a life of no time behind it.
     fn seen_ns(&self) -> u64 {
-        self.since_ns
+        self.until_ns
     }
+}
+
+/// When an element leaves that is put in now.
+fn until(now_ns: u64, timeout_s: Option<u32>) -> u64 {
+    timeout_s.map_or(u64::MAX, |seconds| now_ns.saturating_add(u64::from(seconds) * 1_000_000_000))
 }
 
 /// The sets that rules name.
@@ -146,6 +156,8 @@ pub(super) struct Sets {
     sets: Vec<Set>,
     /// Live connections that sets count, if some do.
     members: Option<Map<Ends, Member>>,
+    /// Since when elements are there that the file gives.
+    since: Option<Since>,
 }
 
 /// Where a connection is counted.
@@ -160,10 +172,11 @@ struct Member {
 struct Set {
     set: Arc<Dynamic>,
     elements: Aged<Element, Remembered>,
-    has_timeout: bool,
+    /// Whether some are put in with a timeout.
+    elements_leave: bool,
     limit: Option<Limit>,
-    /// By which fields it counts connections.
-    counts_by: Option<Key>,
+    /// By which fields it counts connections, and how long the elements live that it makes so.
+    counts_by: Option<(Key, Option<u32>)>,
 }
 
 /// Sets that a packet has met which count connections, as bits: what is to be counted if it opens one.
@@ -185,12 +198,13 @@ impl Sets {
         }
         // Where a connection is counted is told by the places of its sets, so if one of them changes all of them begin anew, as in the kernel.
         let counting = asked.iter().any(|one| one.counts_by.is_some());
-        let by: Vec<_> = asked.iter().map(|one| (one.set, one.counts_by)).collect();
+        let by: Vec<_> = asked.iter().map(|one| (&one.set.table, &one.set.name, one.counts_by)).collect();
         let all = if counting { hash::mixed(format!("{by:?}").as_bytes(), 0) | 1 } else { 0 };
         let config = MapConfig { name: format!("counted_{all:016x}"), capacity: most, ..MapConfig::default() };
         let members = counting.then(|| Map::new(builder, &config)).transpose();
+        let since = Since::of(builder, asked.iter().map(|one| &**one.set))?;
         let sets = asked.into_iter().map(|one| one.made(builder, all)).collect::<Result<_, _>>()?;
-        Ok(Sets { sets, members: members.map_err(|error| ConfigError::state("connections_max", &error))? })
+        Ok(Sets { sets, members: members.map_err(|error| ConfigError::state("connections_max", &error))?, since })
     }
 
     /// The place of the set that a condition is about.
@@ -211,9 +225,14 @@ impl Sets {
         let (element, now) = (Element::of(&keyed.key, facts), cx.now());
         let known = set.elements.get(cx, &element)?;
         let full = set.limit.as_ref().map_or_else(Bucket::default, |limit| limit.full(now));
-        let mut it = known.unwrap_or(Remembered { bucket: full, connections: 0, since_ns: now });
+        let fresh = |until_ns| Remembered { bucket: full, connections: 0, until_ns };
+        let known = match (known, &self.since) {
+            (None, Some(since)) => since.until(cx, &set.set, &element)?.map(fresh),
+            _ => known,
+        };
+        let mut it = known.unwrap_or_else(|| fresh(until(now, keyed.timeout_s)));
         if keyed.refreshes {
-            it.since_ns = now;
+            it.until_ns = until(now, keyed.timeout_s);
         }
         let holds = match &keyed.act {
             Act::Has { not } => return Ok(known.is_some() != *not),
@@ -271,9 +290,9 @@ impl Sets {
         let way = if from_inside { [inside, outside] } else { [outside, inside] };
         let is_met = |(at, _): &(usize, &Set)| member.met >> at & 1 != 0;
         for (_, set) in self.sets.iter().enumerate().filter(is_met) {
-            let Some(key) = &set.counts_by else { continue };
+            let Some((key, timeout_s)) = &set.counts_by else { continue };
             let (element, now) = (Element::between(key, way, ends.number()), cx.now());
-            let fresh = Remembered { since_ns: now, ..Remembered::default() };
+            let fresh = Remembered { until_ns: until(now, *timeout_s), ..Remembered::default() };
             let mut it = set.elements.get(cx, &element)?.unwrap_or(fresh);
             it.connections = by(it.connections);
             if it.connections == 0 && set.limit.is_none() {
@@ -287,18 +306,18 @@ impl Sets {
 
     /// Takes dead elements out, piece by piece.
     pub(super) fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
-        self.sets.iter().filter(|set| set.has_timeout).try_for_each(|set| set.elements.sweep(cx, share))
+        self.since.iter().try_for_each(|since| since.begin(cx))?;
+        self.sets.iter().filter(|set| set.elements_leave).try_for_each(|set| set.elements.sweep(cx, share))
     }
 }
 
 /// What rules ask of a set, all together.
 struct Asked<'a> {
     set: &'a Arc<Dynamic>,
-    /// How long its elements live, once a rule puts them in.
-    timeout_s: Option<Option<u32>>,
+    elements_leave: bool,
     /// What its elements have been made with, as in the kernel: a limit or a count.
     evaluated: Option<&'a Act>,
-    counts_by: Option<&'a Key>,
+    counts_by: Option<(&'a Key, Option<u32>)>,
 }
 
 impl<'a> Asked<'a> {
@@ -306,9 +325,9 @@ impl<'a> Asked<'a> {
         let counts = matches!(keyed.act, Act::Count { .. });
         Asked {
             set: &keyed.set,
-            timeout_s: (!matches!(keyed.act, Act::Has { .. })).then_some(keyed.timeout_s),
+            elements_leave: !matches!(keyed.act, Act::Has { .. }) && keyed.timeout_s.is_some(),
             evaluated: matches!(keyed.act, Act::Limit(_) | Act::Count { .. }).then_some(&keyed.act),
-            counts_by: counts.then_some(&keyed.key),
+            counts_by: counts.then_some((&keyed.key, keyed.timeout_s)),
         }
     }
 
@@ -318,7 +337,7 @@ impl<'a> Asked<'a> {
         let refuse = |what: String, instead: &str| Err(ConfigError::new("rules_file", what, instead));
         if !agree(&mut self.counts_by, more.counts_by) {
             return refuse(
-                format!("two rules count connections in the set `{name}` by different fields"),
+                format!("two rules count connections in the set `{name}` by different fields or timeouts"),
                 "write a set for each",
             );
         }
@@ -328,12 +347,7 @@ impl<'a> Asked<'a> {
                 "write a set for each limit and for each count",
             );
         }
-        if !agree(&mut self.timeout_s, more.timeout_s) {
-            return refuse(
-                format!("two rules have elements of the set `{name}` live for different times"),
-                "write the timeout into the set",
-            );
-        }
+        self.elements_leave |= more.elements_leave;
         Ok(())
     }
 
@@ -341,17 +355,15 @@ impl<'a> Asked<'a> {
     fn made(self, builder: &mut StateBuilder, all: u64) -> Result<Set, ConfigError> {
         let whose = format!("{} {}", self.set.table, self.set.name);
         let seed = if self.counts_by.is_some() { all } else { 0 };
-        let name = format!("set_{:016x}", hash::mixed(whose.as_bytes(), seed));
-        let timeout_s = self.timeout_s.flatten();
-        let lifetime_ns = timeout_s.map_or(u64::MAX, |seconds| u64::from(seconds) * 1_000_000_000);
-        let elements = Aged::new(builder, &name, self.set.size, lifetime_ns)
+        let name = format!("elements_{:016x}", hash::mixed(whose.as_bytes(), seed));
+        let elements = Aged::new(builder, &name, self.set.size, 0)
             .map_err(|error: StateError| ConfigError::state("rules_file", &error))?;
         let limit = match self.evaluated {
             Some(Act::Limit(often)) => Some(often.limit()?),
             _ => None,
         };
-        let (set, counts_by) = (self.set.clone(), self.counts_by.cloned());
-        Ok(Set { set, elements, has_timeout: timeout_s.is_some(), limit, counts_by })
+        let counts_by = self.counts_by.map(|(key, timeout_s)| (key.clone(), timeout_s));
+        Ok(Set { set: self.set.clone(), elements, elements_leave: self.elements_leave, limit, counts_by })
     }
 }
 
@@ -366,5 +378,6 @@ impl braid_nf::Part for Sets {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.sets.iter().for_each(|set| set.elements.objects(into));
         self.members.iter().for_each(|members| members.objects(into));
+        self.since.iter().for_each(|since| since.objects(into));
     }
 }

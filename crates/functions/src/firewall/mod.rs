@@ -20,6 +20,7 @@ mod effects;
 mod explain;
 mod facts;
 mod fields;
+mod given;
 mod judge;
 mod keyed;
 mod known;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::edits::Edit;
 use super::facts::Facts;
 use super::fields::{self, Within};
-use super::keyed::{Act, Keyed};
+use super::keyed::{Act, Element, Keyed};
 use super::marks::{Asked, Given, Marks, Whose};
 use super::masked::Masked;
 use super::often::Often;
@@ -240,15 +240,15 @@ impl Rule {
             || self.gives.iter().any(takes)
     }
 
-    /// Whether it fits the first packet of all that its conditions fit, with these marks: no limit is reached, and the sets that packets
-    /// change are empty.
-    pub(super) fn fits_first(&self, marks: &Marks) -> bool {
-        let by_set = match self.keyed.as_ref().map(|keyed| &keyed.act) {
-            None | Some(Act::Add) => true,
-            Some(Act::Has { not }) => *not,
-            Some(Act::Limit(often)) => !often.over,
-            Some(Act::Count { over, .. }) => !over,
-        };
+    /// Whether it fits the first packet of all that its conditions fit, with these marks: no limit is reached, and in the sets that packets
+    /// change is what the file has put there.
+    pub(super) fn fits_first(&self, facts: &Facts<'_>, marks: &Marks) -> bool {
+        let by_set = self.keyed.as_ref().is_none_or(|keyed| match &keyed.act {
+            Act::Add => true,
+            Act::Has { not } => keyed.set.given(&Element::of(&keyed.key, facts)).is_some() != *not,
+            Act::Limit(often) => !often.over,
+            Act::Count { over, .. } => !over,
+        });
         by_set
             && self.limit.is_none_or(|often| !often.over)
             && self.quota.is_none_or(|quota| quota.fits_first())

@@ -7,7 +7,7 @@ use super::amounts::{Pool, pool};
 use super::base::{Base, base, policy};
 use super::blocks::{Statement, block, named_set, replace, statement, within_braces};
 use super::flatten::DEPTH_MAX;
-use super::keyed::keeps;
+use super::keyed::with_elements;
 use super::numbers::number;
 use super::reader::{Scope, Sets, Words};
 use super::tokens::{Kind, Place, Token};
@@ -129,7 +129,7 @@ impl<'a> File<'a> {
                 "set" => {
                     rest.word();
                     let (set, declared) = named_set(&mut rest, &file.defined)?;
-                    if declared.made("", &set, tokens)?.is_some() {
+                    if declared.made("", &set, &rest, tokens)?.is_some() {
                         return wrong("packets change sets of tables only", "write table inet filter { … } around it");
                     }
                     file.sets.push(set);
@@ -235,7 +235,7 @@ impl<'a> File<'a> {
     fn set(&mut self, table: usize, rest: &mut Words<'_>) -> Parsed<()> {
         let (set, declared) = named_set(rest, &self.defined)?;
         let table = &mut self.tables[table];
-        table.dynamic.extend(declared.made(&table.whole_name(), &set, self.tokens)?);
+        table.dynamic.extend(declared.made(&table.whole_name(), &set, rest, self.tokens)?);
         table.sets.push(set);
         Ok(())
     }
@@ -387,10 +387,9 @@ impl<'a> File<'a> {
                     set.push(Token { text: ",".into(), ..last });
                 }
                 set.extend(more);
-                if let Some(at) = dynamic.iter().position(|known| known.name == name)
-                    && keeps(&dynamic[at], set, self.tokens)?
-                {
-                    dynamic.remove(at);
+                if let Some(at) = dynamic.iter().position(|known| known.name == name) {
+                    let known = dynamic.remove(at);
+                    dynamic.extend(with_elements(Dynamic::clone(&known), set, rest, self.tokens)?);
                 }
             }
             "limit" | "quota" => self.pool(table, &what, rest)?,

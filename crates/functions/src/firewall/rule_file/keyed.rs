@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use super::amounts::rate;
 use super::conditions::{Fits, any_protocol_with_ports, narrow_family, narrow_protocol, protocol};
-use super::ether::some_station;
-use super::reader::Words;
+use super::ether::{some_station, station};
+use super::joined::listed;
+use super::reader::{PORT, Words};
 use super::tokens::{Kind, Token};
 use super::{Parsed, wrong};
 use crate::firewall::fields::Field;
+use crate::firewall::given::Given;
 use crate::firewall::keyed::{Act, Dynamic, Key, Keyed, PARTS_MAX, Part, SIZE};
 use crate::firewall::names;
 use crate::firewall::rules::Direction;
@@ -54,7 +56,7 @@ pub(super) fn keyed(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Option<Ke
 
 /// A set that a statement has for itself.
 fn own(rest: &Words<'_>, name: String, size: u32) -> Arc<Dynamic> {
-    Dynamic { table: rest.scope.table.to_owned(), name, size, timeout_s: None }.into()
+    Dynamic { table: rest.scope.table.to_owned(), name, size, timeout_s: None, given: Vec::new() }.into()
 }
 
 /// Whether a set is one that packets change.
@@ -77,9 +79,6 @@ fn element(rest: &mut Words<'_>, fits: &mut [Fits], set: Arc<Dynamic>, refreshes
             "timeout" => {
                 rest.word();
                 timeout_s = Some(duration(rest)?);
-                if set.timeout_s.is_some_and(|of_set| timeout_s != Some(of_set)) {
-                    return wrong("another timeout than that of the set", "write the timeout of the set");
-                }
             }
             "limit" => {
                 rest.word();
@@ -202,21 +201,25 @@ fn number(rest: &mut Words<'_>) -> Parsed<u32> {
 /// `1d2h3m4s`, in seconds.
 pub(super) fn duration(rest: &mut Words<'_>) -> Parsed<u32> {
     let text = rest.word();
-    let (mut seconds, mut digits) = (Some(0u32), String::new());
-    for letter in text.chars() {
-        if letter.is_ascii_digit() {
-            digits.push(letter);
-            continue;
-        }
-        let unit = [('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)].into_iter().find(|(name, _)| *name == letter);
-        let part = digits.parse::<u32>().ok().zip(unit).and_then(|(number, (_, unit))| number.checked_mul(unit));
-        seconds = seconds.zip(part).and_then(|(all, part)| all.checked_add(part));
-        digits.clear();
-    }
-    match seconds {
-        Some(seconds) if seconds > 0 && digits.is_empty() => Ok(seconds),
+    match seconds(&text) {
+        Some(seconds) if seconds > 0 => Ok(seconds),
         _ => wrong(format!("`{text}` is no time"), "write 30s, 10m, 1h or 1d"),
     }
+}
+
+/// `1d2h3m4s500ms` as seconds, a part of one as a whole one.
+fn seconds(text: &str) -> Option<u32> {
+    const UNITS: [(&str, u64); 6] =
+        [("ms", 1), ("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
+    let (mut left, mut milliseconds) = (text, 0u64);
+    while !left.is_empty() {
+        let digits = left.find(|letter: char| !letter.is_ascii_digit())?;
+        let number: u64 = left[..digits].parse().ok()?;
+        let (unit, ms) = UNITS.iter().find(|(unit, _)| left[digits..].starts_with(unit))?;
+        milliseconds = milliseconds.checked_add(number.checked_mul(*ms)?)?;
+        left = &left[digits + unit.len()..];
+    }
+    milliseconds.div_ceil(1000).try_into().ok()
 }
 
 /// What of a set's declaration says that packets change it: its flags, how long elements live, how many there may be.
@@ -252,41 +255,116 @@ impl Declared {
         Ok(true)
     }
 
-    /// The set, if packets change it: not where `file` says its elements and no rule adds to it, whatever its flags say.
+    /// The set, if packets change it or its elements leave it: not where `file` says its elements, none of which does, and no rule adds to it,
+    /// whatever its flags say.
     pub(super) fn made(
         self,
         table: &str,
         (name, elements): &(String, Vec<Token>),
+        rest: &Words<'_>,
         file: &[Token],
     ) -> Parsed<Option<Arc<Dynamic>>> {
-        if !self.is_dynamic {
+        if !self.is_dynamic && !elements.iter().any(leaves) {
             return Ok(None);
         }
         let (table, size) = (table.to_owned(), self.size.unwrap_or(SIZE));
-        let set = Dynamic { table, name: name.clone(), size, timeout_s: self.timeout_s };
-        Ok(if keeps(&set, elements, file)? { None } else { Some(set.into()) })
+        let set = Dynamic { table, name: name.clone(), size, timeout_s: self.timeout_s, given: Vec::new() };
+        with_elements(set, elements, rest, file)
     }
 }
 
-/// Whether a set has elements and keeps them: no rule of the file adds to it, and none of them leaves it.
-pub(super) fn keeps(set: &Dynamic, elements: &[Token], file: &[Token]) -> Parsed<bool> {
-    let name = &set.name;
+/// A set with the elements that the file gives it; none if it keeps them, and packets do not change it.
+pub(super) fn with_elements(
+    mut set: Dynamic,
+    elements: &[Token],
+    rest: &Words<'_>,
+    file: &[Token],
+) -> Parsed<Option<Arc<Dynamic>>> {
     if elements.iter().all(|token| token.kind == Kind::End) {
-        return Ok(false);
+        return Ok(Some(set.into()));
     }
-    if is_changed(file, name) {
+    let is_changed = is_changed(file, &set.name);
+    if !is_changed && set.timeout_s.is_none() && !elements.iter().any(leaves) {
+        return Ok(None);
+    }
+    if !is_changed {
+        // Nobody puts anything in.
+        set.size = 1;
+    }
+    set.given = listed(elements).map(|element| given(element, set.timeout_s, rest)).collect::<Parsed<_>>()?;
+    if !set.order() {
         return wrong(
-            format!("the set `{name}` has elements, and packets change it"),
-            "write two sets: one that packets change, and one with elements; nft -t list ruleset leaves out what packets have put in",
+            format!(
+                "ranges of the set `{}`, whose elements leave it or packets change, have addresses in common",
+                set.name
+            ),
+            "write each address once: the wider range, or what the narrower one leaves of it",
         );
     }
-    if set.timeout_s.is_some() || elements.iter().any(leaves) {
-        return wrong(
-            format!("the set `{name}` has elements that leave it after a while"),
-            "write them without timeout and expires, into a set without timeout, or leave them out",
-        );
+    Ok(Some(set.into()))
+}
+
+/// One element: `192.0.2.9 timeout 4h expires 3h59m`, `10.0.0.0/8`, `192.0.2.9 . 22 limit rate 5/second`.
+fn given(element: &[Token], timeout_s: Option<u32>, rest: &Words<'_>) -> Parsed<Given> {
+    let besides = ["timeout", "expires", "comment", "counter", "limit", "quota", "ct", "last"];
+    let is_besides = |token: &Token| token.kind == Kind::Word && besides.contains(&&*token.text);
+    let (key, said) = element.split_at(element.iter().position(is_besides).unwrap_or(element.len()));
+    let mut lives_s = timeout_s;
+    let mut said = Words { words: said, scope: rest.scope };
+    while !said.words.is_empty() {
+        // What is left of its time stands behind the whole of it.
+        if said.take("timeout") {
+            lives_s = Some(duration(&mut said)?);
+        } else if said.take("expires") {
+            let text = said.word();
+            let Some(left) = seconds(&text) else {
+                return wrong(format!("`{text}` is no time"), "write expires 59m12s");
+            };
+            lives_s = Some(left.max(1));
+        } else {
+            // A word of a limit, or the text of a comment.
+            said.take("comment");
+            said.token();
+        }
     }
-    Ok(true)
+    let (mut first, mut last) = ([0; PARTS_MAX], 0);
+    let parts: Vec<_> = key.split(|token| &*token.text == ".").collect();
+    for (at, part) in parts.iter().enumerate() {
+        let text: String = part.iter().map(|token| &*token.text).collect();
+        Words { words: part, scope: rest.scope }.token();
+        let Some(place) = first.get_mut(at) else {
+            return wrong(format!("an element of more than {PARTS_MAX} fields"), "write fewer of them");
+        };
+        let range = text.parse::<Addresses>().ok().map(|range| (range.first, range.last));
+        let one = || constant(&text).or_else(|| value(&text)).map(|one| (one, one));
+        let ports = || PORT.ends(&text).map(|(first, last)| (first.into(), last.into()));
+        match range.or_else(one).or_else(ports) {
+            Some((begins, ends)) if begins == ends || parts.len() == 1 => {
+                *place = begins;
+                last = if at == 0 { ends } else { last };
+            }
+            Some(_) => {
+                return wrong(
+                    format!(
+                        "`{text}` is a range among joined fields of a set whose elements leave it, or that packets change"
+                    ),
+                    "write its values one by one, or the set without timeouts",
+                );
+            }
+            None => {
+                return wrong(
+                    format!("`{text}` is no element of a set whose elements leave it, or that packets change"),
+                    "write addresses, ports, protocols or Ethernet addresses; and what stays into a set without timeouts",
+                );
+            }
+        }
+    }
+    Ok(Given { first, last, lives_s })
+}
+
+/// A protocol or an Ethernet address.
+fn value(text: &str) -> Option<u128> {
+    station(text).map(u128::from).or_else(|| protocol(text).map(|protocol| protocol.0.into()))
 }
 
 /// Whether an element that has this word leaves its set after a time of its own.

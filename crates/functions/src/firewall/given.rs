@@ -1,0 +1,130 @@
+//! Elements that a rule file gives to sets that packets change, or that leave their set after a while, as a listing of a live machine
+//! has them: `elements = { 192.0.2.9 timeout 4h expires 3h59m40s }`.
+//!
+//! They stay where the file has put them and are not copied: what a rule puts in besides, or lets live on, stands in a table of its own and
+//! comes before them. Their time begins when the rules do, and goes on as long as the file says the same of the set.
+
+use std::sync::Arc;
+
+use braid_nf::prelude::*;
+use braid_nf::state::{MapConfig, StateObject, hash};
+
+use super::keyed::{Dynamic, Element, PARTS_MAX};
+use crate::config::ConfigError;
+
+/// One of them: of a single field it may be a range, of joined ones it is one value of each.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Given {
+    pub(super) first: [u128; PARTS_MAX],
+    /// Of the first field.
+    pub(super) last: u128,
+    /// None: it stays.
+    pub(super) lives_s: Option<u32>,
+}
+
+impl Dynamic {
+    /// Puts what the file gives in order, so that it is found fast. Of one that is given twice the first counts, as in the kernel; false if ranges
+    /// have values in common, which nftables refuses unless it may join them.
+    #[must_use]
+    pub(super) fn order(&mut self) -> bool {
+        self.given.sort_by_key(|given| given.first);
+        self.given.dedup_by(|next, known| (next.first, next.last) == (known.first, known.last));
+        let is_apart = |pair: &[Given]| pair[0].last < pair[1].first[0] || pair[0].last == pair[0].first[0];
+        self.given.windows(2).all(is_apart)
+    }
+
+    /// The element that the file has given, whatever its age.
+    pub(super) fn given(&self, element: &Element) -> Option<&Given> {
+        let values = element.0.map(u128::from_be_bytes);
+        let at = self.given.partition_point(|given| given.first <= values);
+        let given = self.given.get(at.checked_sub(1)?)?;
+        let is_within = values[0] <= given.last && values[1..] == given.first[1..];
+        is_within.then_some(given)
+    }
+
+    /// By what it is known since when its elements are there.
+    fn id(&self) -> u64 {
+        hash::mixed(format!("{} {}", self.table, self.name).as_bytes(), 0)
+    }
+
+    /// By what it is known whether the file says the same of them.
+    fn content(&self) -> u64 {
+        hash::mixed(format!("{:?}", self.given).as_bytes(), 1)
+    }
+
+    fn leaves(&self) -> bool {
+        self.given.iter().any(|given| given.lives_s.is_some())
+    }
+}
+
+/// When elements that leave were there first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Beginning {
+    content: u64,
+    at_ns: u64,
+}
+
+/// Since when the elements of sets are there.
+pub(super) struct Since {
+    beginnings: Map<u64, Beginning>,
+    /// The sets by what they and their elements are known.
+    sets: Vec<(u64, u64)>,
+}
+
+/// Most sets of rule files that have come and gone: of what does not find a place elements begin anew with each packet, and stay.
+const SETS_MAX: u32 = 1024;
+
+impl Since {
+    /// None if all that is given to these sets stays.
+    pub(super) fn of<'a>(
+        builder: &mut StateBuilder,
+        sets: impl Iterator<Item = &'a Dynamic>,
+    ) -> Result<Option<Since>, ConfigError> {
+        let mut has_elements = false;
+        let leaving = |set: &&Dynamic| {
+            has_elements |= !set.given.is_empty();
+            set.leaves()
+        };
+        let sets: Vec<_> = sets.filter(leaving).map(|set| (set.id(), set.content())).collect();
+        if !has_elements {
+            return Ok(None);
+        }
+        let config = MapConfig { name: "given".to_owned(), capacity: SETS_MAX, ..MapConfig::default() };
+        let beginnings = Map::new(builder, &config).map_err(|error| ConfigError::state("rules_file", &error))?;
+        Ok(Some(Since { beginnings, sets }))
+    }
+
+    /// Notes of all sets that their elements are there.
+    pub(super) fn begin(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        self.sets.iter().try_for_each(|(id, content)| self.since(cx, *id, *content).map(drop))
+    }
+
+    /// Since when the elements of a set are there: from now on, if they were not before.
+    fn since(&self, cx: &mut Cx<'_>, id: u64, content: u64) -> Result<u64, Conflict> {
+        match self.beginnings.get(cx, &id)? {
+            Some(known) if known.content == content => Ok(known.at_ns),
+            _ => {
+                let at_ns = cx.now();
+                self.beginnings.insert(cx, &id, &Beginning { content, at_ns })?;
+                Ok(at_ns)
+            }
+        }
+    }
+
+    /// When an element leaves that the file has given, if it is still there.
+    pub(super) fn until(&self, cx: &mut Cx<'_>, set: &Dynamic, element: &Element) -> Result<Option<u64>, Conflict> {
+        let Some(given) = set.given(element) else { return Ok(None) };
+        let Some(seconds) = given.lives_s else { return Ok(Some(u64::MAX)) };
+        let id = set.id();
+        let content = self.sets.iter().find(|(known, _)| *known == id).map_or(0, |(_, content)| *content);
+        let until = self.since(cx, id, content)?.saturating_add(u64::from(seconds) * 1_000_000_000);
+        Ok(Some(until).filter(|until| cx.now() <= *until))
+    }
+}
+
+impl braid_nf::Part for Since {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.beginnings.objects(into);
+    }
+}
