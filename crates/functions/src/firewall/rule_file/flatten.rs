@@ -67,6 +67,10 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
         |(_, chain, _): &Asked<'_>| chain.base.as_ref().is_some_and(|base| base.place() == Base::ON_ITS_WAY);
     if !chains.iter().any(on_its_way) {
         return match hooks {
+            Hooks::Forward if file.tables.iter().any(|table| table.family == "bridge") => wrong(
+                "no chain of the file has the hook forward, but for frames between ports of a bridge",
+                "write rules_hook = \"bridge\" in the plan if the firewall stands there, or the chain into a table inet",
+            ),
             Hooks::Forward => wrong(
                 "no chain of the file has the hook forward",
                 "write type filter hook forward priority 0; or rules_hook = \"host\" in the plan if the hosts inside are whom its chains input and \

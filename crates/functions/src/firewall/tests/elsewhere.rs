@@ -139,6 +139,9 @@ fn a_firewall_between_the_ports_of_a_bridge_asks_its_tables() {
     let mut config = Config { rules_hook: Hooks::Bridge, ..named() };
     let error = read_text(&table("accept"), &mut config, PORTS).expect_err("no bridge");
     assert!(error.reason.contains("no table bridge"), "{error}");
+    let bridge = BRIDGE.split("table inet").next().unwrap_or_default();
+    let error = read_text(bridge, &mut named(), PORTS).expect_err("a bridge alone");
+    assert!(error.instead.contains("write rules_hook = \"bridge\""), "{error}");
 }
 
 /// kube-proxy writes why into the elements of its maps.
