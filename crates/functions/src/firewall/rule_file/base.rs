@@ -75,7 +75,7 @@ pub(super) fn base(rest: &mut Words<'_>, family: &str, defined: &Sets) -> Parsed
 
 /// `device eth0`, `devices = { eth0, eth1 }`, if that comes next: the value, as a condition has it.
 fn devices(rest: &mut Words<'_>, defined: &Sets) -> Parsed<Vec<Token>> {
-    if !rest.take("device") && !(rest.take("devices") && rest.take("=")) {
+    if !(rest.take("device") || rest.take("devices") && rest.take("=")) {
         return Ok(Vec::new());
     }
     let is_set = rest.peek() == "{";
