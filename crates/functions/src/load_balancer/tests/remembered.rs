@@ -28,9 +28,9 @@ fn a_connection_that_never_opens_is_forgotten_after_a_minute() {
         }
         connections(lb, seconds)
     };
-    assert_eq!(after(55), "20 now, 20 in all");
-    assert_eq!(after(130), "3 now, 20 in all");
-    assert_eq!(after(1200), "0 now, 20 in all");
+    assert_eq!(after(55), "20 remembered, 20 in all");
+    assert_eq!(after(130), "3 remembered, 20 in all");
+    assert_eq!(after(1200), "0 remembered, 20 in all");
 }
 
 #[test]
