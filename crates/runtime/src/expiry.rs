@@ -26,6 +26,7 @@ mod soon;
 use self::pace::Pace;
 use self::soon::Soon;
 pub(crate) use evict::Eviction;
+pub(crate) use soon::begun_max;
 
 /// Time in which the scan comes round once, at least and at most.
 const ROUND_NS: RangeInclusive<u64> = 1_000_000_000..=16_000_000_000;

@@ -125,13 +125,18 @@ impl Soon {
     }
 }
 
+/// How many places of sets that begin are to be kept until they are noted, where no set's time is shorter than this.
+pub(crate) fn begun_max(shortest_ns: u64) -> usize {
+    if (1..SOON_MS * MS).contains(&shortest_ns) { BATCH_MAX } else { 0 }
+}
+
 impl Scan {
     /// Ends sets whose time was short and is over, at most [`LOOKS_MAX`], and notes those that have begun; if any has so little time.
     #[inline]
     pub(super) fn end_soon(&mut self, now_ns: u64, shortest_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
-        let is_any = (1..SOON_MS * MS).contains(&shortest_ns);
-        on.tables.keep_begun(if is_any { BATCH_MAX } else { 0 });
-        if is_any {
+        let most = begun_max(shortest_ns);
+        on.tables.keep_begun(most);
+        if most > 0 {
             self.end_due(now_ns, on, witness);
             self.note_begun(now_ns, on);
         }

@@ -6,7 +6,7 @@ use braid_nf::{Found, Index, PassSets, SetTables};
 use braid_packet::Batch;
 
 use crate::chain::{Chain, Group};
-use crate::expiry::{Eviction, Scan};
+use crate::expiry::{Eviction, Scan, begun_max};
 
 /// What a worker knows of where the sets of each function are that workers share.
 pub(super) fn indexes(chain: &Chain) -> Vec<Option<Index>> {
@@ -28,8 +28,10 @@ pub(super) struct Sets {
 
 impl Sets {
     pub(super) fn new(group: &Group, sets: usize, pages: HugePages) -> Result<Sets, braid_memory::Error> {
+        let mut tables = SetTables::new(group.capacity(sets), group.state_bytes, group.extractor.shape(), pages)?;
+        tables.keep_begun(begun_max(group.shortest_timeout_ns));
         Ok(Sets {
-            tables: SetTables::new(group.capacity(sets), group.state_bytes, group.extractor.shape(), pages)?,
+            tables,
             keys: Keys::boxed(),
             found: Found::boxed(),
             scan: Scan::default(),
