@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use braid_control::runtime::io::device::INHERITED;
 use braid_functions::firewall::When;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 
 use crate::bench::traffic::{FLOWS_MAX, Trace};
 use crate::commands::bench::What;
@@ -23,8 +23,13 @@ pub struct Cli {
 impl Cli {
     /// Reads the command line; ends the program if it cannot be understood.
     pub fn typed() -> Cli {
-        let typed = may_be_negative(Cli::command()).get_matches();
+        let typed = Cli::understood().get_matches();
         Cli::from_arg_matches(&typed).unwrap_or_else(|error| error.exit())
+    }
+
+    /// All that can be typed.
+    pub fn understood() -> clap::Command {
+        may_be_negative(Cli::command())
     }
 }
 
@@ -79,6 +84,10 @@ pub enum Command {
     Bench(BenchArgs),
     /// Create a crate for a network function of your own that builds, runs and passes its test
     New(NewArgs),
+    /// Print what a shell needs to complete commands, options and names of functions
+    Completions(crate::commands::completions::CompletionsArgs),
+    /// Write a manual page for each command
+    Man(crate::commands::completions::ManArgs),
 }
 
 /// A chain: a plan file, or functions by name; the other options override it.
@@ -135,7 +144,7 @@ pub struct ChainArgs {
 pub struct InputArgs {
     /// Capture (pcap, pcapng, gzip; - is standard input), PORT=FILE, or gen:PROFILE?flows=N&packets=N&seed=N; several files are
     /// one port each
-    #[arg(long = "in", value_name = "INPUT")]
+    #[arg(long = "in", value_name = "INPUT", value_hint = ValueHint::FilePath)]
     pub from: Vec<String>,
     /// How one capture is split by port: single, inside or mac_hash [default: as the functions want it]
     #[arg(long, value_name = "RULE")]
@@ -168,7 +177,7 @@ pub struct RunArgs {
     pub input: InputArgs,
     /// Capture to write (.pcap, .pcapng, either with .gz; - is standard output), or PORT=FILE for each port; without it
     /// nothing is written
-    #[arg(long = "out", value_name = "OUTPUT")]
+    #[arg(long = "out", value_name = "OUTPUT", value_hint = ValueHint::FilePath)]
     pub to: Vec<String>,
     /// An interface for each port instead of captures: veth0, or af_xdp:, af_packet:, tap:, memif:, dpdk: before its name (docs/ports.md)
     #[arg(long = "port", value_name = "DEVICE", conflicts_with_all = ["from", "to"])]

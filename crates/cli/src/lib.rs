@@ -76,5 +76,7 @@ fn act(command: args::Command, catalog: &Catalog) -> Result<ExitCode, failure::F
         args::Command::Nf(args) => commands::nf::run(&args, catalog),
         args::Command::Bench(args) => commands::bench::run(&args, catalog),
         args::Command::New(args) => commands::new::run(&args),
+        args::Command::Completions(args) => commands::completions::run(&args, catalog),
+        args::Command::Man(args) => commands::completions::man(&args),
     }
 }

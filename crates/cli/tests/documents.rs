@@ -122,3 +122,68 @@ fn every_rule_file_in_the_firewalls_readme_is_read() {
         assert!(output.status.success() && said.contains("of the rule file"), "{said}{output:?}");
     }
 }
+
+/// All documents, by their path from the root of the project.
+fn documents() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut folders =
+        ["", "docs", "examples", "examples/studies", "packaging", "benches", "tests/scenarios", "tests/traffic"]
+            .map(|folder| root.join(folder))
+            .to_vec();
+    let functions = std::fs::read_dir(root.join("crates/functions/src")).expect("the functions").flatten();
+    folders.extend(functions.map(|entry| entry.path()).filter(|path| path.is_dir()));
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("a folder").flatten());
+    let pages = files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|end| end == "md"));
+    // What has changed since need not be so any more.
+    let pages = pages.filter(|path| !path.ends_with("CHANGELOG.md"));
+    let text = |path: &Path| std::fs::read_to_string(path).expect("text");
+    pages.map(|path| (path.display().to_string(), text(&path))).collect()
+}
+
+/// Words of a command as a shell takes them, up to what belongs to the shell.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, '|' | '&' | '>' | '<' | '#' | ';') => break,
+            (None, ' ') => words.extend(word.take()),
+            (_, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.into_iter().chain(word).collect()
+}
+
+/// Whole lines of blocks, and what stands in a sentence.
+fn commands(text: &str) -> Vec<&str> {
+    let lines = text.lines().map(|line| line.trim_start().trim_start_matches("$ ").trim_start_matches("sudo "));
+    let whole = lines.filter(|line| line.starts_with("braid "));
+    let inline = text.split('`').filter(|part| part.starts_with("braid ") && !part.contains('\n'));
+    whole.chain(inline).collect()
+}
+
+#[test]
+fn every_command_that_a_document_shows_can_be_typed() {
+    let mut typed = 0;
+    for (path, text) in documents() {
+        for command in commands(&text) {
+            let words = words(command);
+            // What is left out is the reader's, and a command's name alone is no command line.
+            if words.len() < 3 || words.iter().any(|word| word.contains('…') || word == "NAME" || word == "N") {
+                continue;
+            }
+            let read = braid_cli::args::Cli::understood().try_get_matches_from(&words);
+            assert!(
+                read.is_ok(),
+                "{path}: `{command}`\n{}",
+                read.err().map_or(String::new(), |error| error.to_string())
+            );
+            typed += 1;
+        }
+    }
+    assert!(typed > 60, "{typed}");
+}

@@ -4,6 +4,7 @@ pub mod apply;
 pub mod bench;
 pub mod certify;
 pub mod check_rss;
+pub mod completions;
 pub mod doctor;
 pub mod generate;
 pub mod health;

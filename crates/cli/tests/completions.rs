@@ -1,0 +1,56 @@
+//! What shells and manuals are told is what there is.
+
+mod support;
+
+use std::process::Command;
+
+use support::Braid;
+
+#[test]
+fn every_shell_is_told_all_commands_and_functions() {
+    let braid = Braid::new();
+    let commands = ["certify", "check-rss", "snapshot", "completions"];
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = braid.ok(&format!("completions {shell}"));
+        let missing = |words: &[&str]| words.iter().filter(|word| !script.contains(**word)).count();
+        assert_eq!((missing(&commands), missing(&["load_balancer", "--in-order"])), (0, 0), "{shell}");
+        assert!(!script.contains("applied"), "{shell} is told what is hidden");
+    }
+}
+
+/// As bash asks for it: the words so far, and what may follow.
+#[test]
+fn bash_completes_commands_options_and_functions() {
+    let braid = Braid::new();
+    braid.write("braid.bash", &braid.ok("completions bash"));
+    let check = |typed: &[&str], wanted: &[&str]| {
+        let words = typed.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+        let (last, before) = (typed[typed.len() - 1], typed[typed.len() - 2]);
+        let asked = format!(
+            ". ./braid.bash; COMP_WORDS=({words}); COMP_CWORD={}; _braid braid '{last}' '{before}'; echo \"${{COMPREPLY[@]}}\"",
+            typed.len() - 1
+        );
+        let output = Command::new("bash").args(["-c", &asked]).current_dir(braid.path("")).output().expect("bash");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let replies: Vec<&str> = said.split_whitespace().collect();
+        assert_eq!(replies, wanted, "{typed:?}: {output:?}");
+    };
+    check(&["braid", "sna"], &["snapshot"]);
+    check(&["braid", "run", "--in-"], &["--in-order"]);
+    check(&["braid", "run", "--nf", "nat"], &["nat", "nat64"]);
+    check(&["braid", "nf", "show", "nptv"], &["nptv6"]);
+    check(&["braid", "completions", "z"], &["zsh"]);
+}
+
+#[test]
+fn each_command_has_its_manual_page() {
+    let braid = Braid::new();
+    let said = braid.ok("man share/man/man1");
+    let pages = std::fs::read_dir(braid.path("share/man/man1")).expect("a folder").count();
+    assert!(said.starts_with(&format!("{pages} pages in share/man/man1")) && pages > 25, "{said}");
+    let page = |name: &str| std::fs::read_to_string(braid.path(&format!("share/man/man1/{name}.1"))).expect("a page");
+    assert!(page("braid").contains("braid\\-certify(1)") && page("braid").contains("Exit codes"));
+    assert!(page("braid-run").contains("\\-\\-in\\-order") && !page("braid-run").contains("\\-\\-applied"));
+    assert!(page("braid-nf-firewall-explain").contains("braid nf firewall explain"));
+    assert!(braid.fails(3, "man share/man/man1/braid.1").contains("a file stands where a folder"));
+}
