@@ -211,3 +211,37 @@ fn a_shaper_in_a_replay_sends_each_packet_when_it_is_due() {
         }
     }
 }
+
+/// tshark and libpcap take a file with a longer record for a damaged one.
+#[test]
+fn no_record_is_longer_than_readers_of_captures_take() {
+    const MOST: usize = 262_144;
+    let braid = Braid::new();
+    let frame = |len: usize| [&[2; 12][..], &[0x88, 0xb5], &vec![0; len - 14]].concat();
+    let frames = [60, MOST, MOST + 1, MOST + 192, MOST + 193].map(frame);
+    std::fs::write(braid.path("long.pcap"), pcap(1, &frames, usize::MAX)).expect("room");
+    for to in ["out.pcap", "out.pcapng"] {
+        let report = braid.json(&format!("run --nf forward --in long.pcap --out {to}"));
+        support::conserved(&report);
+        assert_eq!((report["packets_in"].as_u64(), report["packets_out"].as_u64()), (Some(5), Some(2)), "{report}");
+        assert_eq!(report["dropped"]["frame_too_long"], 3, "{report}");
+        let dropped = &report["dropped_by_nf"];
+        assert_eq!((&dropped["source"]["frame_too_long"], &dropped["sink"]["frame_too_long"]), (&1.into(), &2.into()));
+        let mut reader = CaptureReader::open(&braid.path(to)).expect("a capture");
+        let mut lengths = Vec::new();
+        while reader.advance().expect("the capture is whole") {
+            lengths.push(reader.captured().bytes.len());
+        }
+        assert_eq!(lengths, [60, MOST], "{to}");
+    }
+    // What is only shown is cut, as programs that capture do it, and its length is said.
+    let mut trace = braid.command("trace --nf forward --in long.pcap --out traced.pcap -n 9");
+    assert!(trace.arg("greater 262145").output().expect("the binary runs").status.success());
+    let mut reader = CaptureReader::open(&braid.path("traced.pcap")).expect("a capture");
+    let mut lengths = Vec::new();
+    while reader.advance().expect("the capture is whole") {
+        lengths.push((reader.captured().bytes.len(), reader.captured().wire_len as usize));
+    }
+    // As they came and as they left.
+    assert_eq!(lengths, [(MOST, MOST + 1), (MOST, MOST + 1), (MOST, MOST + 192), (MOST, MOST + 192)]);
+}

@@ -16,8 +16,9 @@ use crate::source::OpenError;
 use crate::stream::{FrameStream, Next};
 use crate::whole::Whole;
 
-/// Snap length that the headers name: nothing that we carry is longer.
-const SNAP_LEN: u32 = 262_144;
+/// Snap length that the headers name. Readers take nothing longer: to Wireshark (`WTAP_MAX_PACKET_SIZE_STANDARD`) and libpcap
+/// (`MAXIMUM_SNAPLEN`) a file with a longer record is damaged, whatever its header says.
+pub(super) const SNAP_LEN: u32 = 262_144;
 
 /// How fine the time stamps of a file are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,6 +139,12 @@ impl CaptureWriter {
             return;
         }
         self.scratch.clear();
+        let len = bytes.len() as u32;
+        // What is longer is cut as a program that captures does it, and the record says so.
+        let (bytes, info) = match len > SNAP_LEN {
+            true => (&bytes[..SNAP_LEN as usize], &FrameInfo { wire_len: info.wire_len.max(len), ..*info }),
+            false => (bytes, info),
+        };
         let fits = match self.format {
             Format::Pcap => self.pcap_record(bytes, info),
             Format::PcapNg => {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use braid_packet::{Batch, FrameInfo, Port};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
-use super::encode::{CaptureWriter, Precision};
+use super::encode::{CaptureWriter, Precision, SNAP_LEN};
 use crate::merge::Merge;
 use crate::packed::Packed;
 use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
@@ -158,6 +158,11 @@ impl TxQueue for CaptureQueue {
             }
             let i = usize::from(i);
             let bytes = batch.bytes(i);
+            if bytes.len() > SNAP_LEN as usize {
+                // Nothing is written that came out otherwise.
+                self.counters.too_long += 1;
+                continue;
+            }
             let info = FrameInfo {
                 port,
                 link: batch.records()[i].flags.link(),
