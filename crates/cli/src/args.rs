@@ -1,6 +1,6 @@
 //! What somebody typed, not yet what it means.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use braid_control::runtime::io::device::INHERITED;
 use braid_functions::firewall::When;
@@ -197,6 +197,10 @@ pub struct RunArgs {
     /// Save the state to a file when the run ends
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
+    /// Both with one file, as a service wants it: begin with its state if it is there and the plan can go on with it, and save to
+    /// it in the end
+    #[arg(long, value_name = "FILE", conflicts_with = "snapshot")]
+    pub state: Option<PathBuf>,
     /// Who may watch and change it.
     #[command(flatten)]
     pub operate: crate::operate::OperateArgs,
@@ -206,6 +210,13 @@ pub struct RunArgs {
     /// Print one JSON object on standard output
     #[arg(long)]
     pub json: bool,
+}
+
+impl RunArgs {
+    /// Where the state is saved when the run ends.
+    pub fn saved_to(&self) -> Option<&Path> {
+        self.snapshot.as_deref().or(self.state.as_deref())
+    }
 }
 
 /// `braid plan`.

@@ -192,6 +192,33 @@ fn another_number_of_workers_goes_on_with_the_state_in_another_process() {
     assert!(!braid.path("control.sock.applied.toml").exists() && !braid.path("control.sock.state").exists());
 }
 
+/// As systemd starts it, again and again by one line.
+#[test]
+fn a_service_goes_on_with_the_state_that_it_left_and_begins_without_one_that_does_not_fit() {
+    let braid = Braid::new();
+    let said = |rest: &str| {
+        let line = format!("run --nf nat --in gen:campus?packets=500 --state state {rest}");
+        let output = braid.run(&line);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && said.contains("packet sets and"), "{line}: {said}");
+        said
+    };
+    assert!(!said("").contains("restored"), "there is nothing yet");
+    assert!(said("").contains("restored from state: "));
+    assert!(said("--workers 1").contains("restored from state: "));
+    let refused = said("--set first_port=2000");
+    assert!(refused.contains("begins without that state, which is in state.refused now"), "{refused}");
+    assert!(refused.contains("`first_port`") && !refused.contains("restored from"), "{refused}");
+    assert!(said("--set first_port=2000").contains("restored from state: "));
+    assert!(said("--restore state.refused").contains("restored from state.refused: "), "what is named goes before");
+    std::fs::write(braid.path("state"), &std::fs::read(braid.path("state")).expect("a state")[..100]).expect("room");
+    assert!(said("").contains("begins without that state"), "a damaged one");
+    assert!(braid.fails(2, "run --nf nat --in gen:campus --state a --snapshot b").contains("cannot be used with"));
+    braid.write("plan.toml", "[[nf]]\nfunction = \"nat\"\n");
+    let own = braid.fails(2, "run plan.toml --in gen:campus?packets=9 --state plan.toml");
+    assert!(own.contains("is to be read, and the state"), "{own}");
+}
+
 #[test]
 fn the_state_of_a_function_that_the_plan_has_not_is_left_out_and_said_to_be() {
     let braid = Braid::new();

@@ -56,8 +56,8 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         successor: None,
     };
     let offered = args.operate.offer(&mut control, current, args.config.as_deref(), plan.user)?;
-    let restored = args.restore.as_ref().map(|path| restore(path, (&written, &plan), &mut control)).transpose()?;
-    let (always, successor) = (args.snapshot.is_some(), offered.on_upgrade());
+    let restored = begin_with(args, (&written, &plan), &mut control)?;
+    let (always, successor) = (args.saved_to().is_some(), offered.on_upgrade());
     let saving = (always || control.live.is_some())
         .then(|| Saving::begin(&mut control, workers, move || always || successor().is_some()));
     match &args.config {
@@ -77,7 +77,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let successor = offered.successor().map(|successor| (successor, args.operate.state_path()));
     // Nothing more comes by them, unless another program goes on.
     let ports = ports.filter(|_| successor.is_some());
-    let wanted = args.snapshot.as_deref().or(successor.as_ref().map(|(_, state)| state.as_path()));
+    let wanted = args.saved_to().or(successor.as_ref().map(|(_, state)| state.as_path()));
     let saved = match (saving.and_then(|saving| saving.end(&last_plan)), wanted) {
         (Some(snapshot), Some(path)) => save(&snapshot, path, successor.is_some()).map(Some),
         _ => Ok(None),
@@ -104,8 +104,29 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let left = |text: String| handover::leave_plan(&text, &beside, args.applied.as_deref());
     let applied = offered.successor_plan().map(left).transpose()?;
     drop(offered);
-    let state = (&*state, args.snapshot.is_some());
+    let state = (&*state, args.saved_to().is_some());
     Err(become_successor(&successor, state, applied.as_deref(), ports.as_ref()))
+}
+
+/// The state that the command line names for the beginning, if it is there; what is to be said of it when the run has begun.
+fn begin_with(args: &RunArgs, plan: (&Written, &Plan), control: &mut Control) -> Result<Option<Vec<String>>, Failure> {
+    match (&args.restore, &args.state) {
+        (Some(path), _) => restore(path, plan, control).map(Some),
+        (None, Some(path)) if path.exists() => restore(path, plan, control).map(Some).or_else(|failure| {
+            let aside = set_aside(path)?;
+            asideln!("note: {failure}; the run begins without that state, which is in {} now", aside.display());
+            Ok(None)
+        }),
+        _ => Ok(None),
+    }
+}
+
+/// A state that this run cannot go on with is nobody's to write over.
+fn set_aside(path: &Path) -> Result<PathBuf, Failure> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".refused");
+    std::fs::rename(path, &name).map_err(|error| Failure::file(path, &error))?;
+    Ok(name.into())
 }
 
 /// Has a run go on with the state at `path`; what is to be said of it when it does.
@@ -151,7 +172,7 @@ fn prepare(args: &RunArgs, catalog: &Catalog) -> Result<Prepared, Failure> {
     let lean = plan.to.is_empty() && !args.operate.is_wanted() && args.config.is_none();
     let carry = if lean { Carry::Nothing } else { Carry::Capture };
     let compiled = Arc::new(written.compile(&plan, carry)?);
-    if let Some(state) = &args.snapshot {
+    if let Some(state) = args.saved_to() {
         written.spared_by(state, "the state", &plan)?;
         Snapshot::check_place(state)?;
     }
