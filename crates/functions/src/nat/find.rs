@@ -136,16 +136,18 @@ impl Nat {
         (source, destination): ([u8; 4], [u8; 4]),
         course: Course,
     ) -> Result<Found, Conflict> {
-        if packet.is_later_fragment() {
-            let fate = self.fragments.follow(cx, packet)?;
-            return Ok(fate.map_or(Found::Waits, |fate| Found::Once(Rewrite::from(fate))));
+        let is_known = matches!(packet.protocol(), protocol::TCP | protocol::UDP | protocol::ICMP);
+        if packet.is_later_fragment() && is_known {
+            return Ok(match self.fragments.follow(cx, packet)? {
+                Some(fate) => Found::Once(Rewrite::from(fate)),
+                None => self.fragments.end_of(cx, packet)?.map_or(Found::Waits, Found::No),
+            });
         }
         if packet.icmp().is_some_and(|icmp| icmp.is_error()) {
             return Ok(self.find_error(cx, packet, course)?.unwrap_or_else(Found::No));
         }
         let Some((source, destination)) = ends_between(packet, source, destination) else {
-            let known = matches!(packet.protocol(), protocol::TCP | protocol::UDP | protocol::ICMP);
-            return Ok(Found::No(if known { Reason::MALFORMED } else { NOT_TRANSLATABLE }));
+            return Ok(Found::No(if is_known { Reason::MALFORMED } else { NOT_TRANSLATABLE }));
         };
         if packet.icmp().is_some_and(|icmp| !icmp_may_go(icmp.kind(), course)) {
             return Ok(Found::No(NO_MAPPING));

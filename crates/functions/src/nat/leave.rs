@@ -3,7 +3,9 @@
 use braid_nf::packet::Translated;
 use braid_nf::prelude::*;
 
-use super::find::Found;
+use super::find::{FILTERED, Found, NO_MAPPING, NOT_TRANSLATABLE};
+use super::hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
+use super::icmp::BAD_CHECKSUM;
 use super::networks::Behind;
 use super::rewrite::{Rewrite, Track};
 use super::steady::translated;
@@ -14,6 +16,21 @@ use crate::parts::{Side, answer, fragments, lengths};
 
 /// Longer than where it goes takes, and not to be cut.
 pub const TOO_LONG: Reason = Reason("too_long");
+
+/// Why a first piece may go nowhere that a later one would not show.
+pub(super) const ENDS: [Reason; 11] = [
+    Reason::TTL_EXCEEDED,
+    Reason::MALFORMED,
+    Reason::SET_TABLE_FULL,
+    TOO_LONG,
+    NO_MAPPING,
+    FILTERED,
+    NOT_TRANSLATABLE,
+    NO_FREE_PORT,
+    PORT_QUOTA,
+    MAPPING_TABLE_FULL,
+    BAD_CHECKSUM,
+];
 
 impl Nat {
     /// What every other packet of a flow comes to.
@@ -36,12 +53,12 @@ impl Nat {
             Found::Error(error) => self.send_error(cx, packet, &error),
             Found::Untouched(port) => Ok(Verdict::Forward(port)),
             Found::Waits => Ok(Verdict::Drop(self.fragments.hold(cx, packet)?)),
-            Found::No(reason) => Ok(Verdict::Drop(reason)),
+            Found::No(reason) => self.fragments.drop(cx, packet, reason),
             Found::Refused(reason) => {
                 if self.answers.admits(cx, packet)? {
                     answer::prohibited(cx, packet, self.settings.router(packet));
                 }
-                Ok(Verdict::Drop(reason))
+                self.fragments.drop(cx, packet, reason)
             }
         }
     }
@@ -50,14 +67,13 @@ impl Nat {
         if rewrite.behind == Behind::Here {
             return for_router::leave(cx, packet, &self.fragments);
         }
-        let is_first_fragment = packet.is_fragment() && !packet.is_later_fragment();
-        if is_first_fragment && !self.fragments.remember(cx, packet, rewrite.fate())? {
-            return Ok(Verdict::Drop(fragments::TABLE_FULL));
-        }
         if let Some(end) = self.end(cx, packet, rewrite.to)? {
             return Ok(end);
         }
-        if is_first_fragment {
+        if packet.is_fragment() && !packet.is_later_fragment() {
+            if !self.fragments.remember(cx, packet, rewrite.fate())? {
+                return Ok(Verdict::Drop(fragments::TABLE_FULL));
+            }
             let networks = &self.settings.networks;
             let retag = |frame: &[u8], ip, into: &mut [u8]| networks.retagged(frame, ip, rewrite.behind, into);
             self.fragments.release_tagged(cx, packet, (&rewrite.fate(), 1), retag)?;
@@ -91,6 +107,6 @@ impl Nat {
                 false => answer::too_big(cx, packet, router, mtu),
             }
         }
-        Ok(Some(Verdict::Drop(if is_last_hop { Reason::TTL_EXCEEDED } else { TOO_LONG })))
+        self.fragments.drop(cx, packet, if is_last_hop { Reason::TTL_EXCEEDED } else { TOO_LONG }).map(Some)
     }
 }

@@ -63,6 +63,7 @@ use self::entry::NEVER;
 use self::find::{Flow, Found};
 use self::flows::Flows;
 use self::rewrite::Track;
+use self::leave::ENDS;
 use self::session::{INWARD, Needs, OUTWARD, Phase};
 use self::settings::Settings;
 use self::steady::phase_after;
@@ -104,7 +105,9 @@ impl FromConfig for Nat {
             most,
         )?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
-            .map_err(|(key, error)| ConfigError::state(key, &error))?;
+            .map_err(|(key, error)| ConfigError::state(key, &error))?
+            .ending(builder, &ENDS)
+            .map_err(|error| ConfigError::state("fragments_max", &error))?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
         let across = settings.sides.across_all(ports);
         let tagged_needs = settings.networks.are_tagged().then(|| flows.needs());
@@ -234,13 +237,13 @@ impl NetworkFunction for Nat {
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Session>) -> Handled {
         if !lengths::hold_the_headers(packet) {
-            return Ok(Verdict::Drop(Reason::MALFORMED));
+            return self.fragments.drop(cx, packet, Reason::MALFORMED);
         }
         let found = self.find(cx, packet)?;
         if let Found::Flow(flow) = &found
             && let Err(reason) = self.keep(cx, packet, set, flow)?
         {
-            return Ok(Verdict::Drop(reason));
+            return self.fragments.drop(cx, packet, reason);
         }
         self.conclude(cx, packet, found)
     }
@@ -301,7 +304,7 @@ impl Nat {
             return Ok(verdict);
         }
         if !lengths::hold_the_headers(packet) {
-            return Ok(Verdict::Drop(Reason::MALFORMED));
+            return self.fragments.drop(cx, packet, Reason::MALFORMED);
         }
         let phase = phase_after(session, packet);
         if let Some(track) = self.renew(cx, packet, session, phase)? {

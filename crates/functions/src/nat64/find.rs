@@ -218,7 +218,6 @@ impl Nat64 {
                 if self.settings.for_router.takes(packet, to) {
                     return Ok(Some(Found::Here));
                 }
-                self.fragments.end(cx, packet)?;
             }
             return Ok(Some(Found::No(FRAGMENTED_ICMP)));
         }
@@ -234,10 +233,9 @@ impl Nat64 {
     /// A later fragment goes where the first one went.
     fn follow(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
         Ok(match self.fragments.follow(cx, packet)? {
-            Some(fate) if fate.is_end() => Found::No(FRAGMENTED_ICMP),
             Some(fate) if Behind::from_bits(fate.behind) == Behind::Here => Found::Here,
             Some(fate) => Found::Once(Rewrite::from(fate)),
-            None => Found::Waits,
+            None => self.fragments.end_of(cx, packet)?.map_or(Found::Waits, Found::No),
         })
     }
 

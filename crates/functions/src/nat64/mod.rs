@@ -23,6 +23,7 @@ mod transport;
 pub use config::{Config, Static};
 pub use errors::NO_COUNTERPART;
 pub use find::{FRAGMENTED_ICMP, NOT_GLOBAL, NOT_INSIDE};
+use rewrite::ENDS;
 pub use rewrite::{NO_CHECKSUM, NO_ROOM, SOURCE_ROUTE, TOO_BIG};
 
 use std::time::Duration;
@@ -98,7 +99,9 @@ impl FromConfig for Nat64 {
             most,
         )?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
-            .map_err(|(key, error)| ConfigError::state(key, &error))?;
+            .map_err(|(key, error)| ConfigError::state(key, &error))?
+            .ending(builder, &ENDS)
+            .map_err(|error| ConfigError::state("fragments_max", &error))?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
         Ok(Nat64 { settings, flows, fragments, answers })
     }
@@ -181,14 +184,14 @@ impl NetworkFunction for Nat64 {
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Session>) -> Handled {
         if !lengths::hold_the_headers(packet) {
-            return Ok(Verdict::Drop(Reason::MALFORMED));
+            return self.fragments.drop(cx, packet, Reason::MALFORMED);
         }
         let found = self.find(cx, packet)?;
         if let Found::Session(session) = &found {
             let of = (session.protocol, session.handle);
             let peer = || self.peer(session, (packet.src_ip(), packet.dst_ip()), packet.ports()?);
             if let Err(reason) = self.flows.keep(cx, peer, of, |cx| set.register(cx, *session))? {
-                return Ok(Verdict::Drop(reason));
+                return self.fragments.drop(cx, packet, reason);
             }
         }
         self.conclude(cx, packet, &found)
@@ -249,7 +252,7 @@ impl Nat64 {
     #[inline(never)]
     fn unsteady(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session, phase: u8) -> Handled {
         if !lengths::hold_the_headers(packet) {
-            return Ok(Verdict::Drop(Reason::MALFORMED));
+            return self.fragments.drop(cx, packet, Reason::MALFORMED);
         }
         let is_expected = packet.port() == session.from && self.has_its_tags(packet, session);
         let look_ns = match is_expected && !packet.is_fragment() {
@@ -315,10 +318,10 @@ impl Nat64 {
             Found::Routed(_) if !packet.decrement_ttl() => self.ttl_exceeded(cx, packet),
             Found::Routed(port) => Ok(Verdict::Forward(*port)),
             Found::Waits => Ok(Verdict::Drop(self.fragments.hold(cx, packet)?)),
-            Found::No(reason) => Ok(Verdict::Drop(*reason)),
+            Found::No(reason) => self.fragments.drop(cx, packet, *reason),
             Found::Refused(reason) => {
                 self.refuse(cx, packet)?;
-                Ok(Verdict::Drop(*reason))
+                self.fragments.drop(cx, packet, *reason)
             }
         }
     }
@@ -339,6 +342,6 @@ impl Nat64 {
         if self.answers.admits(cx, packet)? {
             answer::time_exceeded(cx, packet, self.settings.router);
         }
-        Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
+        self.fragments.drop(cx, packet, Reason::TTL_EXCEEDED)
     }
 }

@@ -5,12 +5,13 @@ use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
 
 use super::cut;
+use super::find::FRAGMENTED_ICMP;
 use super::header::{self, NewHeader, Untranslatable};
 use super::transport::{self, Addresses, NewPorts};
 use super::{Nat64, Session};
-use crate::nat::NOT_TRANSLATABLE;
 use crate::nat::networks::Behind;
 use crate::nat::session::OUTWARD;
+use crate::nat::{FILTERED, MAPPING_TABLE_FULL, NO_FREE_PORT, NO_MAPPING, NOT_TRANSLATABLE, PORT_QUOTA};
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::turn::turn;
 use crate::parts::version::write_version;
@@ -25,6 +26,23 @@ pub const NO_CHECKSUM: Reason = Reason("udp_without_checksum");
 pub const SOURCE_ROUTE: Reason = Reason("source_route");
 /// The buffer has no room for a longer header, or the link has no place for the other version.
 pub const NO_ROOM: Reason = Reason("no_room");
+
+/// Why a first piece may go nowhere that a later one would not show.
+pub(super) const ENDS: [Reason; 13] = [
+    Reason::TTL_EXCEEDED,
+    Reason::MALFORMED,
+    Reason::SET_TABLE_FULL,
+    TOO_BIG,
+    NO_CHECKSUM,
+    SOURCE_ROUTE,
+    NO_MAPPING,
+    FILTERED,
+    NOT_TRANSLATABLE,
+    NO_FREE_PORT,
+    PORT_QUOTA,
+    MAPPING_TABLE_FULL,
+    FRAGMENTED_ICMP,
+];
 
 /// Room for a translated piece that has waited.
 const PIECE_ROOM: usize = fragments::PIECE_MAX + header::GROWTH + header::FRAGMENT_LEN;
@@ -85,11 +103,11 @@ impl Nat64 {
             if self.answers.admits(cx, packet)? {
                 answer::too_big(cx, packet, self.settings.router, told);
             }
-            return Ok(Verdict::Drop(TOO_BIG));
+            return self.fragments.drop(cx, packet, TOO_BIG);
         }
         if packet.is_fragment() && !packet.is_later_fragment() {
             if !to_v4 && lacks_checksum(packet) {
-                return Ok(Verdict::Drop(NO_CHECKSUM));
+                return self.fragments.drop(cx, packet, NO_CHECKSUM);
             }
             if let Err(reason) = self.let_pieces_follow(cx, packet, rewrite)? {
                 return Ok(Verdict::Drop(reason));
@@ -241,7 +259,7 @@ impl Nat64 {
     #[cold]
     fn complain(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, reason: Untranslatable) -> Handled {
         let router = self.settings.router;
-        Ok(Verdict::Drop(match reason {
+        let reason = match reason {
             Untranslatable::Malformed => Reason::MALFORMED,
             Untranslatable::Extension => NOT_TRANSLATABLE,
             Untranslatable::SourceRoute(at) => {
@@ -254,7 +272,8 @@ impl Nat64 {
                 }
                 SOURCE_ROUTE
             }
-        }))
+        };
+        self.fragments.drop(cx, packet, reason)
     }
 }
 

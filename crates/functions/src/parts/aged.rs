@@ -122,6 +122,11 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
         self.lifetime_ns
     }
 
+    /// Most entries.
+    pub fn capacity(&self) -> u32 {
+        self.map.capacity()
+    }
+
     /// The value of a key, unless it is too old.
     pub fn get(&self, cx: &mut Cx<'_>, key: &K) -> Result<Option<V>, Conflict> {
         let now = cx.now();

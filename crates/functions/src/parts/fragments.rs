@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use braid_nf::packet::{IpAddress, Tagging, checksum};
 use braid_nf::state::{Share, StateBuilder, StateError, StateObject};
-use braid_nf::{Conflict, Cx, Packet, Part, Port, Reason};
+use braid_nf::{Conflict, Cx, Handled, Packet, Part, Port, Reason, Verdict};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::aged::{Aged, Stamp};
@@ -74,9 +74,7 @@ pub struct Fate {
     pub port: Port,
     /// With which tags it leaves, if its function changes them.
     pub behind: u16,
-    /// 1: it goes nowhere.
-    ends: u8,
-    zero: [u8; 3],
+    zero: [u8; 4],
 }
 
 impl Fate {
@@ -91,11 +89,6 @@ impl Fate {
         Fate { behind, ..self }
     }
 
-    /// Whether it went nowhere.
-    pub fn is_end(&self) -> bool {
-        self.ends != 0
-    }
-
     /// Writes the addresses.
     pub fn apply(&self, packet: &mut Packet<'_>) {
         if self.source != IpAddress::UNSPECIFIED {
@@ -108,6 +101,21 @@ impl Fate {
 }
 
 impl Stamp for Fate {
+    fn seen_ns(&self) -> u64 {
+        self.seen_ns
+    }
+}
+
+/// A first piece that went nowhere.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct End {
+    seen_ns: u64,
+    /// Which of the reasons.
+    reason: u64,
+}
+
+impl Stamp for End {
     fn seen_ns(&self) -> u64 {
         self.seen_ns
     }
@@ -185,13 +193,18 @@ pub fn room_to_wait(name: &str, capacity: u32) -> Result<(), StateError> {
 /// First pieces and what became of them, and later ones that wait.
 pub struct Fragments {
     table: Aged<Datagram, Fate>,
+    /// Those that went nowhere have a table of their own: whoever sends many of them crowds out none that did not.
+    ended: Option<Aged<Datagram, End>>,
+    /// Why they may have.
+    reasons: &'static [Reason],
     waiting: Option<Aged<PieceKey, Piece>>,
 }
 
 impl Fragments {
     /// Remembers up to `capacity` datagrams for `lifetime_ns` each.
     pub fn new(builder: &mut StateBuilder, capacity: u32, lifetime_ns: u64) -> Result<Fragments, StateError> {
-        Ok(Fragments { table: Aged::new(builder, "fragments", capacity, lifetime_ns)?, waiting: None })
+        let table = Aged::new(builder, "fragments", capacity, lifetime_ns)?;
+        Ok(Fragments { table, ended: None, reasons: &[], waiting: None })
     }
 
     /// The same with room for `held` later pieces that come before their first one: 1.6 KB each; none if `held` is 0. An error
@@ -208,6 +221,12 @@ impl Fragments {
         Ok(Fragments { waiting: waiting.map_err(|error| ("held_max", error))?, ..fragments })
     }
 
+    /// The same; a first piece that is [dropped](Self::drop) for one of these reasons, which a later piece alone does not show, is remembered too.
+    pub fn ending(self, builder: &mut StateBuilder, reasons: &'static [Reason]) -> Result<Fragments, StateError> {
+        let ended = Aged::new(builder, "ended_fragments", self.table.capacity(), self.table.lifetime_ns())?;
+        Ok(Fragments { ended: Some(ended), reasons, ..self })
+    }
+
     /// Remembers the fate of a first piece, given as it came. False if there is no room, nor anything old that could make some.
     pub fn remember(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: Fate) -> Result<bool, Conflict> {
         let Some(datagram) = Datagram::of(packet) else { return Ok(false) };
@@ -215,10 +234,28 @@ impl Fragments {
         self.table.crowd_in(cx, &datagram, &Fate { seen_ns, ..fate })
     }
 
-    /// Remembers that a first piece, given as it came, goes nowhere: those that follow do not wait for it, and those that have waited end.
-    pub fn end(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<(), Conflict> {
-        self.take_waiting(cx, packet, |_, _| {})?;
-        self.remember(cx, packet, Fate { ends: 1, ..Fate::default() }).map(drop)
+    /// Drops a packet, given as it came. If it is a first piece, those that have waited for it end, and those that follow are dropped
+    /// [for the same reason](Self::end_of).
+    #[cold]
+    pub fn drop(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, reason: Reason) -> Handled {
+        let number = self.reasons.iter().position(|known| *known == reason);
+        if packet.is_fragment()
+            && !packet.is_later_fragment()
+            && let (Some(ended), Some(number), Some(datagram)) = (&self.ended, number, Datagram::of(packet))
+        {
+            self.take_waiting(cx, packet, |_, _| {})?;
+            self.table.remove(cx, &datagram)?;
+            // Without room later pieces wait for nothing, and make room in their turn.
+            let _ = ended.crowd_in(cx, &datagram, &End { seen_ns: cx.now(), reason: number as u64 })?;
+        }
+        Ok(Verdict::Drop(reason))
+    }
+
+    /// Why the first piece of a later one, given as it came, went nowhere; none if that is not known of it.
+    pub fn end_of(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Option<Reason>, Conflict> {
+        let (Some(ended), Some(datagram)) = (&self.ended, Datagram::of(packet)) else { return Ok(None) };
+        let end = ended.get(cx, &datagram)?;
+        Ok(end.and_then(|end| self.reasons.get(end.reason as usize).copied()))
     }
 
     /// The fate of a later piece, given as it came; none if its first piece has not been seen.
@@ -342,6 +379,9 @@ impl Fragments {
     /// Takes out what is too old; to be called every [`SWEEP_EVERY`](super::aged::SWEEP_EVERY).
     pub fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
         self.table.sweep(cx, share)?;
+        if let Some(ended) = &self.ended {
+            ended.sweep(cx, share)?;
+        }
         match &self.waiting {
             Some(waiting) => waiting.sweep(cx, share),
             None => Ok(()),
@@ -352,6 +392,9 @@ impl Fragments {
 impl Part for Fragments {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.table.objects(into);
+        if let Some(ended) = &self.ended {
+            ended.objects(into);
+        }
         if let Some(waiting) = &self.waiting {
             waiting.objects(into);
         }
