@@ -8,6 +8,8 @@ use braid_nf::{Packet, Reason};
 
 /// To or from an address that is no host's: a group, a broadcast address, loopback, or none.
 pub const NOT_UNICAST: Reason = Reason("not_unicast");
+/// No other host has this source address: a group, loopback, none, or one of the function's own.
+pub const BAD_SOURCE: Reason = Reason("bad_source");
 /// For its link only.
 pub const LINK_SCOPE: Reason = Reason("link_scope");
 
@@ -54,13 +56,13 @@ pub enum Reach {
     Nowhere(Reason),
 }
 
-/// How far an IPv6 packet goes by its addresses (RFC 4291 section 2): a group, the loopback address or none at all is where nothing comes from
-/// or goes to, and from a link-local address to one beyond the link leads no way but neighbour discovery and what listeners of groups report.
+/// How far an IPv6 packet goes by its addresses (RFC 4291 section 2): a group, the loopback address, an IPv4 address in its mapped form
+/// (RFC 6890 table 20) or none at all is where nothing comes from or goes to, and from a link-local address to one beyond the link leads no way but neighbour discovery and what listeners of groups report.
 pub fn reach_v6(packet: &Packet<'_>) -> Reach {
     let (source, destination) = (packet.src_ip(), packet.dst_ip());
     let is_loopback = |address: IpAddress| address.octets() == Ipv6Addr::LOCALHOST.octets();
     let is_of_none = source.octets()[0] == 0xff || destination == IpAddress::UNSPECIFIED;
-    if is_of_none || is_loopback(source) || is_loopback(destination) {
+    if is_of_none || source.is_v4() || destination.is_v4() || is_loopback(source) || is_loopback(destination) {
         return Reach::Nowhere(NOT_UNICAST);
     }
     if is_group_of_link(destination) || is_discovery(packet) || is_of_listeners(packet) {

@@ -24,6 +24,8 @@ pub enum Complaint {
     Unreachable,
     /// A route says that nobody may go there.
     Prohibited,
+    /// Its source is an address of one link, and it goes beyond (RFC 4443 section 3.1, code 2).
+    BeyondScope,
     /// The host, or the next router, does not answer.
     HostAbsent,
     /// Longer than the next link takes, which is so many bytes.
@@ -54,6 +56,8 @@ impl Complaint {
             (Complaint::Unreachable, false) => ((v6::UNREACHABLE, 0), 0),
             (Complaint::Prohibited, true) => ((v4::UNREACHABLE, 13), 0),
             (Complaint::Prohibited, false) => ((v6::UNREACHABLE, 1), 0),
+            (Complaint::BeyondScope, true) => ((v4::UNREACHABLE, 1), 0),
+            (Complaint::BeyondScope, false) => ((v6::UNREACHABLE, 2), 0),
             (Complaint::HostAbsent, true) => ((v4::UNREACHABLE, 1), 0),
             (Complaint::HostAbsent, false) => ((v6::UNREACHABLE, 3), 0),
             (Complaint::TooLong(mtu), true) => ((v4::UNREACHABLE, 4), mtu.into()),

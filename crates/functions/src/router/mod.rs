@@ -84,6 +84,8 @@ network_function! {
         errors: Errors,
         reassembly: Reassembly,
         promiscuous: bool,
+        /// Whether no function with state stands before it.
+        is_first: bool,
         /// Packets with so many hops left, or fewer, go no further: 1, or 0 if somebody else counts hops.
         last_hop: u8,
         source_routes: SourceRoutes,
@@ -117,7 +119,7 @@ impl FromConfig for Router {
     type Config = Config;
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Router, ConfigError> {
-        let config = config.completed();
+        let (config, is_first) = (config.completed(), builder.objects().is_empty());
         let interfaces = config.interfaces(ports)?;
         let (ways, tables, spreads) = config.routes(&interfaces)?;
         let choices = spreads.iter().flat_map(|spread| spread.from(0)).collect();
@@ -138,6 +140,7 @@ impl FromConfig for Router {
             errors: Errors::new(builder, config.icmp_errors_per_s, ports)?,
             reassembly: Reassembly::new(builder, config.reassembly_max)?,
             promiscuous: config.promiscuous,
+            is_first,
             last_hop: config.counts_hops.into(),
             source_routes: config.source_routes,
             redirects: config.redirects,
@@ -243,7 +246,11 @@ impl NetworkFunction for Router {
 
     /// It came as a frame for the next station, and goes to the one from which its cause came.
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
-        self.route(cx, packet, &mut Known::default())
+        let link = self.links.of(packet);
+        match self.links.get(link) {
+            Some(interface) => self.find_way(cx, packet, &mut Known::default(), (link, interface)),
+            None => Ok(Verdict::Drop(NO_INTERFACE)),
+        }
     }
 
     /// Neighbours are forgotten; those for whom packets wait, or who are one of several and were missed, are asked again. Pieces are let go whose
@@ -302,6 +309,14 @@ impl Router {
         to == interface.mac || (self.promiscuous || frame.source() == interface.mac) && !to.is_group()
     }
 
+    /// Whether a packet says that it comes from this router: nobody else has its addresses (RFC 1812 section 5.3.7). A function before this one may
+    /// have written one that is another interface's, as a translator does, or turned the frame round by which it came.
+    fn has_own_source(&self, packet: &Packet<'_>, interface: &Interface) -> bool {
+        let source = packet.src_ip();
+        let is_turned = || packet.ethernet().is_some_and(|frame| frame.source() == interface.mac);
+        self.links.own(source) && (self.is_first || interface.owns(source) && !is_turned())
+    }
+
     /// Everything that may become of a packet, and what its set is to remember.
     fn route(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
         (known.due_ns, known.by_ports) = (0, 0);
@@ -317,6 +332,20 @@ impl Router {
         if !packet.ethernet().map_or(self.promiscuous, |frame| self.takes(interface, frame)) {
             return Ok(Verdict::Drop(objections::OTHER_STATION));
         }
+        if self.has_own_source(packet, interface) {
+            return Ok(Verdict::Drop(objections::BAD_SOURCE));
+        }
+        self.find_way(cx, packet, known, (link, interface))
+    }
+
+    /// The same of what has come by an interface, is for this router and has a source.
+    fn find_way(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &mut Packet<'_>,
+        known: &mut Known,
+        (link, interface): (Link, &Interface),
+    ) -> Handled {
         if self.source_routes == SourceRoutes::Drop && objections::has_source_route(packet) {
             return Ok(Verdict::Drop(objections::SOURCE_ROUTED));
         }
@@ -325,7 +354,10 @@ impl Router {
             return if is_addressed(packet, interface) { Ok(cx.pass()) } else { self.receive(cx, packet, interface) };
         }
         if let Some(objection) = objections::to_forwarding(packet) {
-            return Ok(Verdict::Drop(objection));
+            return match objection == objections::LINK_SCOPE && objections::leaves_its_link(packet) {
+                true => self.errors.send(cx, packet, interface, Complaint::BeyondScope, objection),
+                false => Ok(Verdict::Drop(objection)),
+            };
         }
         if packet.ttl().is_none_or(|ttl| ttl <= self.last_hop) {
             return self.errors.send(cx, packet, interface, Complaint::TimeExceeded, Reason::TTL_EXCEEDED);

@@ -6,8 +6,8 @@ use braid_nf::packet::{IpAddress, IpVersion, checksum};
 use braid_nf::prelude::Reason;
 
 pub use crate::parts::lengths::ip_len;
-pub use crate::parts::scope::LINK_SCOPE;
-use crate::parts::scope::{is_link_scope_v6, is_unicast_v4};
+pub use crate::parts::scope::{BAD_SOURCE, LINK_SCOPE};
+use crate::parts::scope::{is_host_v4, is_link_local_v6, is_link_scope_v6, is_routed_v6, is_unicast_v4};
 
 /// Neither IP nor ARP.
 pub const NOT_IP: Reason = Reason("not_ip");
@@ -15,8 +15,6 @@ pub const NOT_IP: Reason = Reason("not_ip");
 pub const OTHER_STATION: Reason = Reason("other_station");
 /// The checksum of the IPv4 header, or of a message for this router, is wrong.
 pub const BAD_CHECKSUM: Reason = Reason("bad_checksum");
-/// No host has this source address: a group, loopback, or none.
-pub const BAD_SOURCE: Reason = Reason("bad_source");
 /// For a group, for all hosts of a network, or an address that is never on a link.
 pub const NOT_UNICAST: Reason = Reason("not_unicast");
 /// Its sender says by way of whom it goes.
@@ -69,12 +67,22 @@ pub fn to_any(packet: &Packet<'_>) -> Option<Reason> {
     if !length_is_right(packet) {
         return Some(Reason::MALFORMED);
     }
-    let (source, group) = (packet.src_ip(), packet.src_ip().octets()[0] == 0xff);
+    let (source, destination) = (packet.src_ip(), packet.dst_ip());
+    // An IPv4 address in the mapped form is none of a packet (RFC 6890 table 20): it would be taken for that of an IPv4 host.
+    let is_v6 = packet.ip_version() == Some(IpVersion::V6);
     let is_bad = match source.v4() {
-        Some(v4) => !is_unicast_v4(v4, v4) || v4 == [0; 4],
-        None => group || source == LOOPBACK_V6,
+        Some(v4) => is_v6 || !is_host_v4(v4),
+        None => source.octets()[0] == 0xff || source == LOOPBACK_V6,
     };
-    is_bad.then_some(BAD_SOURCE)
+    if is_bad {
+        return Some(BAD_SOURCE);
+    }
+    (is_v6 && destination.is_v4()).then_some(NOT_UNICAST)
+}
+
+/// Whether its sender has an address of one link, and sends beyond: it may be told so (RFC 4007 section 9).
+pub fn leaves_its_link(packet: &Packet<'_>) -> bool {
+    is_link_local_v6(packet.src_ip()) && is_routed_v6(packet.dst_ip())
 }
 
 const LOOPBACK_V6: IpAddress = IpAddress::from_v6([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
