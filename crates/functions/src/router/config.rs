@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::interface::{Interface, is_link_local};
 use super::links::Link;
 use super::lpm::{Lpm, Prefixed};
+use super::reverse_path::ReversePath;
 use super::spread::Spread;
 use crate::bridge::WrittenMac;
 use crate::config::{ConfigError, span_ns};
@@ -114,6 +115,9 @@ pub struct InterfaceConfig {
     /// Most bytes of an IP packet.
     #[serde(default = "mtu_default")]
     pub mtu: u16,
+    /// What is asked of the way back to whoever sends by it.
+    #[serde(default)]
+    pub reverse_path: ReversePath,
 }
 
 fn mtu_default() -> u16 {
@@ -206,8 +210,14 @@ impl Config {
     pub(super) fn completed(mut self) -> Config {
         if self.interfaces.is_empty() && self.routes.is_empty() {
             let address = |text: &str| text.to_owned();
-            let interface =
-                |port, addresses| InterfaceConfig { port, vlan: None, mac: None, addresses, mtu: mtu_default() };
+            let interface = |port, addresses| InterfaceConfig {
+                port,
+                vlan: None,
+                mac: None,
+                addresses,
+                mtu: mtu_default(),
+                reverse_path: ReversePath::Any,
+            };
             self.interfaces = vec![
                 interface(0, vec![address("10.0.0.1/8"), address("fd00::1/8")]),
                 interface(1, vec![address("192.0.2.1/24"), address("2001:db8::1/32")]),

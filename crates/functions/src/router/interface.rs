@@ -6,6 +6,7 @@ use foldhash::HashSet;
 
 use super::config::{Config, InterfaceConfig};
 use super::fragment::MTU_MAX;
+use super::reverse_path::ReversePath;
 use crate::config::{ConfigError, check_port};
 use crate::parts::scope::{is_host_v4, is_routed_v6};
 use crate::parts::tags::VLAN_MAX;
@@ -23,6 +24,8 @@ pub struct Interface {
     pub mtu: u16,
     /// Its addresses with the length of their network.
     pub addresses: Vec<(IpAddress, u8)>,
+    /// What is asked of the way back to whoever sends by it.
+    pub reverse_path: ReversePath,
 }
 
 braid_nf::plain!(Interface);
@@ -105,7 +108,14 @@ impl InterfaceConfig {
             }
             addresses.push((address, bits.ok_or_else(wrong)?));
         }
-        let checked = Interface { port: self.port, vlan: self.vlan, mac, mtu: self.mtu, addresses };
+        let checked = Interface {
+            port: self.port,
+            vlan: self.vlan,
+            mac,
+            mtu: self.mtu,
+            addresses,
+            reverse_path: self.reverse_path,
+        };
         if let Some(number) = checked.addresses.iter().position(|(own, _)| checked.is_broadcast(*own)) {
             let reason = format!("{} is the network or all of its hosts", checked.addresses[number].0);
             let key = format!("interface.addresses[{number}]");

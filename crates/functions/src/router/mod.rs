@@ -21,6 +21,7 @@ mod objections;
 mod piece;
 mod pieces;
 mod reassembly;
+mod reverse_path;
 mod spread;
 mod waiting;
 
@@ -28,6 +29,7 @@ pub use config::{Config, Hash, HopConfig, InterfaceConfig, NeighbourConfig, Refu
 pub use interface::Interface;
 pub use lpm::{Lpm, Prefixed};
 pub use neighbours::{Hop, Neighbours};
+pub use reverse_path::ReversePath;
 pub use spread::Spread;
 
 use std::time::Duration;
@@ -334,6 +336,9 @@ impl Router {
         }
         if self.has_own_source(packet, interface) {
             return Ok(Verdict::Drop(objections::BAD_SOURCE));
+        }
+        if self.comes_by_a_wrong_way(packet, (link, interface)) {
+            return Ok(Verdict::Drop(reverse_path::REVERSE_PATH));
         }
         self.find_way(cx, packet, known, (link, interface))
     }
