@@ -44,6 +44,7 @@ pub struct Config {
     pub pooling: Pooling,
     #[serde(rename = "static")]
     pub fixed: Vec<Static>,
+    pub one_to_one: Vec<OneToOne>,
     pub exempt: Vec<Prefix>,
     pub filtering: Filtering,
     pub inbound_refresh: bool,
@@ -83,6 +84,19 @@ pub struct Static {
     #[serde(default)]
     pub network: Option<Port>,
     /// The VLAN behind which it is, if there are several.
+    #[serde(default)]
+    pub vlan: Option<TagRange>,
+}
+
+/// External addresses of which each stands for one inside, whatever the protocol.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct OneToOne {
+    pub external: Prefix,
+    pub inside: Prefix,
+    #[serde(default)]
+    pub network: Option<Port>,
     #[serde(default)]
     pub vlan: Option<TagRange>,
 }
@@ -230,6 +244,7 @@ impl Default for Config {
             ports_per_host: 0,
             pooling: Pooling::Paired,
             fixed: Vec::new(),
+            one_to_one: Vec::new(),
             exempt: Vec::new(),
             filtering: Filtering::EndpointIndependent,
             inbound_refresh: false,

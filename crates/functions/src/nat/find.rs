@@ -136,6 +136,11 @@ impl Nat {
         (source, destination): ([u8; 4], [u8; 4]),
         course: Course,
     ) -> Result<Found, Conflict> {
+        if !self.settings.one_to_one.is_empty()
+            && let Some(found) = self.find_one_to_one(cx, packet, (source, destination), course)?
+        {
+            return Ok(found);
+        }
         let is_known = matches!(packet.protocol(), protocol::TCP | protocol::UDP | protocol::ICMP);
         if packet.is_later_fragment() && is_known {
             return Ok(match self.fragments.follow(cx, packet)? {
@@ -169,7 +174,7 @@ impl Nat {
             },
         };
         if let (Some(ours), Some(theirs)) = (&outward, &inward) {
-            self.flows.hairpin(cx, ours, theirs)?;
+            self.flows.use_without_set(cx, &[ours, theirs])?;
         }
         Ok(match (outward, inward) {
             (Some(mapping), None) if source.protocol != protocol::ICMP => {

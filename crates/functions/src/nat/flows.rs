@@ -163,9 +163,9 @@ impl<K: Kept> Flows<K> {
         Ok(Ok(()))
     }
 
-    /// A packet goes from one mapping to another, which no set remembers.
-    pub(crate) fn hairpin(&self, cx: &mut Cx<'_>, ours: &Mapping, theirs: &Mapping) -> Result<(), Conflict> {
-        for mapping in [ours, theirs] {
+    /// A packet goes over mappings at its ends, which no set remembers: a hairpin.
+    pub(crate) fn use_without_set(&self, cx: &mut Cx<'_>, mappings: &[&Mapping]) -> Result<(), Conflict> {
+        for mapping in mappings {
             self.mappings.use_without_set(cx, mapping.inside.protocol, mapping.handle)?;
         }
         Ok(())

@@ -63,21 +63,33 @@ impl Nat {
         let Some((source, destination)) = packet.embedded().and_then(|quoted| quoted_ends(&quoted)) else {
             return Ok(Err(NO_MAPPING));
         };
+        // Without ports it can be quoted only of a host with an address of its own.
+        let has_ports = matches!(source.protocol, protocol::TCP | protocol::UDP | protocol::ICMP);
         let mut rewrite = QuotedRewrite { to: course.across, ..QuotedRewrite::default() };
         if course.inward {
             // The error must go to whom the quoted packet came from.
             if packet.dst_ip() != source.ip() {
                 return Ok(Err(NO_MAPPING));
             }
-            let Some(mapping) = self.flows.mappings.inward(cx, source)? else { return Ok(Err(NO_MAPPING)) };
-            rewrite.destination = Some(mapping.inside.address);
-            rewrite.quoted_source = Some(mapping.inside.end());
-            rewrite.to = mapping.home;
-            rewrite.behind = Behind::Network(mapping.inside.network);
+            let (end, home, network) = if let Some(owner) = self.settings.one_to_one.inside_of(source.address) {
+                (Endpoint::new(owner.address, source.port, source.protocol), owner.home, owner.network)
+            } else {
+                let mapping = if has_ports { self.flows.mappings.inward(cx, source)? } else { None };
+                let Some(mapping) = mapping else { return Ok(Err(NO_MAPPING)) };
+                (mapping.inside.end(), mapping.home, mapping.inside.network)
+            };
+            rewrite.destination = Some(end.ip());
+            rewrite.quoted_source = Some(end);
+            rewrite.to = home;
+            rewrite.behind = Behind::Network(network);
         }
         if course.outward {
             let inside = self.settings.inside(packet, destination);
-            let Some(external) = self.flows.mappings.external_of(cx, inside)? else { return Ok(Err(NO_MAPPING)) };
+            let external = match self.own_external(inside) {
+                None if has_ports => self.flows.mappings.external_of(cx, inside)?,
+                own => own,
+            };
+            let Some(external) = external else { return Ok(Err(NO_MAPPING)) };
             // An inside router has no mapping of its own; the quoted host's address stands for it (RFC 5508 REQ-5). One behind this function that
             // answers what came from outside may have an address there.
             let is_inside = packet.src_ip().v4().is_some_and(|source| self.settings.is_inside(source));
@@ -133,12 +145,12 @@ fn is_sound(packet: &Packet<'_>) -> bool {
     unknown || (checksum::ipv4_header(message) == 0 && header.get(..len).is_none_or(checksum::ipv4_header_ok))
 }
 
-/// Both ends of a quoted packet, if so much of it is quoted.
+/// Both ends of a quoted packet, if so much of it is quoted; without ports if its protocol has none.
 fn quoted_ends(quoted: &Embedded) -> Option<(Endpoint, Endpoint)> {
     let (source, destination) = match quoted.protocol {
         protocol::TCP | protocol::UDP => quoted.ports?,
         protocol::ICMP => quoted.icmp_id.map(|id| (id, id))?,
-        _ => return None,
+        _ => (0, 0),
     };
     let end = |address: IpAddress, port| Some(Endpoint::new(address.v4()?, port, quoted.protocol));
     Some((end(quoted.src_ip, source)?, end(quoted.dst_ip, destination)?))

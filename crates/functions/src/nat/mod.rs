@@ -25,6 +25,7 @@ mod icmp;
 mod leave;
 pub(crate) mod mappings;
 pub(crate) mod networks;
+mod one_to_one;
 mod pause;
 pub(crate) mod pool;
 mod ports;
@@ -42,7 +43,7 @@ pub(crate) mod sweep;
 mod tests;
 
 pub use config::{
-    AllocationKind, Config, Filtering, ForRouter, Networks, NextHop, Others, Pooling, Static, StaticProtocol,
+    AllocationKind, Config, Filtering, ForRouter, Networks, NextHop, OneToOne, Others, Pooling, Static, StaticProtocol,
 };
 pub use find::{ADDRESS_LEFT, FILTERED, NO_MAPPING, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST};
 pub use hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};

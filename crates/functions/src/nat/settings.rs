@@ -12,6 +12,7 @@ use super::endpoint::{Endpoint, Inside};
 use super::fixed::{self, Fixed};
 use super::for_router::LeftToRouter;
 use super::networks::Nets;
+use super::one_to_one::OneToOne;
 use super::pool::Pool;
 use super::session::Timeouts;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
@@ -30,6 +31,7 @@ pub(super) struct Settings {
     pub(super) pool: Pool,
     pub(super) networks: Nets,
     pub(super) fixed: Box<[Fixed]>,
+    pub(super) one_to_one: OneToOne,
     pub(super) exempt: PrefixesV4,
     pub(super) timeouts: Timeouts,
     pub(super) fragment_ns: u64,
@@ -58,10 +60,14 @@ impl Settings {
         let span = |key, value, least| span_ns(key, Duration::from_secs(value), Duration::from_secs(least), IDLE_MAX);
         let closing_ns = span("tcp_closing_s", config.tcp_closing_s, 1)?;
         let home = (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0);
+        let fixed = fixed(config, &pool, (&networks, home))?;
+        let one_to_one = OneToOne::check(config, (&pool, &fixed), (&networks, home))?;
         Ok(Settings {
             sides,
             inside: PrefixesV4::of(&config.inside),
-            fixed: fixed(config, &pool, (&networks, home))?,
+            for_router: for_router(config, &pool)?,
+            fixed,
+            one_to_one,
             networks,
             exempt: PrefixesV4::of(&config.exempt),
             timeouts: Timeouts {
@@ -78,7 +84,6 @@ impl Settings {
             ipv6: config.ipv6,
             non_ip: config.non_ip,
             routers: routers(config)?,
-            for_router: for_router(config, &pool)?,
             pool,
             mtus: [mtu("inside_mtu", config.inside_mtu)?, mtu("outside_mtu", config.outside_mtu)?],
             proxy: Proxy::check(config.mac)?,
@@ -115,7 +120,7 @@ impl Settings {
         let (to, [inside, outside]) = (packet.dst_ip(), self.routers);
         match self.sides.of(packet.port()) {
             Some(Side::Inside) => to == inside.v4 || Some(to) == inside.v6,
-            _ => Some(to) == outside.v6 || (to == outside.v4 && !self.pool.is_external(to)),
+            _ => Some(to) == outside.v6 || (to == outside.v4 && !to.v4().is_some_and(|v4| self.is_external(v4))),
         }
     }
 
@@ -143,7 +148,7 @@ impl Settings {
 
     #[inline(always)]
     pub(super) fn is_external(&self, address: [u8; 4]) -> bool {
-        self.pool.is_external_v4(address)
+        self.pool.is_external_v4(address) || self.one_to_one.is_external(address)
     }
 
     #[inline(always)]

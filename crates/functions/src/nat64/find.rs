@@ -163,7 +163,7 @@ impl Nat64 {
         if is_hairpin {
             return Ok(match self.flows.inward(cx, (ours.external, destination), ends.flags, true)? {
                 Ok(theirs) => {
-                    self.flows.hairpin(cx, &ours, &theirs)?;
+                    self.flows.use_without_set(cx, &[&ours, &theirs])?;
                     Found::Once(self.hairpin(&ours, &theirs))
                 }
                 Err(reason) => Found::No(reason),

@@ -132,3 +132,32 @@ fn keys_that_say_nothing_as_ports_are_given_are_refused() {
     let few = "inside = ['10.0.0.0/24']\nallocation = 'deterministic'\nblock_size = 64";
     check(&format!("{few}\nblocks_per_host = 2"), "blocks_per_host", "blocks");
 }
+
+#[test]
+fn addresses_of_their_own_are_checked() {
+    let check = |list: &str, wanted: &str| check_error(&format!("one_to_one = [{list}]"), wanted);
+    let of = |external: &str, inside: &str| format!("{{ external = '{external}', inside = '{inside}' }}");
+    let range = |external: &str| of(external, "10.0.0.5");
+    check(&of("198.51.100.16/30", "10.0.0.0/31"), "`one_to_one[0]`: 198.51.100.16/30 is not as long as 10.0.0.0/31");
+    check(&of("2001:db8::1", "10.0.0.5"), "`one_to_one[0]`: 2001:db8::1/128 or 10.0.0.5/32 is not IPv4");
+    check(&range("198.51.100.1"), "`one_to_one[0]`: 198.51.100.1 is one of `external`, which hosts share");
+    check(&of("198.51.100.9", "192.0.2.5"), "`one_to_one[0]`: 192.0.2.5/32 is not inside");
+    check(&range("10.0.0.9"), "`one_to_one[0]`: 10.0.0.9/32 meets the inside range 10.0.0.0/8");
+    let twice = |second: &str| format!("{}, {second}", of("198.51.100.16/30", "10.0.0.0/30"));
+    for second in
+        [of("198.51.100.17", "10.0.0.9"), of("198.51.100.9", "10.0.0.3"), of("198.51.100.0/24", "10.9.0.0/24")]
+    {
+        let list = twice(&second).replace("198.51.100.0/24", "198.51.100.0/26");
+        let list = list.replace("10.9.0.0/24", "10.9.0.0/26");
+        let config = format!("external = ['203.0.113.1']\none_to_one = [{list}]");
+        check_error(&config, "`one_to_one[1]`: ");
+    }
+    let forwarded = "static = [{ protocol = 'tcp', external = '198.51.100.1:8080', inside = '10.0.0.5:80' }]";
+    let both = format!("{forwarded}\none_to_one = [{}]", range("198.51.100.9"));
+    check_error(&both, "`one_to_one[0]`: 10.0.0.5/32 has a `static` mapping too; leave one of them out");
+    let unnamed = "networks = 'by_port'\ninside_ports = [0, 2]\noutside_ports = [1, 3]";
+    check_error(
+        &format!("{unnamed}\none_to_one = [{}]", range("198.51.100.9")),
+        "`one_to_one[0]`: 10.0.0.5/32 is in no network",
+    );
+}
