@@ -14,7 +14,7 @@ use super::networks::{Behind, NO_NETWORK};
 use super::rewrite::{Rewrite, Track};
 use super::session::{INWARD, OUTWARD, Phase, Session};
 use super::{Nat, UNWANTED};
-pub use crate::parts::scope::NOT_UNICAST;
+pub use crate::parts::scope::{BAD_SOURCE, NOT_UNICAST};
 use crate::parts::{Fate, Side, scope};
 
 /// From outside to an external endpoint that is nobody's, or to a private address.
@@ -93,6 +93,10 @@ impl Nat {
             return Ok(to_router);
         }
         let outward = side == Side::Inside && self.settings.is_inside(source);
+        // Its own addresses are nobody else's: answers would come to whoever has the port.
+        if !outward && self.settings.is_external(source) {
+            return Ok(Found::No(BAD_SOURCE));
+        }
         let inward = self.settings.is_external(destination);
         let remote = if side == Side::Inside { destination } else { source };
         if !inward && self.settings.is_exempt(remote) {

@@ -45,7 +45,7 @@ mod tests;
 pub use config::{
     AllocationKind, Config, Filtering, ForRouter, Networks, NextHop, OneToOne, Others, Pooling, Static, StaticProtocol,
 };
-pub use find::{ADDRESS_LEFT, FILTERED, NO_MAPPING, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST};
+pub use find::{ADDRESS_LEFT, BAD_SOURCE, FILTERED, NO_MAPPING, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST};
 pub use hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
 pub use icmp::BAD_CHECKSUM;
 pub use leave::TOO_LONG;
@@ -63,8 +63,8 @@ use self::endpoint::{Endpoint, Inside, Inside4, Kept, ends};
 use self::entry::NEVER;
 use self::find::{Flow, Found};
 use self::flows::Flows;
-use self::rewrite::Track;
 use self::leave::ENDS;
+use self::rewrite::Track;
 use self::session::{INWARD, Needs, OUTWARD, Phase};
 use self::settings::Settings;
 use self::steady::phase_after;
