@@ -1,13 +1,13 @@
 //! What stands at an address, an end or a port of the configuration.
 
-use braid_nf::packet::{Exchange, IpAddress};
-use braid_nf::{Port, prefetch_read};
+use braid_nf::packet::{Exchange, IpAddress, IpVersion};
+use braid_nf::{Packet, Port, prefetch_read};
 
 use super::config::Mode;
 use super::flow::{Flow, Phase, TO_BACKEND, TO_NAMED};
 use super::ports::End;
 use super::settings::{Server, Settings, Virtual};
-use crate::parts::Side;
+use crate::parts::{Side, scope};
 
 /// What is written into packets from a backend, and to it if its service translates: on a line of its own, for with many backends each packet
 /// waits for another one.
@@ -86,6 +86,17 @@ impl Settings {
     /// Whether an address is that of a service.
     pub(super) fn is_service(&self, address: IpAddress) -> bool {
         self.services_at.contains(&address)
+    }
+
+    /// Whether a packet has a source that no client has: a group, loopback or no address at all, or from outside that of a service (RFC 1812
+    /// section 5.3.7). A translator before this function may share its address with one.
+    pub(super) fn is_nobodys(&self, packet: &Packet<'_>) -> bool {
+        let source = packet.src_ip();
+        let is_bad = match source.v4() {
+            Some(v4) => !scope::is_host_v4(v4) || packet.ip_version() == Some(IpVersion::V6),
+            None => !scope::is_routed_v6(source) && !scope::is_link_local_v6(source),
+        };
+        is_bad || self.sides.of(packet.port()) == Some(Side::Outside) && self.is_service(source)
     }
 
     /// Whether packets between two addresses go to a service or come from a backend, at some port.

@@ -56,6 +56,7 @@ use self::traffic::Traffic;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
+use crate::parts::scope::BAD_SOURCE;
 use crate::parts::tallies::{Tallies, Tally};
 use crate::parts::{Aged, AnswerRate, Fate, Fragments, MS, Side, Unkept, Volume, answer, fragments, lengths, scope};
 
@@ -331,6 +332,9 @@ impl LoadBalancer {
             None => Phase::Single as u8,
         };
         if let Some(service) = self.settings.service((destination, destination_port, number)) {
+            if self.settings.is_nobodys(packet) {
+                return Ok(Some(Err(BAD_SOURCE)));
+            }
             let Some(backend) = self.choose_for(cx, service, packet, source_port)? else {
                 return Ok(Some(Err(NO_BACKEND)));
             };
