@@ -40,7 +40,7 @@ plan is wrong; 3 a file or device cannot be read or written, or a capture is dam
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run packets through a chain of network functions
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Watch a run: rates, load, drops, aborts
     Top(crate::commands::top::TopArgs),
     /// Change the chain of a run while packets go through
