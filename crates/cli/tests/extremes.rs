@@ -97,7 +97,7 @@ fn a_device_is_never_replaced_by_a_state_and_never_read_without_end() {
     assert!(said.contains("something is there that is no file"), "{said}");
     assert!(!braid.path("pipe").is_file());
     let said = braid.fails(3, &format!("{run} --restore /dev/zero"));
-    assert!(said.contains("no snapshot"), "{said}");
+    assert!(said.contains("not a snapshot"), "{said}");
 }
 
 /// Bytes that this program may use, as it says itself.

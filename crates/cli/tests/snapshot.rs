@@ -112,7 +112,7 @@ fn what_does_not_fit_is_refused_with_its_reason() {
     std::fs::write(braid.path("state"), bytes).expect("a file");
     refused(3, &format!("{line} --restore state"), "checksum");
     braid.write("state", "nothing of that kind");
-    refused(3, &format!("{line} --restore state"), "no snapshot");
+    refused(3, &format!("{line} --restore state"), "not a snapshot");
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn other_files_later_versions_and_damage_are_refused() {
         assert!(error.contains(part), "{error}");
     };
     check(b"", "too short");
-    check(b"something else altogether", "no snapshot");
+    check(b"something else altogether", "not a snapshot");
     check(&bytes[..bytes.len() - 1], "checksum");
     let mut later = bytes.clone();
     later[8] = 2;
