@@ -69,12 +69,12 @@ fn a_plan_that_asks_nobody_is_refused() {
     assert!(said.contains("no service of this plan says how its backends are asked"), "{said}");
 }
 
-/// State, connections now and connections in all of each backend, as `braid stats` tells them.
+/// State, connections remembered and connections in all of each backend, as `braid stats` tells them.
 fn backends(stats: &Value) -> BTreeMap<String, (String, u64, u64)> {
     let told = stats["findings"]["load_balancer"]["found"].as_array().cloned().unwrap_or_default();
     let one = |one: &Value| {
         let (subject, detail) = (one["subject"].as_str()?, one["detail"].as_str()?);
-        let counts = detail.split(": ").nth(1)?.replace(" now", "").replace(" in all", "");
+        let counts = detail.split(": ").nth(1)?.replace(" remembered", "").replace(" in all", "");
         let (now, all) = counts.split_once(", ")?;
         let state = detail.split(',').next()?.to_owned();
         Some((subject.rsplit(' ').next()?.to_owned(), (state, now.parse().ok()?, all.parse().ok()?)))

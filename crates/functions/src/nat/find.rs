@@ -93,8 +93,10 @@ impl Nat {
             return Ok(to_router);
         }
         let outward = side == Side::Inside && self.settings.is_inside(source);
-        // Its own addresses are nobody else's: answers would come to whoever has the port.
-        if !outward && self.settings.is_external(source) {
+        // Its own addresses are nobody else's: answers would come to whoever has the port. Errors have none, and a router beside it may send
+        // them from an address that it shares.
+        let is_error = || packet.icmp().is_some_and(|icmp| icmp.is_error());
+        if !outward && self.settings.is_external(source) && !is_error() {
             return Ok(Found::No(BAD_SOURCE));
         }
         let inward = self.settings.is_external(destination);
