@@ -125,7 +125,7 @@ fn the_map_of_the_house_says_what_is_checked() {
         assert_eq!(findings.len(), count, "{from}: {findings:?}");
     };
     check("# ", "# ", 0);
-    check("| packet, state |", "| packet |", 1);
+    check("| memory, packet, state |", "| memory, packet |", 1);
     check("| [steer](crates/steer) ", "| [stm](crates/steer) ", 1);
 }
 
