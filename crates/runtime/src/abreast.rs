@@ -22,6 +22,8 @@ pub(crate) struct Abreast {
     inner: Box<dyn RxQueue>,
     worker: usize,
     places: Arc<Places>,
+    /// Whether it waits within a call. Not where one worker runs at a time: those that it waits for could not go on.
+    waits: bool,
     received: Batch,
     /// Packets that are not handed out yet, newest first.
     waiting: Vec<Frame>,
@@ -31,12 +33,13 @@ impl Abreast {
     /// The packets' numbers have to be among what `layout` carries.
     pub(crate) fn new(
         inner: Box<dyn RxQueue>,
-        worker: usize,
+        (worker, waits): (usize, bool),
         places: &Arc<Places>,
         pool: &Arc<Pool>,
         layout: &Arc<Layout>,
     ) -> Abreast {
-        Abreast { inner, worker, places: Arc::clone(places), received: Batch::new(pool, layout), waiting: Vec::new() }
+        let (places, received) = (Arc::clone(places), Batch::new(pool, layout));
+        Abreast { inner, worker, places, waits, received, waiting: Vec::new() }
     }
 }
 
@@ -58,7 +61,8 @@ impl RxQueue for Abreast {
         }
         let first = self.horizon();
         self.places.publish(self.worker, first);
-        let (others, before) = (self.places.beyond(self.worker, first), batch.len());
+        let others = if self.waits { self.places.beyond(self.worker, first) } else { self.places.others(self.worker) };
+        let before = batch.len();
         while batch.room() > 0 && batch.len() - before < limit {
             let is_next = |frame: &mut Frame| frame.sequence() < others && frame.timestamp_ns() <= until_ns;
             let Some(frame) = self.waiting.pop_if(is_next) else { break };

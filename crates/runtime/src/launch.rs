@@ -327,12 +327,12 @@ impl Ground<'_> {
         timeline: &Arc<Timeline>,
     ) -> Result<Worker, RunError> {
         let Ground { plan, control, chain, .. } = self;
-        // Where one worker runs at a time, waiting would keep the others from delivering.
-        let gathers = !plan.gather.is_zero() && control.schedule.is_none() && self.cluster.is_none();
+        // Where one worker runs at a time, waiting would keep the others from going on.
+        let waits = control.schedule.is_none() && self.cluster.is_none();
         let receive: Box<dyn RxQueue> = if self.goes_abreast() {
             let layout = Arc::new(chain.layout().clone());
-            Box::new(Abreast::new(receive, id, timeline.places(), self.pool, &layout))
-        } else if gathers {
+            Box::new(Abreast::new(receive, (id, waits), timeline.places(), self.pool, &layout))
+        } else if waits && !plan.gather.is_zero() {
             Box::new(Gather::new(receive, plan.gather))
         } else {
             receive

@@ -103,7 +103,7 @@ impl Places {
     }
 
     /// Where the hindmost of the others stands. Acquire: the partner is `publish`.
-    fn others(&self, worker: usize) -> u64 {
+    pub(crate) fn others(&self, worker: usize) -> u64 {
         let others = self.places.iter().enumerate().filter(|(other, _)| *other != worker);
         others.map(|(_, place)| place.load(Ordering::Acquire)).min().unwrap_or(u64::MAX)
     }

@@ -71,6 +71,17 @@ fn four_workers_under_forty_schedules_equal_one() {
     assert!(aborts > 400, "the schedules provoke conflicts: {aborts}");
 }
 
+#[test]
+fn workers_that_go_abreast_meet_nobody_whatever_the_schedule() {
+    // Under a schedule the one whose turn it is does not sleep until others have gone on: they cannot.
+    let build = Arc::new(|builder: &mut StateBuilder| Ok(mostly(builder)));
+    let abreast = Plan { in_order: true, build, ..plan(3, Distribution::Hardware) };
+    for schedule in (0..6).map(Some).chain([None]) {
+        let total = check_plan(&abreast, schedule).total;
+        assert_eq!((total.packets_in, total.aborts), (2000, 0), "{schedule:?}");
+    }
+}
+
 /// Forty flows on few entries, looked at every hundred packets: load moves all the time.
 fn balanced(workers: usize) -> Plan {
     let balance = Some(Balance { every_packets: 100, goal: 1.0, held_share: 1.0 });
