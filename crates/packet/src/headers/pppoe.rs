@@ -56,9 +56,14 @@ impl Pppoe {
 }
 
 impl View<'_, Pppoe> {
-    /// PPP protocol number of a session packet, if it is present: 0x0021 is IPv4, 0x0057 IPv6.
+    /// PPP protocol number of a session packet, if it is present: 0x0021 is IPv4, 0x0057 IPv6. It may be compressed to one byte (RFC 1661 section
+    /// 6.5).
     #[inline(always)]
     pub fn ppp_protocol(&self) -> Option<u16> {
-        self.payload().first_chunk::<2>().map(|pair| u16::from_be_bytes(*pair))
+        match *self.payload() {
+            [first, ..] if first & 1 != 0 => Some(first.into()),
+            [high, low, ..] => Some(u16::from_be_bytes([high, low])),
+            _ => None,
+        }
     }
 }

@@ -71,20 +71,24 @@ fn link_header(frame: &[u8], link: Link) -> Option<(u16, usize)> {
         }
         Link::Ppp => {
             // Address and control bytes may be left out (RFC 1662 section 3.1).
-            let at = if frame.starts_with(&[0xff, 0x03]) { 2 } else { 0 };
-            (ppp_kind(be16(frame, at)?), at + 2)
+            ppp(frame, if frame.starts_with(&[0xff, 0x03]) { 2 } else { 0 })?
         }
         Link::Hdlc => (be16(frame, 2)?, 4),
         Link::Other => (NOT_IP, 0),
     })
 }
 
-fn ppp_kind(number: u16) -> u16 {
-    match number {
+/// What follows the PPP protocol number at an offset. The number has two bytes, or one if that is odd (RFC 1661 section 6.5): a peer expands such
+/// a number even where nobody has negotiated to compress it.
+fn ppp(frame: &[u8], at: usize) -> Option<(u16, usize)> {
+    let first = *frame.get(at)?;
+    let (number, len) = if first & 1 != 0 { (first.into(), 1) } else { (be16(frame, at)?, 2) };
+    let kind = match number {
         0x0021 => ether_type::IPV4,
         0x0057 => ether_type::IPV6,
         _ => NOT_IP,
-    }
+    };
+    Some((kind, at + len))
 }
 
 /// RFC 1042 encapsulation of an Ethernet type in an 802.3 frame.
@@ -125,8 +129,8 @@ fn mpls(frame: &[u8], kind: u16, mut at: usize) -> Option<(u16, usize)> {
     Some(match nibble {
         4 => (ether_type::IPV4, at),
         6 => (ether_type::IPV6, at),
-        // An Ethernet pseudowire with its control word (RFC 4448 section 4.6).
-        0 if frame.len() > at + 18 => (be16(frame, at + 16)?, at + 18),
+        // An Ethernet pseudowire with its control word (RFC 4448 section 4.6), and the tags of its frame.
+        0 if frame.len() > at + 18 => tags(frame, be16(frame, at + 16)?, at + 18)?,
         _ => (NOT_IP, at),
     })
 }
@@ -135,5 +139,5 @@ fn pppoe(frame: &[u8], kind: u16, at: usize) -> Option<(u16, usize)> {
     if kind != ether_type::PPPOE_SESSION {
         return Some((kind, at));
     }
-    Some((ppp_kind(be16(frame, at + 6)?), at + 8))
+    ppp(frame, at + 6)
 }

@@ -20,10 +20,7 @@ fn oracle(b: &[u8], link: Link) -> Option<(usize, usize, u8, bool)> {
             10 | 24 | 28 | 30 => (0x86dd, 4),
             _ => return None,
         },
-        Link::Ppp => {
-            let o = if b.starts_with(&[255, 3]) { 4 } else { 2 };
-            (ppp_type(half(o - 2)?)?, o)
-        }
+        Link::Ppp => ppp(b, if b.starts_with(&[255, 3]) { 2 } else { 0 })?,
         Link::Hdlc => (half(2)?, 4),
         Link::Other => return None,
     };
@@ -47,14 +44,17 @@ fn oracle(b: &[u8], link: Link) -> Option<(usize, usize, u8, bool)> {
             4 => 0x0800,
             6 => 0x86dd,
             0 if b.len() > o + 18 => {
-                o += 18;
-                half(o - 2)?
+                (kind, o) = (half(o + 16)?, o + 18);
+                while [0x8100, 0x88a8, 0x9100].contains(&kind) {
+                    (kind, o) = (half(o + 2)?, o + 4);
+                }
+                kind
             }
             _ => return None,
         };
     }
     if kind == 0x8864 {
-        (kind, o) = (ppp_type(half(o + 6)?)?, o + 8);
+        (kind, o) = ppp(b, o + 6)?;
     }
     match kind {
         0x0800 => oracle_v4(b, o),
@@ -63,8 +63,10 @@ fn oracle(b: &[u8], link: Link) -> Option<(usize, usize, u8, bool)> {
     }
 }
 
-fn ppp_type(number: u16) -> Option<u16> {
-    [(0x21, 0x0800), (0x57, 0x86dd)].into_iter().find(|pair| pair.0 == number).map(|pair| pair.1)
+/// What the PPP protocol number at `o` says comes next, and where.
+fn ppp(b: &[u8], o: usize) -> Option<(u16, usize)> {
+    let o = if *b.get(o)? == 0 { o + 1 } else { o };
+    [(0x21, 0x0800), (0x57, 0x86dd)].into_iter().find(|pair| b.get(o) == Some(&pair.0)).map(|pair| (pair.1, o + 1))
 }
 
 fn oracle_v4(b: &[u8], o: usize) -> Option<(usize, usize, u8, bool)> {
@@ -200,6 +202,28 @@ fn an_ethernet_pseudowire_is_entered() {
     let inner = plain("10.0.0.1");
     let frame = [&inner[..12], &[0x88, 0x47, 0, 1, 1, 64, 0, 0, 0, 0], &inner].concat();
     assert_eq!(parse(&frame, Link::Ethernet).l3, 14 + 4 + 4 + 14);
+}
+
+#[test]
+fn a_frame_within_a_pseudowire_may_have_tags() {
+    let inner = plain("10.0.0.1");
+    let tagged = [&inner[..12], &[0x81, 0, 0, 5], &inner[12..]].concat();
+    let frame = [&inner[..12], &[0x88, 0x47, 0, 1, 1, 64, 0, 0, 0, 0], &tagged].concat();
+    assert_eq!(parse(&frame, Link::Ethernet).l3, 14 + 4 + 4 + 18);
+}
+
+#[test]
+fn a_ppp_protocol_number_may_have_one_byte() {
+    for (source, number) in [("10.0.0.1", 0x21), ("2001:db8::1", 0x57)] {
+        let packet = plain(source);
+        let session = [&packet[..12], &[0x88, 0x64, 0x11, 0, 0, 1, 0, 0, number], &packet[14..]].concat();
+        let parsed = parse(&session, Link::Ethernet);
+        assert!(parsed.l3 == 21 && parsed.flags.has(Flags::IP), "{source} within PPPoE");
+        for (header, at) in [(&[number][..], 1), (&[0xff, 3, number], 3)] {
+            let parsed = parse(&[header, &packet[14..]].concat(), Link::Ppp);
+            assert!(parsed.l3 == at && parsed.flags.has(Flags::IP), "{source} behind {header:?}");
+        }
+    }
 }
 
 #[test]
