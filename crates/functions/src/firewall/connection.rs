@@ -9,7 +9,7 @@ use braid_nf::prelude::*;
 
 use super::permit::Permit;
 use super::states::State;
-use super::window::{Segment, Windows};
+use super::window::{Reopening, Segment, Windows};
 use crate::parts::{Side, is_opening, lengths};
 
 /// Both directions of a connection. With key and age it fills a cache line less eight bytes.
@@ -24,7 +24,8 @@ pub struct Connection {
     /// its time a flood takes from it: so many [`HASTE_PARTS`].
     reversed: u8,
     pub(super) protocol: u8,
-    /// A [`Phase`]; then [`OF_HOST`]; of TCP in bits 4 and 5 who has sent a FIN: the opener, the other; then [`HALF_OPEN`] and
+    /// A [`Phase`]; then [`OF_HOST`]; of TCP in bits 4 and 5 who has sent a FIN: the opener, the other; or
+    /// [`CROSSED`]; then [`HALF_OPEN`] and
     /// [`HURRIED`]; of others [`NEW`].
     progress: u8,
 }
@@ -58,6 +59,8 @@ const PHASE: u8 = 0x07;
 /// It is counted for its inside host.
 const OF_HOST: u8 = 0x08;
 const FIN_SHIFT: u8 = 4;
+/// TCP, until it is established: both ends have sent a SYN (simultaneous open, RFC 9293 section 3.5).
+const CROSSED: u8 = 2 << FIN_SHIFT;
 /// Not TCP, not answered, and the rules are asked about each packet until it is.
 const NEW: u8 = 0x10;
 /// It is counted as half open.
@@ -140,7 +143,7 @@ impl Connection {
 
     /// What a packet is of it: as long as nobody has answered one of its opener is new.
     pub(super) fn state(&self, from_opener: bool) -> State {
-        let is_new = from_opener && self.phase() == Phase::Asked;
+        let is_new = from_opener && !self.is_answered();
         if is_new { State::New } else { State::established(from_opener) }
     }
 
@@ -148,8 +151,18 @@ impl Connection {
     pub(super) fn counts(&self, flags: u8, from_opener: bool) -> bool {
         match flags & SYN != 0 {
             true => !from_opener && self.phase() == Phase::Asked,
-            false => !from_opener || self.phase() != Phase::Asked,
+            false => !from_opener || self.is_answered(),
         }
+    }
+
+    /// Whether both ends have sent a SYN, and it is not established yet.
+    fn is_crossed(&self) -> bool {
+        self.is_opening() && self.progress & CROSSED != 0
+    }
+
+    /// Whether the end that was asked has sent anything.
+    pub(super) fn is_answered(&self) -> bool {
+        self.phase() != Phase::Asked || self.is_crossed()
     }
 
     /// Whether it is counted as half open.
@@ -216,20 +229,45 @@ impl Connection {
         }
     }
 
-    /// Whether a TCP segment may come now, by its flags: until there is an answer the opener can only ask again or give up, and the other end
-    /// has nothing to finish (as conntrack's table of states has it). Else who opens could by itself make a connection look open, or over.
+    /// Whether a TCP segment may come now, by its flags, as in conntrack's table of states. Until there is an answer the opener can only repeat
+    /// its SYN or give up, and the other end has nothing to finish: otherwise the opener could by itself make a connection look open, or
+    /// closed. Later the opener has no SYN to answer, and the other end none to send.
     pub(super) fn expects(&self, flags: u8, from_opener: bool) -> bool {
+        let (is_syn, is_answer) = (flags & (SYN | ACK) == SYN, flags & (SYN | ACK) == SYN | ACK);
         match (self.phase(), from_opener) {
             _ if flags & RST != 0 => true,
-            (Phase::Asked, true) => is_opening(flags),
+            (Phase::Asked, true) => is_syn || is_answer && self.is_crossed(),
             (Phase::Asked, false) => flags & SYN != 0 || flags & FIN == 0,
-            _ => true,
+            (Phase::Answered, true) => true,
+            (Phase::Refused, false) => !is_syn,
+            (_, true) => !is_answer,
+            (_, false) => !is_syn,
         }
+    }
+
+    /// Whether a TCP segment that may come passes and changes nothing, whatever its numbers are: they may be right, and what is known of
+    /// the connection wrong. A SYN of the opener within a connection, a repeated answer to a SYN, and an acknowledgement instead of an answer
+    /// ask the receiver whether it knows better; it challenges or resets (RFC 9293 section 3.5.1, RFC 5961 section 4).
+    pub(super) fn ignores(&self, flags: u8, from_opener: bool) -> bool {
+        match (self.phase(), from_opener) {
+            _ if flags & RST != 0 => false,
+            (Phase::Asked, false) => flags & (SYN | ACK) == ACK,
+            (Phase::Asked, true) | (Phase::Refused, _) => false,
+            (_, true) => flags & (SYN | ACK) == SYN,
+            (_, false) => flags & SYN != 0,
+        }
+    }
+
+    /// Its ends have begun anew: the opener by a SYN that was ignored, the other by answering it. The answer is to come.
+    pub(super) fn reopen(&mut self, reopening: &Reopening) {
+        self.windows.reopen(reopening);
+        self.progress = Phase::Answered as u8 | self.progress & (HALF_OPEN | HURRIED | OF_HOST);
     }
 
     /// Goes on with a TCP segment.
     pub(super) fn advance(&mut self, flags: u8, from_opener: bool) {
-        let mut finished = self.progress >> FIN_SHIFT & 3;
+        let mut crossed = if self.is_crossed() { CROSSED } else { 0 };
+        let mut finished = if self.is_opening() { 0 } else { self.progress >> FIN_SHIFT & 3 };
         if flags & FIN != 0 {
             finished |= if from_opener { 1 } else { 2 };
         }
@@ -240,13 +278,21 @@ impl Connection {
             (Phase::Refused, true) => Phase::Refused,
             _ if finished == 3 => Phase::Closing,
             _ if flags & FIN != 0 => Phase::HalfClosed,
+            (Phase::Asked, false) if flags & (SYN | ACK) == SYN => {
+                crossed = CROSSED;
+                Phase::Asked
+            }
             (Phase::Asked | Phase::Refused, false) if flags & SYN != 0 => Phase::Answered,
-            (Phase::Answered, true) if flags & ACK != 0 => Phase::Established,
+            // Both SYNs have crossed, and so do both answers.
+            (Phase::Asked, true) if flags & ACK != 0 => Phase::Answered,
+            (Phase::Answered, true) if flags & (SYN | ACK) == ACK => Phase::Established,
+            (Phase::Answered, false) if crossed != 0 && flags & ACK != 0 => Phase::Established,
             // The reset was forged or out of the window: the ends go on.
             (Phase::Reset | Phase::Refused, _) if flags & ACK != 0 => Phase::Established,
             (phase, _) => phase,
         };
-        self.progress = phase as u8 | finished << FIN_SHIFT | self.progress & (HALF_OPEN | HURRIED | OF_HOST);
+        let ways = if matches!(phase, Phase::Asked | Phase::Answered) { crossed } else { finished << FIN_SHIFT };
+        self.progress = phase as u8 | ways | self.progress & (HALF_OPEN | HURRIED | OF_HOST);
     }
 
     /// The side from which packets in a direction come, as a number.

@@ -70,7 +70,7 @@ use self::effects::Effects;
 use self::known::Known;
 use self::limits::Limits;
 use self::related::Asked;
-use self::window::{Segment, Windows};
+use self::window::{Reopening, Segment};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
@@ -91,6 +91,9 @@ pub const WRONG_SIDE: Reason = Reason("wrong_side");
 /// As many connections as there may be.
 pub const CONNECTION_TABLE_FULL: Reason = Reason("connection_table_full");
 
+/// Most SYNs within connections that wait for an answer: for more than a thousand hosts that have restarted at once.
+const REOPENINGS_MAX: u32 = 1024;
+
 network_function! {
     /// The firewall.
     pub struct Firewall {
@@ -99,6 +102,8 @@ network_function! {
         connections: Known,
         /// Echo requests and their like that may be answered.
         queries: Aged<Ends, Asked>,
+        /// SYNs within connections that wait for an answer.
+        reopenings: Aged<Ends, Reopening>,
         limits: Limits,
         fragments: Fragments,
         answers: AnswerRate,
@@ -123,13 +128,16 @@ impl FromConfig for Firewall {
             .map_err(|error| ConfigError::state("connections_max", &error))?;
         let queries = Aged::new(builder, "queries", queries_max, settings.query_ns)
             .map_err(|error| ConfigError::state("queries_max", &error))?;
+        let reopenings =
+            Aged::new(builder, "reopenings", REOPENINGS_MAX, settings.timeouts.tcp_ns[Phase::Asked as usize])
+                .map_err(|error| ConfigError::state("reopenings", &error))?;
         let fragments = Fragments::holding(builder, fragments_max, settings.fragment_ns, held_max)
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
         let limits =
             Limits::new(builder, settings.most, hosts_max).map_err(|error| ConfigError::state("hosts_max", &error))?;
         let effects = Effects::new(builder, &settings.policy.rules, counted_max)?;
         settings.policy.forget_rules();
-        Ok(Firewall { settings, connections, queries, limits, fragments, answers, effects })
+        Ok(Firewall { settings, connections, queries, reopenings, limits, fragments, answers, effects })
     }
 }
 
@@ -235,9 +243,15 @@ impl NetworkFunction for Firewall {
         if !connection.expects(segment.flags, from_opener) {
             return self.invalid(cx, packet, side, OUT_OF_WINDOW);
         }
-        if !self.fits(packet, connection, &segment, from_opener) {
-            if segment.flags & tcp_flags::SYN != 0 || !connection.windows.is_late(usize::from(!from_opener), &segment) {
+        let answers = !from_opener && self.answers_reopening(cx, packet, (side, &segment), connection)?;
+        let ignores = !answers && connection.ignores(segment.flags, from_opener);
+        if ignores || !answers && !self.fits(packet, connection, &segment, from_opener) {
+            let mut is_harmless = || connection.windows.tolerates(usize::from(!from_opener), &segment);
+            if !ignores && (segment.flags & tcp_flags::SYN != 0 || !is_harmless()) {
                 return self.invalid(cx, packet, side, OUT_OF_WINDOW);
+            }
+            if ignores && from_opener && !connection.windows.is_repeated(&segment) {
+                self.note_reopening(cx, packet, (side, &segment))?;
             }
             let state = connection.state(from_opener);
             if let Err(reason) = self.ask(cx, packet, (side, state, false), connection)? {
@@ -247,11 +261,11 @@ impl NetworkFunction for Firewall {
         }
         if packet.is_fragment() {
             // What its other pieces hold is not known.
-            connection.windows = Windows::UNKNOWN;
+            connection.windows.forget();
         }
         let state = connection.state(from_opener);
         let is_counted = connection.counts(segment.flags, from_opener);
-        let was_asked = connection.phase() == Phase::Asked;
+        let was_asked = !connection.is_answered();
         connection.advance(segment.flags, from_opener);
         if connection.is_over() && segment.flags & tcp_flags::FIN == 0 && self.effects.sets.counts_connections() {
             self.effects.sets.leave(cx, &ends_of(packet, side))?;
@@ -313,6 +327,7 @@ impl NetworkFunction for Firewall {
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
         self.queries.sweep_telling(cx, tick.share, |cx, ends| self.effects.leave(cx, ends))?;
+        self.reopenings.sweep(cx, tick.share)?;
         self.effects.sets.sweep(cx, tick.share)?;
         self.fragments.sweep(cx, tick.share)
     }
@@ -322,12 +337,11 @@ impl Firewall {
     /// Whether a segment fits into what its connection's ends may send.
     fn fits(&self, packet: &Packet<'_>, connection: &mut Connection, segment: &Segment, from_opener: bool) -> bool {
         let from = usize::from(!from_opener);
-        let phase = connection.phase();
         let fits = if segment.flags & tcp_flags::SYN == 0 {
             connection.windows.accept(from, segment)
         } else {
-            // A SYN within a connection changes nothing: its receiver will challenge it (RFC 5961 section 4).
-            !connection.is_opening() || connection.windows.synchronise(from, packet, segment, phase == Phase::Asked)
+            let is_asked = connection.phase() == Phase::Asked && !(from_opener && connection.is_answered());
+            connection.windows.synchronise(from, packet, segment, is_asked)
         };
         fits || (self.settings.windows == WindowCheck::Liberal && segment.flags & tcp_flags::RST == 0)
     }

@@ -1,11 +1,12 @@
 //! Connections that begin, or begin anew: what they are counted for, and whether there is room.
 
+use braid_nf::packet::headers::tcp_flags::{RST, SYN};
 use braid_nf::prelude::*;
 
 use super::config::WindowCheck;
 use super::connection::{Connection, Ends};
 use super::judge::Opening;
-use super::window::{Segment, Windows};
+use super::window::{Reopening, Segment};
 use super::{CONNECTION_TABLE_FULL, Firewall, NOT_SYN, ends_of};
 use crate::parts::{Side, is_opening};
 
@@ -98,10 +99,48 @@ impl Firewall {
         self.begin(cx, packet, (side, Some(segment)), register)
     }
 
+    /// Remembers a SYN of the opener within a connection, which nobody believes yet.
+    #[cold]
+    pub(super) fn note_reopening(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (side, segment): (Side, &Segment),
+    ) -> Result<(), Conflict> {
+        let reopening = Reopening::of(packet, segment, cx.now());
+        // Where too many wait the oldest ones are forgotten: their connections go on as they were.
+        self.reopenings.crowd_in(cx, &ends_of(packet, side), &reopening)?;
+        Ok(())
+    }
+
+    /// Whether a segment of the end that was asked answers such a SYN. If it accepts it, the connection begins anew; if it refuses it, it is as
+    /// good as a reset within the window.
+    #[inline(always)]
+    pub(super) fn answers_reopening(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (side, segment): (Side, &Segment),
+        connection: &mut Connection,
+    ) -> Result<bool, Conflict> {
+        if segment.flags & (SYN | RST) == 0 {
+            return Ok(false);
+        }
+        let ends = ends_of(packet, side);
+        let reopening = self.reopenings.get(cx, &ends)?.filter(|reopening| reopening.is_answered_by(segment));
+        let Some(reopening) = reopening else { return Ok(false) };
+        self.reopenings.remove(cx, &ends)?;
+        if segment.flags & RST == 0 && self.settings.windows != WindowCheck::Off {
+            connection.reopen(&reopening);
+            connection.windows.synchronise(1, packet, segment, true);
+        }
+        Ok(true)
+    }
+
     fn connection(&self, cx: &Cx<'_>, packet: &Packet<'_>, side: Side, segment: Option<&Segment>) -> Connection {
         let mut connection = Connection::open(cx, packet, side, segment);
         if self.settings.windows == WindowCheck::Off || packet.is_fragment() {
-            connection.windows = Windows::UNKNOWN;
+            connection.windows.forget();
         }
         let policy = &self.settings.policy;
         if policy.tells_packets_apart {

@@ -2,10 +2,9 @@
 //! in IP Filter", 2001; with the additions of Linux' `tcp_in_window`).
 //!
 //! Of each end is known what it has sent at most, what it was allowed to send at most, and the widest window that it has
-//! offered. A segment fits if it begins within what the receiver allows, or goes beyond that by no more than its window (not all senders
-//! keep to it, and nothing behind such a segment would ever fit), ends not before what the receiver may still be
-//! waiting for, acknowledges nothing that was not sent, and nothing that is older than a window. What is older in either way is late
-//! and does no harm ([`Windows::is_late`]).
+//! offered. A segment fits if it begins within what the receiver allows, ends not before what the receiver may still be
+//! waiting for, acknowledges nothing that was not sent, and nothing that is older than a window. What is older in either way, or goes beyond
+//! the window by less than another one, passes and is not believed ([`Windows::tolerates`]).
 //!
 //! Not here: selective acknowledgements, which Linux lets widen what is allowed; keeping to the plain ones is stricter by no
 //! segment that a specified TCP sends.
@@ -13,6 +12,8 @@
 use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
 use braid_nf::packet::headers::{Header, Ipv4, Ipv6, Tcp, TcpOption};
 use braid_nf::prelude::*;
+
+use crate::parts::aged::Stamp;
 
 /// What one end has sent and been allowed to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -88,6 +89,37 @@ impl Segment {
     }
 }
 
+/// A SYN of the opener within a connection. If it is answered both ends have begun anew, and what is known of the connection is outdated
+/// (both have restarted, or the end of the old connection was not seen).
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Reopening {
+    seen_ns: u64,
+    /// The sequence number after the SYN.
+    end: u32,
+    window: u16,
+    shift: u8,
+    zero: u8,
+}
+
+impl Reopening {
+    pub(super) fn of(packet: &Packet<'_>, segment: &Segment, now_ns: u64) -> Reopening {
+        let window = segment.window.min(u16::MAX.into()) as u16;
+        Reopening { seen_ns: now_ns, end: segment.end(), window, shift: offered_shift(packet), zero: 0 }
+    }
+
+    /// Whether a segment of the other end is about this SYN: accepts or refuses it.
+    pub(super) fn is_answered_by(&self, segment: &Segment) -> bool {
+        segment.flags & ACK != 0 && segment.acknowledgement == self.end
+    }
+}
+
+impl Stamp for Reopening {
+    fn seen_ns(&self) -> u64 {
+        self.seen_ns
+    }
+}
+
 impl Windows {
     /// Of a connection whose first segment was not seen: everything fits.
     pub(super) const UNKNOWN: Windows =
@@ -100,6 +132,25 @@ impl Windows {
         windows
     }
 
+    /// From now on everything fits.
+    pub(super) fn forget(&mut self) {
+        *self = Windows { spare: self.spare, ..Windows::UNKNOWN };
+    }
+
+    /// Of a connection that its opener has begun anew; its answer is to come.
+    pub(super) fn reopen(&mut self, reopening: &Reopening) {
+        let &Reopening { end, window, shift, .. } = reopening;
+        let opener = Sender { end, end_max: end, window_max: u32::from(window).max(1) };
+        *self = Windows { senders: [opener, Sender::default()], shifts: [shift, 0], spare: self.spare };
+    }
+
+    /// Whether a SYN of the opener is one that it has sent before: its number is one of the last that the opener has used.
+    pub(super) fn is_repeated(&self, segment: &Segment) -> bool {
+        let [opener, other] = self.senders;
+        let is_known = self.shifts[0] != UNKNOWN && opener.window_max != 0;
+        is_known && opener.end.wrapping_sub(segment.end()) <= other.window_max.max(OLD_MAX)
+    }
+
     /// Whether a segment without SYN fits; if it does, what it says is taken in.
     #[inline(always)]
     pub(super) fn accept(&mut self, from: usize, segment: &Segment) -> bool {
@@ -110,18 +161,15 @@ impl Windows {
         let (sender, receiver) = (self.senders[from], self.senders[to]);
         let acknowledged = if segment.flags & ACK != 0 { segment.acknowledgement } else { receiver.end };
         if sender.window_max == 0 {
-            return fits_before_syn(segment.flags, acknowledged, receiver.end);
+            return segment.flags & RST != 0 && refuses(acknowledged, receiver.end);
         }
         if receiver.window_max == 0 {
             // It gives up what it has asked for, or refuses what its peer remembers of an earlier connection: by that one's numbers.
             return true;
         }
-        // Without data only the acknowledgement counts: keep-alives repeat old numbers.
-        let is_empty = segment.len == 0 && segment.flags & RST == 0;
-        let (begin, end) = if is_empty { (sender.end, sender.end) } else { (segment.sequence, segment.end()) };
+        let (begin, end) = (segment.sequence, segment.end());
         let oldest = receiver.end.wrapping_sub(sender.window_max.max(OLD_MAX));
-        let beyond = end.wrapping_sub(sender.end_max).wrapping_add(1);
-        let fits = (!is_after(begin, sender.end_max) || beyond <= receiver.window_max)
+        let fits = !is_after(begin, sender.end_max)
             && !is_after(sender.end.wrapping_sub(receiver.window_max), end)
             && !is_after(acknowledged, receiver.end)
             && !is_after(oldest, acknowledged);
@@ -137,25 +185,33 @@ impl Windows {
         true
     }
 
-    /// Whether a segment without SYN that does not fit is merely late: all of it had been acknowledged, or it acknowledges what is older than a
-    /// window. As in Linux (`NFCT_TCP_IGNORE`, since 5.19) such a one passes, and nothing that it says is believed.
+    /// Whether a segment without SYN that does not fit passes all the same, as in Linux (`NFCT_TCP_IGNORE`, since 5.19), although nothing that it
+    /// says is believed. It is merely late: all of it had been acknowledged, or it acknowledges what is older than a window. Or it begins
+    /// beyond the window by less than a window: not all senders keep to it, and if it is acknowledged it was right.
     #[cold]
-    pub(super) fn is_late(&self, from: usize, segment: &Segment) -> bool {
-        let (sender, receiver) = (self.senders[from & 1], self.senders[from & 1 ^ 1]);
-        let is_reset = segment.flags & RST != 0;
+    pub(super) fn tolerates(&mut self, from: usize, segment: &Segment) -> bool {
+        let (from, to) = (from & 1, from & 1 ^ 1);
+        let (sender, receiver) = (self.senders[from], self.senders[to]);
+        let (is_reset, has_ack) = (segment.flags & RST != 0, segment.flags & ACK != 0);
         let oldest = receiver.end.wrapping_sub(sender.window_max.max(OLD_MAX));
-        let is_old = segment.flags & ACK != 0 && is_after(oldest, segment.acknowledgement);
+        let is_old = has_ack && is_after(oldest, segment.acknowledgement);
         if sender.window_max == 0 {
             return is_reset && is_old;
         }
-        let is_empty = segment.len == 0 && !is_reset;
-        let (begin, end) = if is_empty { (sender.end, sender.end) } else { (segment.sequence, segment.end()) };
-        let claims_more = segment.flags & ACK != 0 && is_after(segment.acknowledgement, receiver.end);
-        if claims_more || is_after(begin, sender.end_max) {
+        if has_ack && is_after(segment.acknowledgement, receiver.end) {
             return false;
         }
-        // A reset from there would end what goes on.
+        let (begin, end) = (segment.sequence, segment.end());
         let was_acknowledged = is_after(sender.end.wrapping_sub(receiver.window_max), end);
+        if is_after(begin, sender.end_max) {
+            let beyond = end.wrapping_sub(sender.end_max).wrapping_add(1);
+            let is_near = beyond <= receiver.window_max && !was_acknowledged && !is_old;
+            if is_near {
+                self.senders[from].end = end;
+            }
+            return is_near;
+        }
+        // A reset from there would end what goes on.
         if was_acknowledged { !is_reset } else { is_old }
     }
 
@@ -195,21 +251,21 @@ impl Windows {
     fn introduce(&mut self, from: usize, packet: &Packet<'_>, segment: &Segment) {
         let end = segment.end();
         self.senders[from] = Sender { end, end_max: end, window_max: segment.window.max(1) };
-        let offered = packet.tcp().and_then(|tcp| {
-            tcp.options().find_map(|option| if let TcpOption::WindowScale(shift) = option { Some(shift) } else { None })
-        });
-        // RFC 7323 section 2.3: more than 14 means 14.
-        self.shifts[from] = offered.map_or(NO_SHIFT, |shift| shift.min(14));
+        self.shifts[from] = offered_shift(packet);
     }
 }
 
-/// Whether a segment fits of an end whose SYN was not seen, as in Linux: it refuses the other one's, or acknowledges what it remembers of an
-/// earlier connection, so that the other one resets that (RFC 9293 section 3.5.1). What the other one has sent ends at `sent`.
+/// By how much a SYN offers to shift windows (RFC 7323 section 2.3: more than 14 means 14).
+fn offered_shift(packet: &Packet<'_>) -> u8 {
+    let offered = packet.tcp().and_then(|tcp| {
+        tcp.options().find_map(|option| if let TcpOption::WindowScale(shift) = option { Some(shift) } else { None })
+    });
+    offered.map_or(NO_SHIFT, |shift| shift.min(14))
+}
+
+/// Whether a reset of an end that has not sent its SYN yet refuses that of its peer, which has sent numbers below `sent`.
 #[cold]
-fn fits_before_syn(flags: u8, acknowledged: u32, sent: u32) -> bool {
-    if flags & RST == 0 {
-        return flags & (SYN | FIN | ACK) == ACK;
-    }
+fn refuses(acknowledged: u32, sent: u32) -> bool {
     // Some write no number into a reset that claims to have one; answers to keep-alives are one ahead.
     acknowledged == 0
         || !is_after(acknowledged, sent.wrapping_add(1)) && !is_after(sent.wrapping_sub(OLD_MAX), acknowledged)

@@ -16,7 +16,7 @@
 //! - *Fragments are reassembled, translated and cut again*: nothing leaves until the last fragment, and then several frames.
 //!   [`Screen`] names them; compare whole datagrams.
 //! - *Time-outs run on the real clock*, not on capture time. A capture fed in one go sees no expiry;
-//!   [`KernelOracle::timeout`] sets them in seconds for tests of expiry that really wait.
+//!   [`KernelOracle::track`] sets them in seconds for tests of expiry that really wait.
 //! - *Source NAT keeps the port while the five-tuple is unique*, so two inside hosts may share one outside port towards two
 //!   servers. A NAT with endpoint-independent mapping cannot: compare modulo the port, learnt with [`Replies`].
 //! - *Replies in a capture that was recorded inside name the inside host.* [`Replies`] readdresses them to what the NAT chose.
@@ -141,12 +141,12 @@ impl KernelOracle {
         self.namespace.read("netfilter/nf_conntrack_count")
     }
 
-    /// Sets a time-out of connection tracking, for example `udp_timeout` or `tcp_timeout_established`.
+    /// Sets what connection tracking goes by: a time-out in seconds, for example `udp_timeout`, or a switch, for example `tcp_loose`.
     ///
     /// # Errors
-    /// If there is no such time-out.
-    pub fn timeout(&self, name: &str, seconds: u64) -> Result<(), Unavailable> {
-        self.namespace.set(&format!("netfilter/nf_conntrack_{name}"), seconds)
+    /// If there is no such thing.
+    pub fn track(&self, name: &str, value: u64) -> Result<(), Unavailable> {
+        self.namespace.set(&format!("netfilter/nf_conntrack_{name}"), value)
     }
 
     /// Lets what the kernel says at start pass by; it is not counted as noise.

@@ -26,6 +26,7 @@ mod marks;
 mod numbers;
 mod routers;
 mod rulesets;
+mod segments;
 mod sets;
 mod translators;
 
