@@ -1,9 +1,9 @@
-//! How a function declares its parts, so that a data race does not compile.
+//! Declaration of a function's fields, arranged so that a data race does not compile.
 //!
 //! [`network_function!`](crate::network_function) defines a struct whose every field is a [`Part`]: plain configuration or a
-//! state object. Cells, mutexes, atomics, raw pointers and threads' handles are none, so a function that shares state behind
-//! the framework's back is refused by the compiler. The objects found on the way are what `braid plan` prints, the profiler
-//! names and the certificate compares.
+//! state object. Cells, mutexes, atomics, raw pointers and thread handles do not implement `Part`, so the compiler rejects a
+//! function that shares state outside the framework. The state objects found in the fields are those that `braid plan`
+//! prints, the profiler names and the certificate compares.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use braid_state::{Allocator, Distributed, DistributedVector, Map, Plain, StateObject, Vector};
 
-/// A type that may stand in a network function.
+/// A type that is allowed as a field of a network function.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` may not stand in a network function",
     label = "neither plain configuration nor a state object of Braid",
@@ -19,18 +19,18 @@ use braid_state::{Allocator, Distributed, DistributedVector, Map, Plain, StateOb
             configuration into plain types, for which `braid_nf::plain!` implements `Part`"
 )]
 pub trait Part {
-    /// Adds the state objects in it.
+    /// Adds the state objects that it contains.
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>);
 }
 
-/// Implemented by [`network_function!`](crate::network_function): the objects of a whole function.
+/// The state objects of a whole function; implemented by [`network_function!`](crate::network_function).
 pub trait Declare {
-    /// Its state objects, in the order of declaration.
+    /// Returns the state objects in the order of declaration.
     fn objects(&self) -> Vec<Arc<dyn StateObject>>;
 }
 
-/// Declares types of the function's own as plain configuration: `plain!(Config, Backend);`. Their fields are checked where
-/// they are defined by [`network_function!`](crate::network_function) or not at all, so keep to plain data.
+/// Declares the function's own types as plain configuration: `plain!(Config, Backend);`. Their fields are not checked unless
+/// [`network_function!`](crate::network_function) defines the type, so use only plain data.
 #[macro_export]
 macro_rules! plain {
     ($($type:ty),+ $(,)?) => { $(
@@ -122,7 +122,7 @@ impl<T: Plain> Part for DistributedVector<T> {
 /// }
 /// ```
 ///
-/// What would race does not compile:
+/// Fields that could race do not compile:
 ///
 /// ```compile_fail
 /// use braid_nf::prelude::*;

@@ -1,37 +1,37 @@
-//! What a function has to tell when a run ends: sums, and findings about somebody.
+//! What a function reports at the end of a run: sums, and findings about individual subjects.
 //!
-//! Findings are for reading. They are made from committed state after the last packet, so they are as certain as the state
-//! is: a certificate that compares all state compares them too. While a run goes on they are told a [piece](Findings::pieces) at a time,
-//! so that no log, however long, keeps a worker from its packets.
+//! Findings are meant for human readers. They are derived from committed state after the last packet and are therefore as
+//! reliable as that state: a certificate that compares all state covers them too. During a run they are collected one
+//! [piece](Findings::pieces) at a time, so that even a long log does not keep a worker from its packets.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// One finding: what was found, about whom, and why.
+/// One finding: what was found, about which subject, and the evidence.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// Its kind in lower case with `_`, as `scanner`.
+    /// Kind of the finding in lower case with `_`, for example `scanner`.
     pub kind: &'static str,
-    /// Whom it concerns: an address, a key.
+    /// Subject of the finding: an address, a key.
     pub subject: String,
-    /// What speaks for it.
+    /// Evidence for the finding.
     pub detail: String,
-    /// The number that the detail is about, for metrics; none if it is about none.
+    /// The number that the detail reports, for metrics; `None` if there is none.
     pub number: Option<u64>,
 }
 
-/// All that one function found, or a piece of it.
+/// All findings of one function, or one piece of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Findings {
     sums: BTreeMap<String, u64>,
     list: Vec<Finding>,
-    /// Entries of each log that this piece is about.
+    /// First entry and number of entries of each log that this piece covers.
     piece: (u32, u32),
-    /// Whether logs are told at all.
+    /// Whether logs are included.
     has_logs: bool,
-    /// Whether what is told now belongs to this piece: what stands in no log belongs to the first.
+    /// Whether additions are accepted at this point; everything outside of logs belongs to the first piece only.
     tells: bool,
-    /// Where the next piece begins.
+    /// First log entry of the next piece.
     next: Option<u32>,
 }
 
@@ -42,7 +42,8 @@ impl Default for Findings {
 }
 
 impl Findings {
-    /// For those of so many entries of each log, from one on; the first piece has all besides.
+    /// Creates a piece that covers `entries` entries of each log, starting at entry `from`. The first piece also contains
+    /// everything that is in no log.
     pub fn piece(from: u32, entries: u32) -> Findings {
         Findings {
             sums: BTreeMap::new(),
@@ -54,17 +55,17 @@ impl Findings {
         }
     }
 
-    /// The same without logs: what little metrics ask for every few seconds.
+    /// Creates a piece without logs, for metrics, which are collected every few seconds.
     pub fn figures(from: u32, entries: u32) -> Findings {
         Findings { has_logs: false, ..Findings::piece(from, entries) }
     }
 
-    /// Whether metrics ask, of which each figure has a name of its own, and not somebody who reads.
+    /// Returns whether this is for metrics, in which every figure needs a unique name, rather than for a reader.
     pub fn is_for_metrics(&self) -> bool {
         !self.has_logs
     }
 
-    /// Tells of a log: `walk` is given where to begin and how many entries to look at, and returns where to go on, as
+    /// Reports a log. `walk` gets the first entry and the number of entries to visit, and returns where to continue, as
     /// [`Map::for_each`](braid_state::Map::for_each) does.
     pub fn pieces<E>(&mut self, walk: impl FnOnce(&mut Findings, u32, u32) -> Result<Option<u32>, E>) -> Result<(), E> {
         if !self.has_logs {
@@ -73,7 +74,8 @@ impl Findings {
         self.walk(walk)
     }
 
-    /// Tells of so many things of the plan, such as rules, by their numbers: a piece at a time as a log, but to metrics too.
+    /// Reports `many` numbered items of the plan, such as rules. Like a log they are split into pieces, but metrics include
+    /// them.
     pub fn each<E>(
         &mut self,
         many: usize,
@@ -95,18 +97,18 @@ impl Findings {
         Ok(())
     }
 
-    /// Where the next piece begins; none if this was the last one.
+    /// Returns where the next piece begins; `None` if this is the last one.
     pub fn next(&self) -> Option<u32> {
         self.next
     }
 
-    /// Adds another piece.
+    /// Appends another piece.
     pub fn append(&mut self, mut piece: Findings) {
         piece.sums.into_iter().for_each(|(name, more)| *self.sums.entry(name).or_default() += more);
         self.list.append(&mut piece.list);
     }
 
-    /// Adds to a sum, which begins at 0.
+    /// Adds to a sum, which starts at 0.
     pub fn add(&mut self, name: impl Into<String>, more: u64) {
         if self.tells {
             *self.sums.entry(name.into()).or_default() += more;
@@ -118,7 +120,8 @@ impl Findings {
         self.note(kind, subject, detail, None);
     }
 
-    /// Adds a finding about a number, which metrics have as well: the subject is one of the plan (a rule, a backend), not of the packets.
+    /// Adds a finding with a number, which metrics also export. Its subject must come from the plan (a rule, a backend), not
+    /// from packets.
     pub fn count(&mut self, kind: &'static str, subject: impl ToString, number: u64, detail: impl Into<String>) {
         self.note(kind, subject, detail, Some(number));
     }
@@ -129,23 +132,23 @@ impl Findings {
         }
     }
 
-    /// Sums by name.
+    /// Returns the sums by name.
     pub fn sums(&self) -> &BTreeMap<String, u64> {
         &self.sums
     }
 
-    /// Findings, by kind and subject once [sorted](Findings::sort).
+    /// Returns the findings, ordered by kind and subject once [sorted](Findings::sort).
     pub fn list(&self) -> &[Finding] {
         &self.list
     }
 
-    /// Whether there is nothing to tell.
+    /// Returns whether there is nothing to report.
     pub fn is_empty(&self) -> bool {
         self.sums.is_empty() && self.list.is_empty()
     }
 
-    /// Puts findings in an order that does not depend on where state lies; the same finding stands once. Numbers in a subject count as
-    /// numbers: `line 5` before `line 10`.
+    /// Sorts the findings into an order that does not depend on where state is stored, and removes duplicates. Numbers within
+    /// subjects are compared by value: `line 5` comes before `line 10`.
     pub fn sort(&mut self) {
         let by_kind = |one: &Finding, other: &Finding| {
             one.kind.cmp(other.kind).then_with(|| natural(&one.subject, &other.subject)).then_with(|| one.cmp(other))
@@ -155,12 +158,13 @@ impl Findings {
     }
 }
 
-/// The order of two texts in which a number is before a greater one, however many digits they have.
+/// Compares two texts, treating the numbers in them as numbers of any length.
 fn natural(one: &str, other: &str) -> Ordering {
     parts(one).cmp(parts(other))
 }
 
-/// The numbers of a text and what stands between them. Of a number its length without leading zeros comes first, so that a longer one is greater.
+/// Splits a text into numbers and the text between them. A number compares first by its length without leading zeros, then by
+/// its digits.
 fn parts(text: &str) -> impl Iterator<Item = (bool, usize, &str)> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -179,7 +183,8 @@ mod tests {
 
     use super::*;
 
-    /// A function with two logs and a sum: what it tells in pieces of so many entries, together.
+    /// Returns the findings of a function with two logs and a sum, collected in pieces of `entries` entries, and the number
+    /// of pieces.
     fn told(entries: u32) -> (Findings, usize) {
         let logs: [&[u32]; 2] = [&[1, 2, 3, 4, 5], &[6, 7]];
         let (mut all, mut from, mut pieces) = (Findings::default(), Some(0), 0);

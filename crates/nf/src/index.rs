@@ -1,23 +1,24 @@
-//! Where the sets of a function that workers share are, as one worker knows: the *indexed* placement.
+//! A worker's index from set hashes to entries of a shared map: the *indexed* placement of shared sets.
 //!
-//! A set's first packet on a worker finds its entry by way of the shared map, and the worker keeps the entry's number under the set's hash. From
-//! then on its packets come to the entry by way of one word of this worker alone; only a set that has ended, or another one in
-//! its place here, sends them by way of the map again. A number is a guess and no more: an entry describes itself, so whether it is the
-//! set's is certain once it is held (`pass/held.rs`), whatever happened since, and no count of its lives need be kept.
+//! When the first packet of a set arrives at a worker, its entry is found through the shared map, and the worker stores the
+//! entry's number under the set's hash. Later packets of the set need only this one word, which no other worker uses, to
+//! reach the entry. They search the map again only after the set has ended or another set has taken its spot in the index. A
+//! stored number is only a guess: an entry contains its key, so once the entry is held (`pass/held.rs`) it is certain whether
+//! it is the right one, whatever has happened since. Therefore no generation count is needed.
 
 use std::cell::Cell;
 
-/// Most sets that a worker knows the entries of; a word for each.
+/// Maximum number of spots, one 8-byte word per known set.
 const SPOTS_MAX: usize = 1 << 20;
 
-/// Numbers of entries by hash, each under the one place that its hash has.
+/// Entry numbers by hash; each hash maps to exactly one spot.
 #[derive(Debug)]
 pub struct Index {
-    /// `| lower half of the hash | number of the entry |`, or 0; as many as a power of two.
+    /// `| lower half of the hash | number of the entry |`, or 0 if empty; the length is a power of two.
     spots: Box<[Cell<u64>]>,
 }
 
-/// One that hardly knows anything.
+/// Creates an index with a single spot.
 impl Default for Index {
     fn default() -> Index {
         Index::new(1)
@@ -25,36 +26,36 @@ impl Default for Index {
 }
 
 impl Index {
-    /// For a map of so many sets. Nothing of its memory is used until sets are known.
+    /// Creates an index for a map of `capacity` sets. Its memory is not touched before sets are noted.
     pub fn new(capacity: usize) -> Index {
         Index { spots: vec![0; spots(capacity)].into_iter().map(Cell::new).collect() }
     }
 
-    /// Bytes of one for so many sets.
+    /// Returns the size in bytes of an index for `capacity` sets.
     pub fn bytes_of(capacity: usize) -> usize {
         spots(capacity) * size_of::<u64>()
     }
 
     #[inline(always)]
     fn spot(&self, hash: u64) -> &Cell<u64> {
-        // The upper half: the lower one stands in the spot.
+        // The upper half selects the spot; the lower half is stored in it.
         &self.spots[(hash >> 32) as usize & (self.spots.len() - 1)]
     }
 
-    /// The number of the entry that the set with this hash had when it was last seen; none if that is not known.
+    /// Returns the number of the entry that the set with this hash had when it was last seen, if known.
     #[inline(always)]
     pub(crate) fn entry(&self, hash: u64) -> Option<u32> {
         let known = self.spot(hash).get();
         ((known >> 32) as u32 == hash as u32 && known != 0).then_some(known as u32)
     }
 
-    /// The set with this hash has that entry.
+    /// Records that the set with this hash has that entry.
     #[inline(always)]
     pub(crate) fn note(&self, hash: u64, entry: u32) {
         self.spot(hash).set(hash << 32 | u64::from(entry));
     }
 
-    /// It has not.
+    /// Removes what is known for this hash.
     pub(crate) fn forget(&self, hash: u64) {
         self.spot(hash).set(0);
     }

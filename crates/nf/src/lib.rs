@@ -1,12 +1,12 @@
-//! The programming model: what the author of a network function imports, and nothing heavy.
+//! The programming model: everything that the author of a network function imports.
 //!
-//! A function is one type with sequential handlers ([`NetworkFunction`]). Its packet-set state is an associated plain type;
-//! its aggregate state consists of objects of `braid-state`, declared in [`network_function!`] and reached only through the
-//! transaction ([`Cx`]) that a handler is given. Conflicts propagate by `?`: the handler may then run again, and whatever the
-//! attempt did to the packet, to set state, to objects and to the output never happened.
+//! A function is one type with sequential handlers ([`NetworkFunction`]). Its packet-set state is a plain associated type.
+//! Its aggregate state consists of objects of `braid-state`, which are declared in [`network_function!`] and accessed only
+//! through the transaction ([`Cx`]) passed to each handler. Conflicts propagate with `?`. The handler may then run again;
+//! everything that the aborted attempt did to the packet, to set state, to objects and to the output is undone.
 //!
-//! [`Stage`] is the same function with its types erased, as a chain holds it: one dynamic call per function and batch, and
-//! inside it a loop over packets that the compiler sees as a whole.
+//! [`Stage`] is the type-erased form of a function, as stored in a chain. A batch costs one dynamic call per function; the
+//! loop over packets is inside that call, where the compiler sees it as a whole.
 
 #![forbid(unsafe_code)]
 
@@ -41,7 +41,7 @@ pub use shared::{Lives, SHARED_STATE_MAX, SharedSet, shared_sets_name};
 pub use stage::{Event, Instance, ShareError, Stage};
 pub use verdict::{EVERY_PORT, PORTS_MAX, Reason, Verdict, Verdicts};
 
-/// What a function's file begins with: `use braid_nf::prelude::*;`
+/// The prelude, imported at the top of a function's file: `use braid_nf::prelude::*;`
 pub mod prelude {
     pub use crate::packet::headers;
     pub use crate::packet::key::{FieldId, SetDef, SetKey};

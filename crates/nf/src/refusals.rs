@@ -1,10 +1,11 @@
-//! What the compiler refuses in a network function, each refusal beside the same code that it accepts: compiled as
-//! documentation tests and only then.
+//! What the compiler rejects in a network function, each next to similar code that it accepts. The examples are compiled only
+//! as documentation tests.
 //!
-//! What it cannot refuse: a `static` with an atomic in it is safe Rust from everywhere, and a type for which an author writes
-//! [`plain!`](crate::plain) is taken at its word. `braid certify` finds both, as soon as packets of two workers meet in it.
+//! The compiler cannot reject everything: a `static` atomic is safe Rust and accessible from everywhere, and
+//! [`plain!`](crate::plain) does not check the type to which an author applies it. `braid certify` finds both as soon as
+//! packets of two workers meet there.
 
-/// The fields of a function: configuration and state objects, and nothing that changes behind the framework's back.
+/// Fields of a function may be configuration and state objects, but nothing that changes outside the framework.
 ///
 /// ```
 /// use braid_nf::prelude::*;
@@ -39,7 +40,7 @@
 /// network_function! { struct Refused { to_another_thread: Option<std::sync::mpsc::Sender<u64>> } }
 /// ```
 ///
-/// Handlers cannot change a field either: they may run again.
+/// Handlers cannot change a field either, because they may run again.
 ///
 /// ```compile_fail,E0594
 /// use braid_nf::prelude::*;
@@ -55,7 +56,7 @@
 /// ```
 mod fields {}
 
-/// The state of a packet set and the values of state objects: plain data, which can be copied, compared and taken back.
+/// Packet-set state and values of state objects must be plain data, which can be copied, compared and restored.
 ///
 /// ```
 /// use braid_nf::prelude::*;
@@ -134,7 +135,7 @@ mod plain_data {}
 /// ```
 mod threads {}
 
-/// Nothing that a handler is given outlives it.
+/// Nothing that a handler is given outlives the call.
 ///
 /// ```
 /// use braid_nf::prelude::*;

@@ -19,12 +19,12 @@ pub use undo::SetUndo;
 
 use pair::{Pair, hash_of};
 
-/// The place of a set's record, whichever table it belongs to; or that there is none.
+/// The place of a set's record in either table, or [`MISS`](Self::MISS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SetSlot(Slot);
 
 impl SetSlot {
-    /// No record.
+    /// There is no record.
     pub const MISS: SetSlot = SetSlot(NO_SLOT);
 }
 
@@ -33,20 +33,20 @@ impl SetSlot {
 pub struct SetTables {
     pair: Pair,
     capacity: usize,
-    /// Most records of the pair: the capacity without the sets that are still to come over.
+    /// Maximum number of records in `pair`: the capacity minus the sets still in the former tables.
     room: usize,
     created: u64,
     ended: u64,
     refused: u64,
-    /// Where sets have become live since somebody last asked, at most as many as are asked for.
+    /// Places where sets have become live since the last `take_begun`, at most `begun_max` of them.
     begun: Vec<SetSlot>,
     begun_max: usize,
     former: Option<Box<Former>>,
 }
 
 impl SetTables {
-    /// Tables for `capacity` sets in all, of either kind, with `state_bytes` bytes of state each;
-    /// `shape` is that of the keys.
+    /// Creates tables for `capacity` sets in total, short and long keys together, with `state_bytes` bytes of state each and
+    /// keys of the given `shape`.
     pub fn new(
         capacity: usize,
         state_bytes: usize,
@@ -59,38 +59,40 @@ impl SetTables {
         Ok(SetTables { pair, capacity, room: capacity, created, ended, refused, begun, begun_max, former })
     }
 
-    /// Bytes of the record of a set with a short key (IPv4) and with a long one (IPv6), in whole halves of cache lines.
+    /// Returns the record sizes in bytes of a set with a short key (IPv4) and with a long key (IPv6), both multiples of half
+    /// a cache line.
     pub const fn record_bytes(state_bytes: usize) -> [usize; 2] {
         [FlowTable::<2>::record_bytes_of(state_bytes), FlowTable::<5>::record_bytes_of(state_bytes)]
     }
 
-    /// Touches the pages for sets with short keys, and with long ones, as asked: then no packet waits for one.
+    /// Touches the pages for sets with short keys and with long keys, as requested, so that no packet causes a page fault.
     pub fn touch(&self, kinds: [bool; 2]) {
         self.pair.touch(kinds);
     }
 
-    /// Packet sets that became live, and those that ended.
+    /// Returns the numbers of sets that became live and that ended.
     pub fn lives(&self) -> (u64, u64) {
         (self.created, self.ended)
     }
 
-    /// How often a set did not become live because the table was full.
+    /// Returns how often a set did not become live because the table was full.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// From now on at most so many places are kept of sets that become live for the first of their functions.
+    /// Sets how many places of newly live sets are kept at most, for [`take_begun`](Self::take_begun).
     pub fn keep_begun(&mut self, most: usize) {
         self.begun_max = most;
     }
 
-    /// Takes these places, in the place of what is in `into`: there may be other sets by now, or none.
+    /// Replaces the contents of `into` with the places of sets that became live. By now, a place may hold another set or
+    /// none.
     pub fn take_begun(&mut self, into: &mut Vec<SetSlot>) {
         into.clear();
         std::mem::swap(&mut self.begun, into);
     }
 
-    /// A set has become live.
+    /// Records that a set has become live.
     #[inline(always)]
     fn note_begun(&mut self, at: SetSlot) {
         if self.begun.len() < self.begun_max {
@@ -98,7 +100,7 @@ impl SetTables {
         }
     }
 
-    /// Changes for which functions a set is live.
+    /// Sets the functions for which a set is live.
     #[inline(always)]
     pub fn set_live(&mut self, at: SetSlot, live: u16) {
         let meta = self.meta_mut(at);
@@ -107,54 +109,55 @@ impl SetTables {
         self.ended += u64::from(before != 0 && live == 0);
     }
 
-    /// Puts an earlier meta back, as if what came after had not been.
+    /// Restores an earlier meta as part of a rollback, including the counts of lives.
     fn restore_meta(&mut self, at: SetSlot, earlier: SetMeta) {
         let now = std::mem::replace(self.meta_mut(at), earlier).live;
         self.created -= u64::from(earlier.live == 0 && now != 0);
         self.ended -= u64::from(earlier.live != 0 && now == 0);
     }
 
-    /// Records, live for some function or about to be removed; those that are still to come over too.
+    /// Returns the number of records, live for some function or about to be removed, including those still in the former
+    /// tables.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.pair.len() + self.to_move()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether there are sets with short keys, and with long ones.
+    /// Returns whether there are sets with short keys, and with long keys.
     pub fn kinds(&self) -> [bool; 2] {
         let former = self.former.as_ref().map_or([0; 2], |former| former.lens());
         let [narrow, wide] = self.pair.lens();
         [narrow + former[0] > 0, wide + former[1] > 0]
     }
 
-    /// Most records.
+    /// Returns the maximum number of records.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Whether one more set fits.
+    /// Returns whether another set fits.
     #[inline(always)]
     fn has_room(&self) -> bool {
         self.pair.len() < self.room
     }
 
-    /// Bytes mapped for the tables.
+    /// Returns the bytes mapped for the tables.
     pub fn memory_bytes(&self) -> usize {
         self.pair.memory_bytes() + self.former.as_ref().map_or(0, |former| former.memory_bytes())
     }
 
-    /// The part of them that is touched by sets with long keys (IPv6) alone.
+    /// Returns how many of those bytes are touched only by sets with long keys (IPv6).
     pub fn wide_bytes(&self) -> usize {
         self.pair.wide_bytes()
     }
 
-    /// Looks up the keys of the packets in `todo`, misses overlapped. `found` is called for each that has a key; for equal ones
-    /// in order.
+    /// Looks up the keys of the packets in `todo`, with overlapping cache misses. `found` is called once for each packet that
+    /// has a key; packets with equal keys come in order.
     #[inline]
     pub(crate) fn look_up(
         &mut self,
@@ -168,7 +171,7 @@ impl SetTables {
         self.pair.look_up(keys, todo, found);
     }
 
-    /// The record of packet `i`'s set.
+    /// Returns the record of packet `i`'s set.
     #[inline]
     pub fn find(&mut self, keys: &Keys, i: usize) -> SetSlot {
         match self.pair.find(keys, i) {
@@ -177,7 +180,7 @@ impl SetTables {
         }
     }
 
-    /// The record of a key.
+    /// Returns the record of a key.
     pub fn find_key(&mut self, key: &SetKey) -> SetSlot {
         match self.pair.find_key(key) {
             SetSlot::MISS if self.is_moving() => self.bring_key(key),
@@ -189,8 +192,8 @@ impl SetTables {
         if self.has_room() { self.pair.insert(keys, i) } else { None }
     }
 
-    /// Makes a record for a key from outside: from another table or a file. None if the key is of another shape, is there
-    /// already, or there is no room.
+    /// Creates a record for a key from another table or a file. Returns `None` if the key has another shape, already has a
+    /// record, or there is no room.
     pub fn put(&mut self, key: &SetKey, meta: SetMeta) -> Option<SetSlot> {
         if key.shape() != self.pair.shape() || !self.has_room() || self.find_key(key) != SetSlot::MISS {
             return None;
@@ -201,96 +204,98 @@ impl SetTables {
         Some(at)
     }
 
-    /// The states of all functions of the group, to change.
+    /// Changes the states of all functions of the group in a record.
     pub fn states_mut(&mut self, at: SetSlot, change: impl FnOnce(&mut [u8])) {
         change(self.pair.records.state_bytes_mut(at.0));
     }
 
-    /// Removes a record that is not counted here: its set goes on in another worker's table, or never was.
+    /// Removes a record without counting its set as created or ended here: the set moves to another worker's table, or its
+    /// creation is rolled back.
     pub fn give_away(&mut self, at: SetSlot) {
         self.created -= u64::from(self.meta_mut(at).live != 0);
         self.remove(at);
     }
 
-    /// Whether a record is there.
+    /// Returns whether there is a record at this place.
     pub fn holds(&self, at: SetSlot) -> bool {
         self.pair.holds(at)
     }
 
-    /// Ends a record's life.
+    /// Removes a record.
     pub fn remove(&mut self, at: SetSlot) {
         self.pair.remove(at);
     }
 
-    /// Has some of the sets that found no place but the stash leave it, another part of them each `turn`: their records are others then.
+    /// Moves some sets from the overflow stash to regular places, a different part of them each `turn`; their places change.
     pub fn bring_home(&mut self, turn: usize) {
         self.pair.bring_home(turn);
     }
 
-    /// State of one function, at its offset.
+    /// Returns the state of one function, at its offset in the record.
     #[inline(always)]
     pub fn state<S: Plain>(&mut self, at: SetSlot, offset: usize) -> &mut S {
         self.pair.records.state(at.0, offset)
     }
 
-    /// The states of one function in all records, for a loop over packets.
+    /// Returns access to the states of one function in all records, for a loop over packets.
     #[inline(always)]
     pub(crate) fn states_at<S: Plain>(&mut self, offset: usize) -> StatesAt<'_, S> {
         StatesAt(self.pair.records.states(offset))
     }
 
-    /// Copies the states of all functions of the group.
+    /// Returns a copy of the states of all functions of the group.
     pub fn state_bytes(&mut self, at: SetSlot) -> Vec<u8> {
         self.pair.records.state_bytes_mut(at.0).to_vec()
     }
 
-    /// Last seen, live mask, generation.
+    /// Returns the meta of a record: last seen, live mask, generation.
     #[inline(always)]
     pub fn meta(&self, at: SetSlot) -> SetMeta {
         self.pair.records.meta(at.0)
     }
 
-    /// The same, to change.
+    /// Returns the meta of a record for modification.
     #[inline(always)]
     pub fn meta_mut(&mut self, at: SetSlot) -> &mut SetMeta {
         self.pair.records.meta_mut(at.0)
     }
 
-    /// The key of a record, to print and compare. Always inline: most who get one do not look at it.
+    /// Returns the key of a record, to print and compare. It is always inlined, so that callers that do not use the key do not
+    /// pay for it.
     #[inline(always)]
     pub fn key(&self, at: SetSlot) -> SetKey {
         self.pair.key(at)
     }
 
-    /// Slots of both tables, the range of [`scan`](Self::scan).
+    /// Returns the number of slots of both tables, the range of [`scan`](Self::scan).
     pub fn slots(&self) -> usize {
         self.pair.slots()
     }
 
-    /// Those of them that belong to the table with more sets.
+    /// Returns the slots of the table that holds more sets.
     pub fn denser_slots(&self) -> Range<usize> {
         self.pair.denser_slots()
     }
 
-    /// Visits the live records among `count` slots from `from`; none that is still to come over.
+    /// Visits the records among `count` slots from `from`; sets still in the former tables are not included.
     #[inline]
     pub fn scan(&self, from: usize, count: usize, visit: impl FnMut(SetSlot, SetMeta)) {
         self.pair.scan(from, count, visit);
     }
 }
 
-/// States of one function, to reach by place.
+/// States of one function, accessed by place.
 #[derive(Debug)]
 pub(crate) struct StatesAt<'a, S>(States<'a, S>);
 
 impl<S: Plain> StatesAt<'_, S> {
-    /// Whether there is a record.
+    /// Returns whether there is a record.
     #[inline(always)]
     pub(crate) fn has(&self, at: SetSlot) -> bool {
         self.0.has(at.0)
     }
 
-    /// Meta and state of a record. Panics if there is none.
+    /// Returns the meta and the state of a record. Panics if there is none.
     #[inline(always)]
     pub(crate) fn get(&mut self, at: SetSlot) -> (&mut SetMeta, &mut S) {
         self.0.get(at.0)

@@ -1,10 +1,10 @@
-//! Packet sets that no steering keeps on one worker, in a chain whose functions have different sets.
+//! Shared packet sets: sets that no steering can keep on one worker, because functions of the chain have different sets.
 //!
-//! Their state lives in a transactional map, a whole set at a time. If the function has no other state object, a packet holds its set
-//! while it is handled, in a transaction of its own that cannot fail (`pass/held.rs`); else the set is read at the beginning of
-//! the handler and written back at its end, in the batch's transaction (`handle_shared`). Either way packets of one set are
-//! handled one after another on whatever worker they come to; nothing is lost or counted twice, but between workers no order
-//! is kept that the steering does not keep.
+//! Their state lives in a transactional map and is accessed as a whole set. If the function has no other state object, a
+//! packet locks its set while it is handled, in a transaction of its own that cannot fail (`pass/held.rs`). Otherwise the set
+//! is read at the start of the handler and written back at its end, in the transaction of the batch (`handle_shared`). Either
+//! way the packets of one set are handled one after another, on whichever workers they arrive; nothing is lost or counted
+//! twice. Between workers, only the order that the steering keeps is kept.
 
 use std::ops::Range;
 
@@ -20,22 +20,22 @@ use crate::sets::{Candidate, NewSet, Place};
 use crate::stage::Event;
 use crate::{Findings, Handled, NetworkFunction};
 
-/// Most bytes of state of a shared set: what fits two cache lines with header, key and time.
+/// Maximum bytes of state of a shared set: what fits two cache lines together with header, key and time.
 pub const SHARED_STATE_MAX: usize = 56;
 
 /// Words of state in an entry.
 pub(crate) const WORDS: usize = SHARED_STATE_MAX / 8;
 
-/// When a packet last came, in milliseconds, and the state.
+/// An entry: the time of the last packet in milliseconds, then the state.
 pub(crate) type Entry = [u64; 1 + WORDS];
 
-/// The sets of one function.
+/// The shared sets of one function.
 #[derive(Debug)]
 pub struct SharedSets {
     pub(crate) map: Map<SetKey, Entry>,
 }
 
-/// Where a shared set that is not live yet would go.
+/// Where a shared set that is not yet live would be stored.
 #[derive(Debug)]
 pub(crate) struct SharedPlace<'a> {
     pub(crate) sets: &'a SharedSets,
@@ -44,25 +44,25 @@ pub(crate) struct SharedPlace<'a> {
     pub(crate) lives: &'a mut Lives,
 }
 
-/// Sets that became live and that ended.
+/// Numbers of sets that became live and that ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lives {
-    /// Became live.
+    /// Sets that became live.
     pub created: u64,
-    /// Ended.
+    /// Sets that ended.
     pub ended: u64,
-    /// Did not become live because there was no room.
+    /// Sets that did not become live because the table was full.
     pub refused: u64,
 }
 
-/// A set that workers share, as somebody looks at it who is no packet.
+/// A shared set, as listed for an observer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedSet {
-    /// Its key.
+    /// Key of the set.
     pub key: SetKey,
-    /// How long no packet has come, in nanoseconds.
+    /// Time since its last packet, in nanoseconds.
     pub idle_ns: u64,
-    /// Its state.
+    /// State of the set.
     pub state: Vec<u8>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn state<S: Plain>(entry: &Entry) -> S {
     }
 }
 
-/// The hash of a key's bytes: the one with which it was extracted, so that a batch's hashes can be used as they are.
+/// Hashes the bytes of a key exactly as key extraction does, so that the hashes of a batch can be reused.
 fn key_hash(bytes: &[u8], _seed: u64) -> u64 {
     match SetKey::read_from_bytes(bytes) {
         Ok(key) => key.hash_with(KeyHash::new(DEFAULT_SEED)),
@@ -90,55 +90,56 @@ fn key_hash(bytes: &[u8], _seed: u64) -> u64 {
     }
 }
 
-/// How long a set has been without a packet, in milliseconds.
+/// Returns how long a set has been without a packet, in milliseconds.
 #[inline(always)]
 pub(crate) fn idle_ms(now_ms: u32, entry: &Entry) -> u32 {
     SetMeta { last_seen_ms: entry[0] as u32, ..SetMeta::default() }.idle_ms(now_ms)
 }
 
-/// The same in nanoseconds.
+/// Returns how long a set has been without a packet, in nanoseconds.
 fn idle_ns(now_ns: u64, entry: &Entry) -> u64 {
     u64::from(idle_ms((now_ns / MS) as u32, entry)) * MS
 }
 
-/// Whether a function is assured of a set whose timeout has not come.
+/// Returns whether the function calls a set assured and the set is within its timeout.
 fn is_assured<N: NetworkFunction>(now_ns: u64, function: &N, entry: &Entry) -> bool {
     let set = state::<N::Set>(entry);
     function.is_assured(&set) && idle_ns(now_ns, entry) <= function.timeout_ns(&set)
 }
 
-/// What the object is called within its function.
+/// Name of the map within its function.
 const SETS: &str = "sets";
 
-/// What the object is called in which the sets of a function of this name live, if workers share them.
+/// Returns the name of the state object that holds the shared sets of the function with this name.
 pub fn shared_sets_name(function: &str) -> String {
     format!("{function}.{SETS}")
 }
 
 impl SharedSets {
-    /// Room for `capacity` sets of `function`.
+    /// Creates a map with room for `capacity` sets of `function`.
     pub(crate) fn new(builder: &mut StateBuilder, function: &str, capacity: usize) -> Result<SharedSets, StateError> {
         let capacity = u32::try_from(capacity).unwrap_or(u32::MAX);
         let config = MapConfig { name: SETS.to_owned(), capacity, hash: key_hash, ..MapConfig::default() };
         Ok(SharedSets { map: Map::new(builder.scope(function), &config)? })
     }
 
-    /// Most sets.
+    /// Returns the maximum number of sets.
     pub(crate) fn capacity(&self) -> usize {
         self.map.capacity() as usize
     }
 
-    /// The object behind it, for plans and profiles.
+    /// Returns the underlying state object, for plans and profiles.
     pub(crate) fn object(&self) -> std::sync::Arc<dyn braid_state::StateObject> {
         self.map.object()
     }
 
-    /// Sets that are live.
+    /// Returns the number of live sets.
     pub(crate) fn len(&self) -> usize {
         self.map.len()
     }
 
-    /// Keys of sets past their timeout among at most a row of entries, at a glance; what ends them is asked for.
+    /// Adds the keys of sets past their timeout among at most a row of entries by an unlogged read (`glance`), and
+    /// prefetches what ending them will access.
     pub(crate) fn find_expired<N: NetworkFunction>(
         &self,
         tx: &mut Tx,
@@ -158,7 +159,8 @@ impl SharedSets {
         Ok(())
     }
 
-    /// Adds the sets among at most a row of entries, at a glance, as candidates to go: the function has said of which it is assured.
+    /// Adds the sets among at most a row of entries by an unlogged read (`glance`), as candidates for eviction,
+    /// marked as assured or not.
     pub(crate) fn find_candidates<N: NetworkFunction>(
         &self,
         tx: &mut Tx,
@@ -175,7 +177,7 @@ impl SharedSets {
         Ok(())
     }
 
-    /// Whether there is such a set and the function is assured of it.
+    /// Returns whether the set exists and the function calls it assured.
     pub(crate) fn is_assured<N: NetworkFunction>(
         &self,
         tx: &mut Tx,
@@ -186,8 +188,8 @@ impl SharedSets {
         Ok(self.map.get(tx, key)?.is_some_and(|found| is_assured(now_ns, function, &found)))
     }
 
-    /// Adds the sets, of `bytes` bytes of state, among the next `count` entries from `cursor`; returns where to go on, none
-    /// at the end. After a conflict nothing was added.
+    /// Adds the sets among the next `count` entries from `cursor`, each with `bytes` bytes of state, and returns where to
+    /// continue, or `None` at the end. After a conflict nothing has been added.
     pub(crate) fn list(
         &self,
         tx: &mut Tx,
@@ -207,7 +209,7 @@ impl SharedSets {
         next
     }
 
-    /// What the sets that are still live tell.
+    /// Adds the findings of the sets that are still live.
     pub(crate) fn report<N: NetworkFunction>(
         &self,
         tx: &mut Tx,
@@ -222,7 +224,7 @@ impl SharedSets {
         })
     }
 
-    /// Ends a set if it is still past its timeout; says whether it did.
+    /// Ends a set if it is still past its timeout, and returns whether it did.
     pub(crate) fn expire<N: NetworkFunction>(
         &self,
         event: &mut Event<'_>,
@@ -238,7 +240,7 @@ impl SharedSets {
         Ok(is_over)
     }
 
-    /// Ends a set, whatever its timeout; says whether there was one.
+    /// Ends a set regardless of its timeout, and returns whether it existed.
     pub(crate) fn end<N: NetworkFunction>(
         &self,
         event: &mut Event<'_>,
@@ -266,7 +268,7 @@ impl SharedSets {
 impl SharedPlace<'_> {
     pub(crate) fn register<S: Plain>(&mut self, tx: &mut Tx, state: &S) -> bool {
         match self.sets.map.insert(tx, &self.key, &entry(self.now_ms, state)) {
-            // Whatever the handler makes of a conflict, its transaction does not commit.
+            // Even if the handler ignores the conflict, its transaction does not commit.
             Err(_) => false,
             Ok(Inserted::Full) => {
                 self.lives.refused += 1;

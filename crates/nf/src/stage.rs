@@ -1,4 +1,4 @@
-//! A network function with its types erased, as a chain holds it.
+//! The type-erased form of a network function, as stored in a chain.
 
 use std::any::Any;
 use std::ops::Range;
@@ -14,134 +14,135 @@ use crate::sets::{Candidate, SetSlot, SetTables};
 use crate::shared::{SHARED_STATE_MAX, SharedSet, SharedSets};
 use crate::{FieldUse, Findings, NetworkFunction, Relaxation, Rewrites, Tick};
 
-/// One function of a chain. Called once per batch; the loop over packets is inside, compiled for the function.
+/// One function of a chain. It is called once per batch; the loop over packets is inside, compiled for the function.
 pub trait Stage: Send + Sync {
-    /// Its name in the plan.
+    /// Returns the name of the function in the plan.
     fn name(&self) -> &str;
-    /// The function's own name.
+    /// Returns the function's own name ([`NetworkFunction::NAME`]).
     fn kind(&self) -> &'static str;
-    /// Which packets belong together.
+    /// Returns the function's packet set.
     fn packet_set(&self) -> Option<SetDef>;
-    /// [`NetworkFunction::ANY_SET`].
+    /// Returns [`NetworkFunction::ANY_SET`].
     fn takes_any_set(&self) -> bool;
-    /// [`NetworkFunction::SET_KEYS`].
+    /// Returns [`NetworkFunction::SET_KEYS`].
     fn set_keys(&self) -> &'static [&'static str];
-    /// Bytes of its packet-set state.
+    /// Returns the size of the packet-set state in bytes.
     fn set_bytes(&self) -> usize;
-    /// [`NetworkFunction::STEADY`].
+    /// Returns [`NetworkFunction::STEADY`].
     fn is_steady(&self) -> bool;
-    /// Told once, before the first packet, where its set state lies.
+    /// Sets the place of the function's set state in the record; called once, before the first packet.
     fn settle(&mut self, place: Place);
-    /// Told instead, if steering does not keep the sets of `set` on one worker: they are shared, at most `capacity` of them.
+    /// Makes the function's sets shared, at most `capacity` of them; called instead of [`settle`](Self::settle) if steering
+    /// does not keep the sets of `set` on one worker.
     fn share(&mut self, builder: &mut StateBuilder, set: &SetDef, capacity: usize) -> Result<(), ShareError>;
-    /// Whether its sets are shared.
+    /// Returns whether the sets are shared.
     fn is_shared(&self) -> bool;
-    /// If workers keep an [`Index`](crate::Index) of its shared sets: how many there may be.
+    /// Returns the maximum number of shared sets if workers keep an [`Index`](crate::Index) of them.
     fn indexed(&self) -> Option<usize>;
-    /// Adds keys of shared sets past their timeout, among at most a row of entries.
+    /// Adds the keys of shared sets past their timeout among at most a row of entries.
     fn find_expired_shared(&self, tx: &mut Tx, row: Range<u32>, into: &mut Vec<SetKey>) -> Result<(), Conflict>;
-    /// How many shared sets there is room for, and how many are live.
+    /// Returns the capacity for shared sets and the number of live ones.
     fn shared_room(&self) -> (usize, usize);
-    /// Adds the shared sets among at most a row of entries as candidates to go.
+    /// Adds the shared sets among at most a row of entries as candidates for eviction.
     fn find_candidates_shared(
         &self,
         tx: &mut Tx,
         row: Range<u32>,
         into: &mut Vec<Candidate<SetKey>>,
     ) -> Result<(), Conflict>;
-    /// Whether there is such a shared set, and the function is [assured](NetworkFunction::is_assured) of it.
+    /// Returns whether such a shared set exists and the function calls it [assured](NetworkFunction::is_assured).
     fn is_assured_shared(&self, tx: &mut Tx, key: &SetKey) -> Result<bool, Conflict>;
-    /// Ends a shared set if it is still past its timeout; says whether it did.
+    /// Ends a shared set if it is still past its timeout, and returns whether it did.
     fn expire_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict>;
-    /// Ends a shared set, whatever its timeout; says whether there was one.
+    /// Ends a shared set regardless of its timeout, and returns whether it existed.
     fn end_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict>;
-    /// Adds the shared sets among so many entries (second) from a cursor (first); returns where to go on, none at the end.
-    /// After a conflict nothing was added.
+    /// Adds the shared sets in `span` (cursor, number of entries) and returns where to continue, or `None` at the end. After
+    /// a conflict nothing has been added.
     fn list_shared(&self, tx: &mut Tx, span: (u32, u32), into: &mut Vec<SharedSet>) -> Result<Option<u32>, Conflict>;
-    /// Its state objects; that of its shared sets is the last one.
+    /// Returns the state objects; the object of the shared sets, if any, is the last one.
     fn objects(&self) -> Vec<Arc<dyn StateObject>>;
-    /// Whether it has any: if not, its handlers cannot meet a conflict.
+    /// Returns whether there are any state objects; without one, handlers cannot meet a conflict.
     fn has_objects(&self) -> bool;
-    /// Whether it goes on with the state of `older`; an error says why not.
+    /// Checks whether this function can take over the state of `older`; an error says why not.
     fn inherits(&self, older: &dyn Stage) -> Result<(), String>;
-    /// The function itself, for [`inherits`](Self::inherits).
+    /// Returns the function itself, for [`inherits`](Self::inherits).
     fn as_any(&self) -> &dyn Any;
-    /// Metadata fields it reads or writes.
+    /// Returns the metadata fields that it reads or writes.
     fn fields(&self) -> Vec<FieldUse>;
-    /// What may be relaxed.
+    /// Returns what may be relaxed.
     fn relaxations(&self) -> Vec<Relaxation> {
         Vec::new()
     }
-    /// Header fields that it changes.
+    /// Returns the header fields that it changes.
     fn rewrites(&self) -> Rewrites;
-    /// What no set's timeout is below, in nanoseconds.
+    /// Returns a lower bound of all sets' timeouts, in nanoseconds.
     fn shortest_timeout_ns(&self) -> u64;
-    /// Its periods.
+    /// Returns the periods of its ticks.
     fn ticks(&self) -> Vec<Duration>;
-    /// Whether what is done in one of them is divided.
+    /// Returns whether the work of a period is divided among workers.
     fn divides(&self, period: usize) -> bool;
-    /// Runs handlers over positions `from..to` of the pass, or over some of the first of them; says how far it came.
+    /// Runs handlers over positions `from..to` of the pass, or over a prefix of them, and returns the position reached.
     fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<usize, Interrupted>;
-    /// How long a set lives without a packet for this function, in nanoseconds; none if it is not live for it.
+    /// Returns how long a set lives without a packet for this function, in nanoseconds; `None` if it is not live for it.
     fn timeout_ns(&self, tables: &mut SetTables, at: SetSlot) -> Option<u64>;
-    /// Adds to `into` the sets among `among` (with the time each has been idle, in milliseconds) that are past their timeout
-    /// for this function.
+    /// Adds to `into` those sets of `among` (each with its idle time in milliseconds) that are past their timeout for this
+    /// function.
     fn find_expired(&self, tables: &mut SetTables, among: &[(SetSlot, u32)], into: &mut Vec<SetSlot>);
-    /// Marks the sets of which the function is [assured](NetworkFunction::is_assured), of those that are not past their timeout.
+    /// Marks the candidates that are within their timeout and that the function calls [assured](NetworkFunction::is_assured).
     fn find_assured(&self, tables: &mut SetTables, among: &mut [Candidate]);
-    /// Runs the handler for one expired set; the caller commits and then ends the set's life for this function.
+    /// Runs the handler for one expired set; the caller commits and then ends the set for this function.
     fn expire(&self, event: &mut Event<'_>, tables: &mut SetTables, at: SetSlot) -> Result<(), Conflict>;
-    /// Asks for the shared state that [`expire`](Self::expire) will touch.
+    /// Prefetches the shared state that [`expire`](Self::expire) will access.
     fn prefetch_expired(&self, tables: &mut SetTables, at: SetSlot);
-    /// Where its set state lies.
+    /// Returns the place of its set state in the record.
     fn place(&self) -> Place;
     /// Runs the handler of a period.
     fn tick(&self, event: &mut Event<'_>, tick: Tick) -> Result<(), Conflict>;
-    /// [`NetworkFunction::HOLDS`].
+    /// Returns [`NetworkFunction::HOLDS`].
     fn holds_packets(&self) -> bool;
-    /// [`NetworkFunction::TURNS_BACK`].
+    /// Returns [`NetworkFunction::TURNS_BACK`].
     fn turns_back(&self) -> bool;
-    /// [`NetworkFunction::holds`].
+    /// Calls [`NetworkFunction::holds`].
     fn holds(&self, event: &mut Event<'_>) -> Result<Option<u64>, Conflict>;
-    /// Before the first packet.
+    /// Calls [`NetworkFunction::start`], before the first packet.
     fn start(&self, event: &mut Event<'_>) -> Result<(), Conflict>;
-    /// After the last packet.
+    /// Calls [`NetworkFunction::stop`], after the last packet.
     fn stop(&self, event: &mut Event<'_>) -> Result<(), Conflict>;
-    /// After that: what its state objects and shared sets tell.
+    /// Adds the findings of state objects and shared sets, after [`stop`](Self::stop).
     fn report(&self, event: &mut Event<'_>, into: &mut Findings) -> Result<(), Conflict>;
-    /// What a worker's sets that are still live tell.
+    /// Adds the findings of a worker's sets that are still live.
     fn report_sets(&self, tables: &mut SetTables, into: &mut Findings);
 }
 
-/// A function's sets cannot be shared.
+/// Why a function's sets cannot be shared.
 #[derive(Debug, thiserror::Error)]
 pub enum ShareError {
-    /// Too much state.
+    /// The state per set is too large.
     #[error(
         "{function} keeps {bytes} bytes per packet set; {SHARED_STATE_MAX} is the most for sets that workers share"
     )]
     State {
-        /// The function.
+        /// Name of the function.
         function: String,
-        /// Its bytes.
+        /// Size of its state in bytes.
         bytes: usize,
     },
-    /// Its packet set makes no key.
+    /// The packet set yields no key.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// No memory, or an impossible capacity.
+    /// Memory allocation failed, or the capacity is invalid.
     #[error(transparent)]
     Table(#[from] StateError),
 }
 
-/// What a handler that has no packet runs in.
+/// What a handler without a packet runs in.
 #[derive(Debug)]
 pub struct Event<'a> {
-    /// The worker's transaction, its time set.
+    /// The worker's transaction, with its time set.
     pub tx: &'a mut Tx,
     /// Packets that the handler makes.
     pub emitted: &'a mut Emitted,
-    /// Ports of the plan.
+    /// Number of ports of the plan.
     pub ports: u16,
 }
 
@@ -151,7 +152,7 @@ impl Event<'_> {
     }
 }
 
-/// A function under its name in a plan.
+/// A function with its name in a plan.
 #[derive(Debug)]
 pub struct Instance<N> {
     name: String,
@@ -162,13 +163,13 @@ pub struct Instance<N> {
 }
 
 impl<N: NetworkFunction> Instance<N> {
-    /// A function, ready to be put into a chain.
+    /// Creates an instance, ready to be put into a chain.
     pub fn new(name: impl Into<String>, function: N) -> Instance<N> {
         let has_objects = !function.objects().is_empty();
         Instance { name: name.into(), function, place: Place::default(), has_objects, shared: None }
     }
 
-    /// Its shared sets, if a packet holds its own while it is handled.
+    /// Returns the shared sets if each packet locks its own set while it is handled.
     fn held_sets(&self) -> Option<&SharedSets> {
         self.shared.as_ref().filter(|_| !self.has_objects)
     }

@@ -1,64 +1,65 @@
-//! What becomes of a packet.
+//! Verdicts: the decisions of functions about packets.
 
 use crate::Port;
 
-/// Why a packet was dropped; counted per function and reason. Constants of the function, in words joined by `_`.
+/// Why a packet was dropped; the runtime counts drops per function and reason. A reason is a constant of the function, with
+/// its words joined by `_`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reason(pub &'static str);
 
 impl Reason {
     /// The packet belongs to no packet set, and the function has no orphan handler.
     pub const ORPHAN: Reason = Reason("orphan");
-    /// The table of packet sets has no room for a new one.
+    /// The table of packet sets has no room for a new set.
     pub const SET_TABLE_FULL: Reason = Reason("set_table_full");
-    /// A header is cut short or contradicts itself.
+    /// A header is truncated or inconsistent.
     pub const MALFORMED: Reason = Reason("malformed");
-    /// The time to live or hop limit ended here.
+    /// The time to live or hop limit reached zero at this function.
     pub const TTL_EXCEEDED: Reason = Reason("ttl_exceeded");
-    /// The handler panicked on this packet: an error in the function, not in the packet.
+    /// The handler panicked on this packet: a bug in the function, not a fault of the packet.
     pub const HANDLER_PANIC: Reason = Reason("handler_panic");
     /// The verdict names a port that the plan does not have.
     pub const NO_SUCH_PORT: Reason = Reason("no_such_port");
-    /// Flooded with no other port to go to.
+    /// The packet was flooded, but there is no other port to send it to.
     pub const NOWHERE_TO_FLOOD: Reason = Reason("nowhere_to_flood");
 }
 
-/// What a handler decides. In a chain, `Forward` and `Flood` let the packet go on to the next function; the last decision
-/// counts.
+/// The decision of a handler about a packet. In a chain, the packet continues to the next function after `Forward` or
+/// `Flood`, and the last decision counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Out by this port.
+    /// Send the packet out by this port.
     Forward(Port),
-    /// A copy out by every port but the one by which it came.
+    /// Send a copy out by every port except the one by which the packet arrived.
     Flood,
-    /// No further.
+    /// Drop the packet.
     Drop(Reason),
-    /// Wherever an earlier function of the chain sent it, else out by the opposite of the port by which it came: what a
-    /// function says that only looks.
+    /// Leave the decision of earlier functions in the chain unchanged; if there is none, send the packet out by the port
+    /// opposite its arrival port. Functions that only observe return this.
     Onward,
 }
 
-/// What has been decided for each packet of a batch: two bytes each, and a reason only for those that are dropped.
+/// The latest decision for each packet of a batch: two bytes per packet, plus a reason for each dropped packet.
 #[derive(Clone, Debug)]
 pub struct Verdicts {
     codes: [u16; 256],
     reasons: [Reason; 256],
-    /// What had been decided for each packet that is dropped.
+    /// The code of each dropped packet before it was dropped.
     earlier: [u16; 256],
-    /// Since the batch came, some packet was dropped.
+    /// Whether a packet has been dropped since the batch started.
     dropped: bool,
 }
 
-/// The decision for a packet that goes on, to put back.
+/// A saved decision for a packet that is not dropped, used to restore it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VerdictCode(u16);
 
 const DROP: u16 = u16::MAX;
 const FLOOD: u16 = u16::MAX - 1;
 
-/// Most ports of a plan: the numbers above mean flooding and dropping.
+/// Maximum number of ports of a plan; the values from here on stand for flooding and dropping.
 pub const PORTS_MAX: u16 = FLOOD;
-/// In the place of a port: every one but that by which the packet came.
+/// Pseudo port for flooding: every port except the packet's arrival port.
 pub const EVERY_PORT: Port = FLOOD;
 
 impl Default for Verdicts {
@@ -68,7 +69,7 @@ impl Default for Verdicts {
 }
 
 impl Verdicts {
-    /// The decision for packet `i`; never [`Verdict::Onward`].
+    /// Returns the decision for packet `i`; never [`Verdict::Onward`].
     #[inline(always)]
     pub fn get(&self, i: usize) -> Verdict {
         match self.codes[i] {
@@ -78,25 +79,26 @@ impl Verdicts {
         }
     }
 
-    /// By which port packet `i` leaves, or would have left if it were not dropped; [`EVERY_PORT`] if it is flooded.
+    /// Returns the port by which packet `i` leaves, or would have left had it not been dropped; [`EVERY_PORT`] if it is
+    /// flooded.
     pub fn port(&self, i: usize) -> Port {
         if self.is_drop(i) { self.earlier[i] } else { self.codes[i] }
     }
 
-    /// Begins a batch whose packets go out by these ports, or by [`EVERY_PORT`], if nobody decides otherwise.
+    /// Starts a batch with a default output port for each packet, or [`EVERY_PORT`] for flooding.
     #[inline]
     pub fn expect(&mut self, ports: impl Iterator<Item = Port>) {
         self.dropped = false;
         self.codes.iter_mut().zip(ports).for_each(|(code, port)| *code = port.min(EVERY_PORT));
     }
 
-    /// Decides for packet `i`.
+    /// Sets the decision for packet `i`.
     #[inline(always)]
     pub fn set(&mut self, i: usize, verdict: Verdict) {
         match verdict {
             Verdict::Forward(port) => self.codes[i] = port.min(PORTS_MAX - 1),
             Verdict::Onward => {}
-            // Out of line together: of four ways the compiler makes a table of jumps.
+            // Rare cases are out of line together; with four match arms the compiler would emit a jump table.
             rare => self.set_rare(i, rare),
         }
     }
@@ -117,17 +119,17 @@ impl Verdicts {
         }
     }
 
-    /// Whether some packet of the batch may have been dropped: false only if none was.
+    /// Returns whether a packet of the batch may have been dropped; `false` guarantees that none was.
     #[inline(always)]
     pub fn any_dropped(&self) -> bool {
         self.dropped
     }
 
-    /// Adds the packets in `of` and their ports to `out`, if all of them go out by one port each below `ports`: if not, says
-    /// so, and what was added means nothing.
+    /// Appends the packets in `of` with their output ports to `out`, and returns whether every port is below `ports`. If not,
+    /// because a packet is flooded, dropped or has an unknown port, the appended entries are meaningless.
     #[inline(always)]
     pub fn ports_of(&self, of: &[u16], ports: u16, out: &mut Vec<(u16, Port)>) -> bool {
-        // Nearly always all packets of a batch as they came: then loops without branches look at many at once.
+        // `of` nearly always lists all packets of the batch in order; branch-free loops can then be vectorised.
         let others = of.iter().zip(0..).fold(0, |others, (number, in_row): (&u16, u16)| others | (number ^ in_row));
         if others == 0
             && let Some(codes) = self.codes.get(..of.len())
@@ -144,18 +146,18 @@ impl Verdicts {
         greatest < ports
     }
 
-    /// The decision for packet `i`, which is not dropped.
+    /// Returns the code for packet `i`, which must not be dropped.
     #[inline(always)]
     pub(crate) fn code(&self, i: usize) -> VerdictCode {
         VerdictCode(self.codes[i])
     }
 
-    /// Puts an earlier decision back.
+    /// Restores an earlier decision.
     pub(crate) fn restore(&mut self, i: usize, earlier: VerdictCode) {
         self.codes[i] = earlier.0;
     }
 
-    /// Whether packet `i` goes no further.
+    /// Returns whether packet `i` is dropped.
     #[inline(always)]
     pub fn is_drop(&self, i: usize) -> bool {
         self.codes[i] == DROP

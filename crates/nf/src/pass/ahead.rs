@@ -1,35 +1,38 @@
-//! Packets of live sets go ahead of first ones: where they alternate, the loop for the former and the loop for the latter are each begun once for
-//! a batch instead of once for each set that begins.
+//! Moves packets of live sets ahead of first packets. Where the two kinds alternate, each of the two loops then starts once
+//! per batch instead of once per new set.
 //!
-//! It is a sequential order as well: what goes ahead touches its own set and has, of what others may write, at most a look at one thing
-//! ([`NetworkFunction::steady`]), and a first packet is of another set, or it would not have been missed. So the two change places as those on different
-//! workers do, and whatever is written down is in the new order. Packets of the same set keep theirs, for a look-up finds a set for all of them or for none, and
-//! packets leave in the order in which they came. As soon as one that goes ahead turns out to be something else, those that it has passed come
-//! before it again ([decision](../../../../docs/decisions/0015-live-sets-go-ahead.md)).
+//! The result is also a valid sequential order. A packet that goes ahead accesses its own set and at most one read of what
+//! others may write ([`NetworkFunction::steady`]). A first packet belongs to another set; otherwise its set would have been
+//! found. The two therefore commute as packets on different workers do, and a recording uses the new order. Packets of the
+//! same set keep their order, because a look-up finds a set for all of its packets or for none, and packets leave in their
+//! order of arrival. As soon as a packet that goes ahead turns out not to be steady, the packets that it has overtaken are
+//! put before it again ([decision](../../../../docs/decisions/0015-live-sets-go-ahead.md)).
 
 use braid_packet::key::KeyClass;
 
 use super::{Pass, PassSets, Place};
 use crate::NetworkFunction;
 
-/// Packets that have gone ahead.
+/// The packets that were moved ahead.
 pub(super) struct Ahead {
-    /// Position behind them.
+    /// Position after the last of them.
     pub(super) to: usize,
-    /// Their sets are live for the function and within their timeout, all of them.
+    /// Whether all of their sets are live for the function and within their timeout.
     pub(super) steady: bool,
 }
 
 impl Pass<'_> {
-    /// Whether it is so for the function. Not if what its era says may have changed with a first packet. Nor if first packets wait for memory, so
-    /// that it asks for it: behind each of them packets of live sets are something to do meanwhile.
+    /// Returns whether packets go ahead for this function. They do not if the function has an era, since a first packet may
+    /// change it. They do not if the function prefetches for first packets either: the packets of live sets between them fill
+    /// the time until the memory arrives.
     pub(super) const fn goes_ahead<N: NetworkFunction>() -> bool {
         !N::ERAS && !N::PREFETCHES_FIRST
     }
 
-    /// Puts packets of sets that are not live for the function behind the others among positions `from..to`.
+    /// Moves packets whose sets are not live for the function behind the others among positions `from..to`.
     ///
-    /// None moves where one belongs to no set, for what such a one has to do with others nobody knows, nor where a recorded order is replayed.
+    /// No packet moves if one of them belongs to no set, since its handler may affect any other packet, or if a recorded
+    /// order is replayed.
     #[inline(always)]
     pub(super) fn let_live_ahead<N: NetworkFunction>(
         &mut self,
@@ -44,7 +47,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The same where there may be first packets.
+    /// The general case of [`let_live_ahead`](Self::let_live_ahead), where there may be first packets.
     #[inline(never)]
     fn let_some_ahead<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) -> Ahead {
         let Some(sets) = &self.sets else { return Ahead { to, steady: false } };

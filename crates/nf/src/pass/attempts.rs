@@ -1,8 +1,9 @@
-//! The loops in which packets are handled that a conflict may take back.
+//! The loops for packets that a conflict may roll back.
 //!
-//! There are three for packets of live sets, from one to the next: as long as nothing has been written and no conflict was met, every
-//! packet stands as soon as it is handled, and most need not even a context ([`Pass::attempt_steady`], [`Pass::attempt_standing`]); behind
-//! that a mark is left before each ([`Pass::attempt_marked`]). All others are handled out of line ([`Pass::attempt_one`]).
+//! There are three loops for packets of live sets. As long as nothing has been written and no conflict has been met, every
+//! packet is final as soon as it is handled, and most need not even a context ([`Pass::attempt_steady`],
+//! [`Pass::attempt_standing`]). After that, a mark is taken before each packet ([`Pass::attempt_marked`]). All other packets
+//! are handled out of line ([`Pass::attempt_one`]).
 
 use braid_state::{Plain, Solitude};
 use zerocopy::IntoBytes;
@@ -14,14 +15,14 @@ use crate::cx::Cx;
 use crate::shared::SharedSets;
 use crate::{Arrival, Handled, NetworkFunction};
 
-/// Packets after which it is worth beginning a loop again.
+/// Number of packets after which it is worth starting a loop again.
 const MANY: usize = 32;
-/// Of so many packets at most one may be the first of its set, for a transaction to end in front of them.
+/// A transaction ends early if at most one in this many of the next packets is the first of its set.
 const MOSTLY: usize = 8;
 
 impl Pass<'_> {
-    /// Runs handlers over positions `from..to`, remembering how to take each back; says how far it came: behind a first packet it may
-    /// end, so that packets of live sets behind that one stand as soon as they are handled.
+    /// Runs handlers over positions `from..to` such that each can be rolled back, and returns the position reached. It may
+    /// end after a first packet, so that the packets of live sets that follow are final as soon as they are handled.
     pub(crate) fn attempt<N: NetworkFunction>(
         &mut self,
         function: &N,
@@ -32,7 +33,7 @@ impl Pass<'_> {
     ) -> Result<usize, Interrupted> {
         (self.logs.kept, self.logs.emitted_before) = (from, self.logs.emitted.len());
         let mut at = from;
-        // Sets that workers share have no records to look into.
+        // Shared sets have no records to look into.
         if shared.is_none() && function.prefetches() {
             if N::ERAS && self.tx.is_fresh() {
                 at = self.attempt_steady(function, place, from, to);
@@ -43,10 +44,10 @@ impl Pass<'_> {
             at = self.attempt_ahead(function, place, from, to)?;
         }
         while at < to {
-            // Loops for packets of live sets; of one that has none it is known that it is none for them.
+            // These loops are for packets of live sets; a packet without a live set would end them at once.
             if shared.is_none() && !self.is_first(place, at) {
                 at = self.attempt_fresh(function, place, at, to)?;
-                // Either nothing is fresh any more, or the next packet is none for this loop either.
+                // Either the transaction is no longer fresh, or the next packet is not for this loop either.
                 if at < to && !self.is_first(place, at) {
                     at = self.attempt_marked(function, place, at, to)?;
                 }
@@ -65,7 +66,7 @@ impl Pass<'_> {
         Ok(at)
     }
 
-    /// Runs the handlers of packets that are steady, ahead of those that are the first of their set; says where another one stands.
+    /// Runs the handlers of steady packets ahead of first packets, and returns the position of the first other packet.
     #[inline(always)]
     fn attempt_ahead<N: NetworkFunction>(
         &mut self,
@@ -80,28 +81,29 @@ impl Pass<'_> {
             return Ok(at);
         }
         self.todo.put_in_order(at..to);
-        // The one that it stopped at, alone.
+        // Only the packet at which the loop stopped.
         self.attempt_standing(function, place, at, at + 1)
     }
 
-    /// Whether the packet at a position belongs to a set that is not live for the function, as far as is known when its turn comes: it is the
-    /// first, or among the first.
+    /// Returns whether the set of the packet at a position was not live for the function at the time of the look-up: the
+    /// packet is the first of its set, or one of the first.
     #[inline(always)]
     pub(super) fn is_first(&self, place: Place, at: usize) -> bool {
         let i = usize::from(self.todo[at]) & 255;
         self.sets.as_ref().is_some_and(|sets| sets.is_first(place, i))
     }
 
-    /// Whether nearly all of the next packets are of sets that are there: a commit before them costs less than a mark before each.
+    /// Returns whether nearly all of the next packets belong to existing sets: committing before them is then cheaper than a
+    /// mark before each.
     fn mostly_go_on(&self, place: Place, from: usize, to: usize) -> bool {
         let next = from..to.min(from + MOSTLY);
         let most = next.len() / MOSTLY;
-        // One too many answers already. What was recorded is replayed as it was.
+        // One packet beyond the limit decides. A recorded run is replayed as it was.
         next.filter(|&at| self.is_first(place, at)).nth(most).is_none() && !self.tx.is_replaying()
     }
 
-    /// Runs the handlers of packets of live sets while the transaction is fresh: what such a packet did stands at once, or it is
-    /// the first that leaves a mark. Says where the loop ended.
+    /// Runs the handlers of packets of live sets while the transaction is fresh: each packet is final at once, until one
+    /// leaves the first mark. Returns the position reached.
     #[inline(always)]
     fn attempt_fresh<N: NetworkFunction>(
         &mut self,
@@ -120,7 +122,8 @@ impl Pass<'_> {
             if at < to && self.is_first(place, at) {
                 return Ok(at);
             }
-            // The one that it stopped at, alone: nearly all others are steady. If there was none, probably few are.
+            // Only the packet at which the loop stopped, since nearly all others are steady. If the loop handled none,
+            // probably few are.
             let others = if at > begun { 1 } else { MANY };
             let next = self.attempt_standing(function, place, at, to.min(at + others))?;
             if next == at {
@@ -131,15 +134,16 @@ impl Pass<'_> {
         Ok(at)
     }
 
-    /// Runs the handlers of packets that [`NetworkFunction::steady`] decides on; says where another one stands.
+    /// Runs the handlers of packets that [`NetworkFunction::steady`] decides, and returns the position of the first other
+    /// packet.
     #[inline(always)]
     fn attempt_steady<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) -> usize {
         let all = self.sets.as_ref().is_some_and(|sets| sets.found.is_steady(function, place));
         self.attempt_steady_if(all, function, place, from, to)
     }
 
-    /// The same; `all`: their sets are live for the function and within their timeout. In most batches they are, and all packets are
-    /// [plain](Pass::is_plain).
+    /// Like [`attempt_steady`](Self::attempt_steady); `all`: all sets are live for the function and within their timeout.
+    /// This is true of most batches, whose packets are then mostly all [plain](Pass::is_plain) too.
     #[inline(always)]
     fn attempt_steady_if<N: NetworkFunction>(
         &mut self,
@@ -155,7 +159,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Their loop: it knows no context, no log, no copy of what was before.
+    /// The loop over steady packets, without a context, a log or a copy of earlier state.
     #[inline(never)]
     fn attempt_steady_of<N: NetworkFunction, const ALL: bool>(
         &mut self,
@@ -172,7 +176,8 @@ impl Pass<'_> {
         if N::ERAS {
             era = solitude.as_ref().and_then(|solitude| function.era(solitude.alone()));
         }
-        // At most one thing is read that somebody else may write, by a packet or once for all of them: each stands when it is handled.
+        // Each packet, or all of them together, reads at most one object that others may write; each packet is therefore
+        // final when it is handled.
         while let Some(turn) = reached.step() {
             let i = turn.index();
             let reversed = steady.swapped[i];
@@ -189,7 +194,7 @@ impl Pass<'_> {
         to
     }
 
-    /// The loop for packets that may touch shared state, as long as none has changed any.
+    /// The loop for packets that may access shared state, as long as none has changed any.
     #[inline(never)]
     fn attempt_standing<N: NetworkFunction>(
         &mut self,
@@ -221,7 +226,7 @@ impl Pass<'_> {
                 if let Ok(verdict) = handled
                     && cx.settle()
                 {
-                    // It stands, whatever comes after it.
+                    // The packet is final, whatever comes after it.
                     logs.packets.clear();
                     reached.note();
                     self.verdicts.set(i, verdict);
@@ -236,8 +241,8 @@ impl Pass<'_> {
         self.mark_first(place, at, before, handled)
     }
 
-    /// The packet at `at` has changed shared state, the first one to do so, or met a conflict; `before` is the state of its set
-    /// as it was, if it has changed.
+    /// Handles the packet at `at` after it was the first to change shared state, or met a conflict. `before` is the earlier
+    /// state of its set if the handler changed that.
     #[cold]
     #[inline(never)]
     fn mark_first<S: Plain>(
@@ -261,7 +266,7 @@ impl Pass<'_> {
         Ok(at + 1)
     }
 
-    /// Runs the handlers of packets of live sets, a mark before each; says where another one stands.
+    /// Runs the handlers of packets of live sets with a mark before each, and returns the position of the first other packet.
     #[inline(never)]
     fn attempt_marked<N: NetworkFunction>(
         &mut self,
@@ -288,7 +293,7 @@ impl Pass<'_> {
             let before = *state;
             let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, i, reversed);
             let handled = handle_packet(function, &mut cx, &mut turn.packet(Some(&mut logs.packets)), state);
-            // Most leave their set as it was.
+            // Most packets leave their set unchanged.
             if state.as_bytes() != before.as_bytes() {
                 logs.sets.save_state(slot, place.offset, &before);
             }
@@ -321,7 +326,7 @@ impl Pass<'_> {
             return Err(Interrupted { at });
         };
         if is_first && (self.tx.settle() || !self.is_timed && self.tx.settle_alone()) {
-            // It stands, whatever comes after it.
+            // The packet is final, whatever comes after it.
             self.logs.commit();
             self.logs.kept = at + 1;
         } else if is_first {

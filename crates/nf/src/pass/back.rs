@@ -1,4 +1,4 @@
-//! Answers that functions behind made, on their way back: few, in no set, one after another.
+//! Answers made by functions further behind, on their way back: few packets, in no set, handled one after another.
 
 use super::{Interrupted, Mark, Pass};
 use crate::NetworkFunction;
@@ -6,7 +6,7 @@ use crate::cx::Cx;
 use crate::sets::SetSlot;
 
 impl Pass<'_> {
-    /// Runs [`NetworkFunction::back`] over positions `from..to`, remembering how to take each back.
+    /// Runs [`NetworkFunction::back`] over positions `from..to`, with a mark for each packet.
     #[cold]
     pub(crate) fn attempt_back<N: NetworkFunction>(
         &mut self,

@@ -1,8 +1,8 @@
 //! How a handler runs for one packet, and the loops of functions that cannot meet a conflict.
 //!
-//! Nearly every packet belongs to a live set with a short key that is within its timeout. For those there is a loop of its own
-//! without detours ([`Pass::run_steady`]); it stops at the first packet that is anything else, which is handled out of line, and goes
-//! on behind it. The loops of all other functions are in `attempts.rs`.
+//! Nearly every packet belongs to a live set with a short key that is within its timeout. These packets have a tight loop of
+//! their own ([`Pass::run_steady`]). It stops at the first packet of any other kind, which is handled out of line, and
+//! resumes after it. The loops of all other functions are in `attempts.rs`.
 
 use braid_packet::key::KeyClass;
 use braid_state::SetMeta;
@@ -15,7 +15,7 @@ use crate::sets::{NewPlace, NewSet, Place as SetPlace, SetSlot};
 use crate::shared::SharedSets;
 use crate::{Arrival, Handled, NetworkFunction, Packet};
 
-/// What the function does with a packet of a live set.
+/// Runs the handlers of a function for a packet of a live set.
 #[inline(always)]
 pub(crate) fn handle_packet<N: NetworkFunction>(
     function: &N,
@@ -32,7 +32,7 @@ pub(crate) fn handle_packet<N: NetworkFunction>(
     function.packet(cx, packet, state)
 }
 
-/// For the ways that few packets go: the handler is compiled into the loops, and once more here.
+/// Out-of-line copy of [`handle_packet`] for rare paths; the hot loops inline the handler.
 #[inline(never)]
 fn packet_out_of_line<N: NetworkFunction>(
     function: &N,
@@ -61,7 +61,7 @@ impl Pass<'_> {
         self.run_rest(function, place, at, to);
     }
 
-    /// The same where packets may be anything.
+    /// Handles the rest of a pass, where packets may be of any kind.
     #[inline(never)]
     fn run_rest<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
         let mut at = from;
@@ -71,14 +71,15 @@ impl Pass<'_> {
             }
             self.run_one(function, place, at);
             at += 1;
-            // Of one whose set is not live it is known that it is none for the loop.
+            // A packet whose set is not live would end the loop at once.
             if at < to && !self.is_first(place, at) {
                 at = self.run_steady::<N, false>(function, place, at, to);
             }
         }
     }
 
-    /// Runs the handlers of packets of live sets, which `ALL` are, and [plain](Pass::is_plain); says where another one stands.
+    /// Runs the handlers of packets of live sets and returns the position of the first other packet. `ALL`: all packets
+    /// belong to live sets and are [plain](Pass::is_plain).
     #[inline(always)]
     fn run_steady<N: NetworkFunction, const ALL: bool>(
         &mut self,
@@ -131,7 +132,7 @@ impl Pass<'_> {
         self.logs.sets.clear();
     }
 
-    /// Runs the handler for packet `i`, wherever its set lives, so that it can be taken back.
+    /// Runs the handler for packet `i`, wherever its set is stored, in a way that can be rolled back.
     #[inline(always)]
     pub(super) fn handle_anywhere<N: NetworkFunction>(
         &mut self,
@@ -146,7 +147,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Runs the handler for packet `i`, whatever it is.
+    /// Runs the handler for packet `i`, of whatever kind.
     fn handle<N: NetworkFunction, const UNDO: bool>(&mut self, function: &N, place: Place, i: usize) -> Handled {
         self.tx.set_now(self.now_ns[i]);
         let Some(sets) = self.sets.as_mut().filter(|sets| sets.keys.class[i] != KeyClass::None) else {
@@ -187,14 +188,14 @@ impl Pass<'_> {
         function.first(&mut cx, &mut self.batch.packet(i, undo), &mut NewSet::new(SetPlace::Local(new)))
     }
 
-    /// Packets in no set.
+    /// Runs the handler of a packet in no set.
     fn handle_orphan<N: NetworkFunction, const UNDO: bool>(&mut self, function: &N, i: usize) -> Handled {
         let mut cx = Cx::new(self.tx, &mut self.logs.emitted, self.ports, i, false);
         let undo = if UNDO { Some(&mut self.logs.packets) } else { None };
         function.orphan(&mut cx, &mut self.batch.packet(i, undo))
     }
 
-    /// As [`handle`](Self::handle), for a function whose sets are shared.
+    /// Like [`handle`](Self::handle), for a function whose sets are shared.
     fn handle_in<N: NetworkFunction>(&mut self, function: &N, shared: &SharedSets, i: usize) -> Handled {
         match &self.sets {
             Some(sets) if sets.keys.class[i] != KeyClass::None => {
@@ -202,7 +203,7 @@ impl Pass<'_> {
                 let (key, reversed) = (sets.keys.key(i), sets.keys.swapped[i]);
                 self.handle_shared(function, shared, key, reversed, i)
             }
-            // An orphan is handled the same way wherever sets live.
+            // An orphan is handled in the same way wherever sets are stored.
             _ => self.handle::<N, true>(function, Place::default(), i),
         }
     }

@@ -1,9 +1,10 @@
-//! The loop for packets of sets that workers share, of functions that have no other state object.
+//! The loop for packets of shared sets, for functions that have no other state object.
 //!
-//! A packet of a live set has a transaction of its own that holds the set: it cannot fail, so it leaves no mark and stands at
-//! once. Its memory is asked for in two steps, so that misses overlap: at the beginning of a batch what says where the sets are, which is
-//! the worker's own [`Index`] for those that it knows and the map's buckets for others, and shortly before a packet's turn the entry of its set, for if
-//! it were asked for long before, other workers would have taken it away again.
+//! A packet of a live set has a transaction of its own that locks the set. This transaction cannot fail, so the packet needs
+//! no mark and is final at once. Memory is prefetched in two steps, so that cache misses overlap. At the start of a batch,
+//! the locations of the sets are fetched: from the worker's own [`Index`] for known sets, from the map's buckets for others.
+//! The entry of a set is fetched only shortly before the packet's turn; if it were fetched much earlier, other workers would
+//! have taken the cache line away again.
 
 use braid_packet::key::{KeyClass, Keys};
 
@@ -18,24 +19,26 @@ use crate::cx::Cx;
 use crate::index::Index;
 use crate::shared::{Entry, SharedSets, WORDS, entry, idle_ms, state};
 
-/// How many packets ahead the entry of a shared set is asked for, at least; at most twice as many.
+/// How many packets ahead the entry of a shared set is prefetched: at least this many, at most twice as many.
 pub const AHEAD: usize = 16;
 
-/// No entry has this number.
+/// Marks an unknown entry; no entry has this number.
 const NO_GUESS: u32 = u32::MAX;
 
-/// Where the sets of a batch's packets probably are.
+/// Probable entries of the sets of a batch's packets.
 struct Guesses {
     /// By position in the pass.
     entries: [u32; 256],
-    /// Up to which position their entries are asked for.
+    /// Position up to which the entries have been prefetched.
     until: usize,
-    /// With which position more are to be asked for: the first of the last [`AHEAD`] that have been, if there are more.
+    /// Position at which the next entries must be prefetched: the first of the last [`AHEAD`] prefetched ones, if there are
+    /// more.
     due: usize,
 }
 
 impl Guesses {
-    /// Of positions from `from` on to the end of `todo`: those that the index knows. For others it asks for what says where they are.
+    /// Guesses the entries from position `from` to the end of `todo` from the index. For sets that the index does not know,
+    /// prefetches the map's buckets.
     #[inline(always)]
     fn new(sets: &SharedSets, index: &Index, keys: &Keys, todo: &[u16], from: usize) -> Guesses {
         let mut entries = [NO_GUESS; 256];
@@ -49,8 +52,8 @@ impl Guesses {
         Guesses { entries, until: from, due: from }
     }
 
-    /// Asks for [`AHEAD`] entries more, of whose values so many words will be changed. Out of line: the loop for which it is done needs the
-    /// registers.
+    /// Prefetches the next [`AHEAD`] entries, of whose values the first `words` words will be changed. It is out of line
+    /// because the calling loop needs the registers.
     #[inline(never)]
     fn go_on(&mut self, sets: &SharedSets, index: &Index, words: usize, keys: &Keys, todo: &[u16]) {
         let end = todo.len().min(self.until + AHEAD);
@@ -68,9 +71,11 @@ impl Guesses {
 }
 
 impl Pass<'_> {
-    /// Runs the handlers of a function that has no state object but its sets over positions `from..to`; says how far it came.
+    /// Runs handlers over positions `from..to` of a function whose only state object is its sets; returns the position
+    /// reached.
     ///
-    /// Packets in no live set (first ones, orphans) have ordinary transactions. Whoever records gets all of them one by one.
+    /// Packets in no live set (first packets, orphans) have ordinary transactions. If the run is recorded or replayed, each
+    /// call handles one packet.
     pub(crate) fn attempt_held<N: NetworkFunction>(
         &mut self,
         function: &N,
@@ -105,7 +110,7 @@ impl Pass<'_> {
             if at < to {
                 self.attempt_one(function, Place::default(), Some(sets), at)?;
                 if is_recorded {
-                    // Whoever records commits it.
+                    // The recorder commits it.
                     return Ok(to);
                 }
                 self.commit().map_err(|TakenBack { at, .. }| Interrupted { at })?;
@@ -116,8 +121,9 @@ impl Pass<'_> {
         Ok(to)
     }
 
-    /// Runs the handlers of packets whose sets are where they were guessed, and live; says where another one stands, and the place in the
-    /// commit order of the last that was none. `PLAIN`: all came at one time, and lie whole in ordinary buffers.
+    /// Runs the handlers of packets whose sets are live and where they were guessed to be. Returns the position of the first
+    /// other packet, and the position in the commit order of the last one handled. `PLAIN`: all packets arrived at the same
+    /// time and lie whole in ordinary buffers.
     #[inline(never)]
     fn attempt_held_of<N: NetworkFunction, const PLAIN: bool>(
         &mut self,

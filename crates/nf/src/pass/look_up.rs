@@ -1,4 +1,4 @@
-//! Which packets of a batch have a set, and where: all of them together, and once more one by one where the batch itself may have made it.
+//! Looks up the sets of a batch: all packets together, and again one by one where the batch itself may have created the set.
 
 use braid_packet::Flagged;
 use braid_packet::key::KeyClass;
@@ -6,14 +6,14 @@ use braid_packet::key::KeyClass;
 use super::{Found, MS, PassSets, Place};
 use crate::sets::{SetSlot, SetUndo};
 
-/// Out of line, or the compiler divides for every packet of a capture, whether or not its time is another one.
+/// Out of line, because otherwise the compiler divides for every packet of a capture, even if its time has not changed.
 #[inline(never)]
 fn to_ms(ns: u64) -> u32 {
     (ns / MS) as u32
 }
 
-/// When the last of some packets came, in nanoseconds, and whether all of them came then: times follow the order in which packets stand in
-/// the batch.
+/// Returns the arrival time of the last of some packets, in nanoseconds, and whether all of them arrived then. Times follow
+/// the order of packets in the batch.
 #[inline(always)]
 pub(super) fn latest(todo: &[u16], now_ns: &[u64; 256]) -> (u64, bool) {
     let (first, last) = todo.iter().fold((255, 0), |(first, last), &i| (i.min(first), i.max(last)));
@@ -22,14 +22,15 @@ pub(super) fn latest(todo: &[u16], now_ns: &[u64; 256]) -> (u64, bool) {
 }
 
 impl PassSets<'_> {
-    /// Whether packet `i`'s set is not live for the function at `place`, or had no record when its turn came.
+    /// Returns whether packet `i`'s set is not live for the function at `place`, or had no record when it was looked up.
     #[inline(always)]
     pub(super) fn is_first(&self, place: Place, i: usize) -> bool {
         let slot = self.found.slots[i];
         slot == SetSlot::MISS || self.tables.meta(slot).live & place.bit == 0
     }
 
-    /// Looks for the set of a packet whose set was not there when its batch came: the batch's own packets may have made it.
+    /// Looks again for the set of a packet that had none when the batch was looked up: an earlier packet of the batch may
+    /// have created it.
     pub(super) fn find_again(&mut self, i: usize, now_ms: u32, undo: &mut SetUndo) {
         let found = self.tables.find(self.keys, i);
         if found == SetSlot::MISS {
@@ -42,14 +43,14 @@ impl PassSets<'_> {
         self.tables.meta_mut(found).last_seen_ms = now_ms;
     }
 
-    /// Looks up the packets in `todo` and notes their arrival: how long each set had waited, and that it was seen now.
+    /// Looks up the packets in `todo` and records their arrival: how long each set had waited, and that it was seen now.
     #[inline(never)]
     pub fn look_up(&mut self, todo: &[u16], now_ns: &[u64; 256]) {
         let mut latest_ns;
         (latest_ns, self.found.alike) = latest(todo, now_ns);
         let mut now_ms = to_ms(latest_ns);
         if self.found.alike {
-            // Live, always.
+            // Always the case on live ports.
             return self.look_up_at(todo, |_| now_ms);
         }
         self.look_up_at(todo, |i| {
@@ -61,7 +62,7 @@ impl PassSets<'_> {
         });
     }
 
-    /// The same, given the time of each packet in milliseconds.
+    /// Like [`look_up`](Self::look_up), given the time of each packet in milliseconds.
     #[inline(always)]
     fn look_up_at(&mut self, todo: &[u16], mut now_ms: impl FnMut(usize) -> u32) {
         let Found { slots, since_ms, missed, live, all, longest_ms, .. } = &mut *self.found;
@@ -82,10 +83,10 @@ impl PassSets<'_> {
             since_ms[i & 255] = since;
             meta.last_seen_ms = now_ms;
             all_live &= meta.live;
-            // All bits together, not the greatest: nearly always both are nothing, and this takes one instruction.
+            // ORs all values instead of taking the maximum: nearly always all are zero, and this takes one instruction.
             longest |= since;
         });
-        // A packet without a key is not asked about: then nothing is said of all.
+        // Packets without a key are not looked up, so `all` must be cleared if there are any.
         let has_key = |&i: &u16| self.keys.class[i as usize & 255] != KeyClass::None;
         *all = *all && (self.keys.of_all != KeyClass::None || todo.iter().all(has_key));
         (*live, *longest_ms) = (all_live, longest);

@@ -1,10 +1,10 @@
-//! One function's pass over a batch: what handlers run on, and what is needed to take any of it back. The loops in which they
-//! run are in `handlers.rs`, `attempts.rs` and `held.rs`.
+//! One function's pass over a batch: what its handlers work on, and what is needed to roll any of it back. The loops that run
+//! the handlers are in `handlers.rs`, `attempts.rs` and `held.rs`.
 //!
-//! An attempt covers packets `from..to` of the pass. Before each packet a [`Mark`] remembers where every log stands, so a
-//! conflict at packet *k* takes back *k* alone, and a failed commit takes back all of them, newest first. Marks are kept from
-//! the first packet on that changes aggregate state; those before it stand whatever happens. A function without state
-//! objects cannot meet a conflict: its loop keeps no marks and saves nothing.
+//! An attempt covers positions `from..to` of the pass. Before each packet a [`Mark`] records the length of every log, so a
+//! conflict at packet *k* rolls back *k* alone, and a failed commit rolls back all marked packets, newest first. Marks are
+//! kept only from the first packet that changes aggregate state; the packets before it are final whatever happens. A function
+//! without state objects cannot meet a conflict: its loop keeps no marks and saves nothing.
 
 use braid_packet::key::Keys;
 use braid_packet::{Batch, Flagged, Lineup, Undo};
@@ -29,41 +29,41 @@ mod whole;
 pub use held::AHEAD;
 pub use whole::Beginning;
 
-/// Nanoseconds in the unit of [`SetMeta::last_seen_ms`].
+/// Nanoseconds per unit of [`SetMeta::last_seen_ms`].
 pub(crate) const MS: u64 = 1_000_000;
 
-/// The sets of a pass's function: tables, keys and places, shared with the other functions of the same group.
+/// The sets of a pass's function: tables, keys and look-up results, shared with the other functions of its group.
 #[derive(Debug)]
 pub struct PassSets<'a> {
     /// This worker's tables of the group.
     pub tables: &'a mut SetTables,
     /// Keys of the batch's packets.
     pub keys: &'a Keys,
-    /// What was found for them.
+    /// Results of looking up the keys.
     pub found: &'a mut Found,
 }
 
-/// What a look-up finds for the packets of a batch.
+/// Results of a look-up for the packets of a batch.
 #[derive(Debug)]
 pub struct Found {
-    /// Where each packet's set is.
+    /// Place of each packet's set.
     pub slots: [SetSlot; 256],
     /// How long each packet's set had been without a packet ([`SetMeta::since_ms`](braid_state::SetMeta::since_ms)).
     pub since_ms: [u32; 256],
-    /// Of which packets no set was found.
+    /// Packets whose set was not found.
     missed: Flagged,
-    /// Functions for which all sets that were found were live.
+    /// Bits of the functions for which all sets found are live.
     live: u16,
-    /// Whether all packets belong to sets that were found.
+    /// Whether every packet belongs to a set that was found.
     all: bool,
-    /// Whether all packets came at one time.
+    /// Whether all packets arrived at the same time.
     alike: bool,
-    /// At least the longest that any of them had been without a packet, and less than twice that; more than 24 days if time stamps went back.
+    /// Upper bound of the `since_ms` of all packets, less than twice the maximum; more than 24 days if time stamps went back.
     longest_ms: u32,
 }
 
 impl Found {
-    /// Nothing, for no packet.
+    /// Creates an empty result.
     pub fn boxed() -> Box<Found> {
         Box::new(Found {
             slots: [SetSlot::MISS; 256],
@@ -76,22 +76,22 @@ impl Found {
         })
     }
 
-    /// Whether all packets belong to sets that are live for the function and cannot be past their timeout: then it need not be
-    /// asked about each. It stays so for the batch: only a function itself ends the lives of its sets meanwhile, those past
-    /// their timeout.
+    /// Returns whether all packets belong to sets that are live for the function and cannot be past their timeout, so that no
+    /// packet has to be checked. This holds for the whole batch: during a batch only the function itself ends the lives of
+    /// its sets, and only of those past their timeout.
     #[inline(always)]
     fn is_steady<N: NetworkFunction>(&self, function: &N, place: Place) -> bool {
         self.all && self.is_steady_if_found(function, place)
     }
 
-    /// The same of those packets whose sets were found.
+    /// Like [`is_steady`](Self::is_steady), but only for the packets whose sets were found.
     #[inline(always)]
     fn is_steady_if_found<N: NetworkFunction>(&self, function: &N, place: Place) -> bool {
         self.live & place.bit != 0 && u64::from(self.longest_ms) * MS <= function.shortest_timeout_ns()
     }
 }
 
-/// Everything a pass works on.
+/// Everything that a pass works on.
 #[derive(Debug)]
 pub struct Pass<'a> {
     /// The worker's transaction.
@@ -100,42 +100,42 @@ pub struct Pass<'a> {
     pub batch: &'a mut Batch,
     /// The sets, if the function has any.
     pub sets: Option<PassSets<'a>>,
-    /// What the worker knows of where the function's sets are, if it shares them.
+    /// The worker's index of the function's shared sets, if it has any.
     pub index: Option<&'a Index>,
-    /// Indices in the batch of the packets that reach this function, in the order in which it handles them: they rise but where packets of
-    /// live sets go ahead, or where it is a recorded order that is replayed.
+    /// Batch indices of the packets that reach this function, in the order of handling. They ascend, except when packets of
+    /// live sets go ahead or a recorded order is replayed.
     pub todo: &'a mut Lineup,
-    /// What has been decided for each packet of the batch.
+    /// The latest decision for each packet of the batch.
     pub verdicts: &'a mut Verdicts,
-    /// Each packet's time in nanoseconds.
+    /// Time of each packet in nanoseconds.
     pub now_ns: &'a [u64; 256],
-    /// Ports of the plan.
+    /// Number of ports of the plan.
     pub ports: u16,
-    /// What handlers will touch and was asked for.
+    /// How far prefetching has progressed.
     pub prefetched: Prefetched,
-    /// Logs of the worker.
+    /// The worker's logs.
     pub logs: &'a mut Logs,
-    /// The transaction goes on through other functions: nothing stands before it is committed elsewhere.
+    /// The transaction continues through other functions: nothing is final before it is committed elsewhere.
     pub goes_on: bool,
     /// The packets are answers that go back ([`NetworkFunction::back`]).
     pub goes_back: bool,
-    /// Somebody wants to see in the transaction's log what each packet touches.
+    /// The transaction's log must show what each packet accesses.
     pub is_logged: bool,
-    /// Somebody wants to know what attempts and commits take: a packet's changes wait for the pass's commit.
+    /// The durations of attempts and commits are measured, so a packet's changes wait for the commit of the pass.
     pub is_timed: bool,
 }
 
-/// Positions of a pass up to which what handlers will touch was asked for; 0 before the first of them.
+/// Positions of a pass up to which data has been prefetched; 0 at the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prefetched {
     /// For packets of sets with records.
     live: usize,
-    /// For first ones.
+    /// For first packets.
     first: usize,
 }
 
-/// First packets for which is asked before their turn. Each needs half a dozen lines, and processors forget requests beyond some
-/// twenty under way; what one of them takes to be handled is about what a line takes to come.
+/// Number of first packets for which memory is prefetched before their turn. Each needs about six cache lines, and processors
+/// drop prefetches beyond some twenty in flight; handling one such packet takes about as long as one line takes to arrive.
 const FIRST_AHEAD: usize = 3;
 
 /// A worker's logs of what the current attempt did.
@@ -147,17 +147,18 @@ pub struct Logs {
     pub emitted: Emitted,
     /// Shared sets that became live or ended on this worker.
     pub lives: Lives,
-    /// Position up to which the current attempt stands whatever happens; the marks are those of the packets after it.
+    /// Position up to which the current attempt is final; the marks belong to the packets after it.
     pub(crate) kept: usize,
     marks: Vec<Mark>,
-    /// Emitted packets before the stretch that is being handled.
+    /// Number of emitted packets before the stretch that is being handled.
     pub(crate) emitted_before: usize,
-    /// Place in the commit order of a recorded packet that had a transaction of its own and stands already.
+    /// Position in the commit order of a recorded packet that had a transaction of its own and is already final.
     pub(crate) stood: Option<u64>,
 }
 
 impl Logs {
-    /// The attempt is committed: nothing can be taken back any more. Emitted packets stay until they are sent.
+    /// Clears the logs after the attempt has committed: nothing can be rolled back any more. Emitted packets stay until they
+    /// are sent.
     #[inline(always)]
     pub fn commit(&mut self) {
         self.packets.clear();
@@ -178,7 +179,7 @@ struct Mark {
 }
 
 impl Mark {
-    /// Where all logs stand before a packet.
+    /// Records the state of all logs before a packet.
     #[inline(always)]
     fn new(tx: &mut Tx, logs: &Logs, verdict: VerdictCode, set_place: (SetSlot, u32)) -> Mark {
         Mark {
@@ -192,7 +193,7 @@ impl Mark {
         }
     }
 
-    /// The same if nothing had been touched before it: all logs were empty.
+    /// Records the state of all logs before a packet when no packet before it has left anything in them.
     #[inline(always)]
     fn first(logs: &Logs, packet: usize, verdict: VerdictCode, set_place: (SetSlot, u32)) -> Mark {
         Mark {
@@ -207,7 +208,7 @@ impl Mark {
     }
 }
 
-/// A handler met a conflict: the packets before `at` stand, `at` has been taken back.
+/// A handler met a conflict: the packets before `at` are kept, and the packet at `at` has been rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted {
     /// Position in the pass.
@@ -217,23 +218,24 @@ pub struct Interrupted {
 /// A commit failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TakenBack {
-    /// Position from which on packets have been taken back.
+    /// Position from which on packets have been rolled back.
     pub at: usize,
-    /// How many of these the conflict did not concern: a commit of them alone would have gone well.
+    /// How many of these were not affected by the conflict: a commit of them alone would have succeeded.
     pub sound: usize,
 }
 
-/// Where a function's state lies among its group's.
+/// Where a function's state lies among the states of its group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Its bit in [`braid_state::SetMeta::live`].
+    /// Bit of the function in [`braid_state::SetMeta::live`].
     pub bit: u16,
     /// Byte offset of its state in the record.
     pub offset: usize,
 }
 
 impl Pass<'_> {
-    /// Has the function ask for the shared state of packets of sets with records among positions `from..to`, each once.
+    /// Lets the function prefetch shared state for the packets at positions `from..to` whose sets have records, once for
+    /// each.
     pub(crate) fn prefetch<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
         let from = from.max(self.prefetched.live);
         let Some(sets) = self.sets.as_mut().filter(|_| from < to) else { return };
@@ -248,8 +250,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Has the function ask for what first packets among the next few from position `at` on will touch, each once. The record that they get has
-    /// been asked for by the look-up.
+    /// Lets the function prefetch what the first packets among the next few positions from `at` will access, once for each.
+    /// The look-up has already prefetched the record that such a packet will get.
     #[inline(always)]
     fn prefetch_first<N: NetworkFunction>(&mut self, function: &N, place: Place, at: usize, to: usize) {
         let (from, to) = (at.max(self.prefetched.first), to.min(at + 1 + FIRST_AHEAD));
@@ -271,8 +273,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Commits what has been attempted. If that fails, the packets are taken back, but for those
-    /// that had not touched aggregate state and therefore stood already.
+    /// Commits the attempt. If that fails, its packets are rolled back, except those that had not accessed aggregate state
+    /// and were therefore already final.
     #[inline]
     pub fn commit(&mut self) -> Result<u64, TakenBack> {
         if let Some(sequence) = self.logs.stood.take() {
@@ -287,7 +289,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Takes the current attempt back and aborts the transaction.
+    /// Rolls back the current attempt and aborts the transaction.
     #[cold]
     fn abandon(&mut self) -> TakenBack {
         let kept = self.logs.kept;
@@ -299,10 +301,10 @@ impl Pass<'_> {
         TakenBack { at: kept, sound }
     }
 
-    /// After a panic in a handler: the position of its packet, whose attempt has been taken back as far as that is possible.
+    /// After a panic in a handler: returns the position of its packet, whose attempt has been rolled back as far as possible.
     #[cold]
     pub fn find_panic(&mut self) -> usize {
-        // Either it had touched nothing before, or its mark is the last one.
+        // Either the packet had not touched anything before, or its mark is the last one.
         let at = self.logs.kept + self.logs.marks.len().saturating_sub(1);
         let i = self.todo[at] as usize;
         self.take_back_last(i, self.set_place(i));
@@ -314,7 +316,7 @@ impl Pass<'_> {
         self.sets.as_ref().map_or((SetSlot::MISS, 0), |sets| (sets.found.slots[i & 255], sets.found.since_ms[i & 255]))
     }
 
-    /// Takes back the packet that is being handled; `set_place` is used if it is the first to touch something.
+    /// Rolls back the packet that is being handled; `set_place` is used if it has no mark yet.
     #[cold]
     fn take_back_last(&mut self, i: usize, set_place: (SetSlot, u32)) {
         let mark = self.logs.marks.pop().unwrap_or_else(|| Mark::first(self.logs, i, self.verdicts.code(i), set_place));

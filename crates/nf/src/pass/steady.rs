@@ -1,4 +1,4 @@
-//! What the loops for packets of live sets look at, and what they leave behind.
+//! What the loops for packets of live sets read and what they record.
 
 use braid_packet::{Batch, Order, Turn, Walk};
 use braid_state::SetMeta;
@@ -7,7 +7,7 @@ use super::{Found, MS, Pass, PassSets, Place};
 use crate::NetworkFunction;
 use crate::sets::StatesAt;
 
-/// What the loops for packets of live sets look at before they run a handler.
+/// What the loops for packets of live sets check before they run a handler.
 pub(super) struct Steady<'a, N: NetworkFunction> {
     function: &'a N,
     states: StatesAt<'a, N::Set>,
@@ -23,8 +23,9 @@ impl<'a, N: NetworkFunction> Steady<'a, N> {
         Steady { function, states: tables.states_at(place.offset), found, swapped: &keys.swapped, bit: place.bit }
     }
 
-    /// Whether packet `i`'s set is live for the function and within its timeout. `ALL`: all are ([`Found::is_steady`]), and need not be
-    /// asked. A question of its own, for the compiler asks of a reference that may be none whether it is one, and of this it need not.
+    /// Returns whether packet `i`'s set is live for the function and within its timeout. `ALL`: this is known of all packets
+    /// ([`Found::is_steady`]) and only the existence of a record is checked. It is separate from [`state`](Self::state)
+    /// because the compiler would test an optional reference once more for `None`.
     #[inline(always)]
     pub(super) fn is_live<const ALL: bool>(&mut self, i: usize) -> bool {
         let slot = self.found.slots[i];
@@ -34,21 +35,21 @@ impl<'a, N: NetworkFunction> Steady<'a, N> {
         self.states.has(slot) && (ALL || goes_on(self.states.get(slot)))
     }
 
-    /// The state of packet `i`'s set, which is live.
+    /// Returns the state of packet `i`'s set, which must be live.
     #[inline(always)]
     pub(super) fn state(&mut self, i: usize) -> &mut N::Set {
         self.states.get(self.found.slots[i]).1
     }
 }
 
-/// When packets came: with `ALIKE` all at one time.
+/// Arrival times of packets; with `ALIKE`, one time for all.
 pub(super) struct Times<'a, const ALIKE: bool> {
     each_ns: &'a [u64; 256],
     one_ns: u64,
 }
 
 impl<const ALIKE: bool> Times<'_, ALIKE> {
-    /// When packet `i` came.
+    /// Returns the arrival time of packet `i`, in nanoseconds.
     #[inline(always)]
     pub(super) fn of(&self, i: usize) -> u64 {
         if ALIKE { self.one_ns } else { self.each_ns[i] }
@@ -56,13 +57,13 @@ impl<const ALIKE: bool> Times<'_, ALIKE> {
 }
 
 impl<'p> Pass<'p> {
-    /// Whether all packets came at one time, as far as a look-up looked, and lie whole in ordinary buffers.
+    /// Returns whether all packets arrived at the same time, according to the look-up, and lie whole in ordinary buffers.
     #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
         self.batch.is_ordinary() && self.sets.as_ref().is_some_and(|sets| sets.found.alike)
     }
 
-    /// When the packets came that stand from position `from` on.
+    /// Returns the arrival times of the packets from position `from` on.
     #[inline(always)]
     pub(super) fn times<const ALIKE: bool>(&self, from: usize) -> Times<'p, ALIKE> {
         let one = self.todo.get(from).map_or(0, |&i| usize::from(i) & 255);
@@ -70,7 +71,8 @@ impl<'p> Pass<'p> {
     }
 }
 
-/// A walk, and how far it has come: noted when it ends, by a panic too, and counted by the walk until then.
+/// A walk over packets that records how far it came, even if a handler panics. The walk itself counts; the position is
+/// written to `kept` when this is dropped.
 pub(super) struct Reached<'a, const ORDINARY: bool> {
     kept: &'a mut usize,
     walk: Walk<'a, ORDINARY>,
@@ -79,13 +81,13 @@ pub(super) struct Reached<'a, const ORDINARY: bool> {
 }
 
 impl<'a, const ORDINARY: bool> Reached<'a, ORDINARY> {
-    /// A walk over packets that stand from position `from` on.
+    /// Starts a walk over packets whose positions begin at `from`.
     #[inline(always)]
     pub(super) fn new(batch: &'a mut Batch, from: usize, packets: Order<'a>, kept: &'a mut usize) -> Self {
         Reached { kept, walk: batch.walk(packets), from, in_turn: false }
     }
 
-    /// Goes on to the next packet.
+    /// Advances to the next packet.
     #[inline(always)]
     pub(super) fn step(&mut self) -> Option<Turn<'_>> {
         let turn = self.walk.step();
@@ -93,13 +95,13 @@ impl<'a, const ORDINARY: bool> Reached<'a, ORDINARY> {
         turn
     }
 
-    /// The packet whose turn it was stands.
+    /// Marks the current packet as final.
     #[inline(always)]
     pub(super) fn note(&mut self) {
         self.in_turn = false;
     }
 
-    /// Position of the packet whose turn it is, or behind all that stand.
+    /// Returns the position of the current packet, or the position after the last final one.
     #[inline(always)]
     pub(super) fn at(&self) -> usize {
         self.from + self.walk.lent() - usize::from(self.in_turn)
@@ -113,8 +115,8 @@ impl<const ORDINARY: bool> Drop for Reached<'_, ORDINARY> {
     }
 }
 
-/// Whether a set is past its timeout, so long after its last packet ([`SetMeta::since_ms`]). No timeout is shorter than nothing: whoever was
-/// here within the millisecond, or later than now, need not be asked for it.
+/// Returns whether a set is past its timeout, given the time since its last packet ([`SetMeta::since_ms`]). Timeouts are not
+/// negative, so a set whose last packet came within the same millisecond, or later than now, need not be asked.
 #[inline(always)]
 pub(super) fn is_late<N: NetworkFunction>(function: &N, state: &N::Set, since_ms: u32) -> bool {
     let may_be = since_ms != 0 && since_ms <= SetMeta::LONGEST_MS;

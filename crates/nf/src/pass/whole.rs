@@ -1,5 +1,5 @@
-//! A packet whose way through all functions of a chain is one transaction: each function's handler takes part, nothing stands
-//! before the end, and all of it is taken back together.
+//! A packet whose way through all functions of a chain is one transaction: every handler takes part in it, nothing is final
+//! before its end, and everything is rolled back together.
 
 use braid_packet::Batch;
 
@@ -8,7 +8,7 @@ use crate::sets::SetUndo;
 use crate::shared::{Lives, SharedSets};
 use crate::{NetworkFunction, Verdict, Verdicts};
 
-/// Where everything stood before a packet's first function.
+/// The state before a packet's first function.
 #[derive(Clone, Copy, Debug)]
 pub struct Beginning {
     packet: usize,
@@ -18,20 +18,20 @@ pub struct Beginning {
 }
 
 impl Logs {
-    /// A packet sets out; everything before it is committed.
+    /// Records the state before a packet; everything before it must be committed.
     pub fn set_out(&mut self, packet: usize, verdicts: &Verdicts) -> Beginning {
         Beginning { packet, verdict: verdicts.get(packet), emitted: self.emitted.len(), lives: self.lives }
     }
 
-    /// The changes of sets that are noted from now on are those of another group; `undo` has what was noted of it before, and
-    /// then has what was noted of the one before.
+    /// Switches to the undo log of another group: `undo` passes in that group's log, and receives the log of the previous
+    /// group.
     #[inline]
     pub fn turn_to_group(&mut self, undo: &mut SetUndo) {
         std::mem::swap(&mut self.sets, undo);
     }
 
-    /// What functions did to the packet, its verdict, and what they emitted has not happened. Sets are taken back by group
-    /// ([`SetUndo::restore`]), state objects by the transaction.
+    /// Rolls back what functions did to the packet, its verdict, and what they emitted. The caller rolls back sets by group
+    /// ([`SetUndo::restore`]); the transaction rolls back state objects.
     pub fn take_back_all(&mut self, beginning: &Beginning, batch: &mut Batch, verdicts: &mut Verdicts) {
         batch.restore_all(&mut self.packets, 0);
         self.emitted.truncate(beginning.emitted);
@@ -41,7 +41,7 @@ impl Logs {
 }
 
 impl Pass<'_> {
-    /// Runs handlers over positions `from..to` as parts of a transaction that goes on.
+    /// Runs handlers over positions `from..to` as part of a transaction that continues.
     pub(crate) fn take_part<N: NetworkFunction>(
         &mut self,
         function: &N,

@@ -1,39 +1,39 @@
-//! Sets among which those are chosen that go from a full table.
+//! Candidates for eviction from a full table.
 
 use braid_state::Plain;
 
 use super::{FormerSlot, SetSlot, SetTables};
 use crate::Place;
 
-/// A set that may go.
+/// A set that may be evicted.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<At = Whereabouts> {
-    /// Where it is; of one that workers share, its key.
+    /// Place of the set, or the key of a shared set.
     pub at: At,
-    /// How long no packet has come, in milliseconds.
+    /// Time since the last packet of the set, in milliseconds.
     pub idle_ms: u32,
-    /// Some function is [assured](crate::NetworkFunction::is_assured) of it.
+    /// Whether some function calls the set [assured](crate::NetworkFunction::is_assured).
     pub is_assured: bool,
 }
 
-/// Where a set is.
+/// Where a set is stored.
 #[derive(Clone, Copy, Debug)]
 pub enum Whereabouts {
-    /// It has its record in the tables.
+    /// In the current tables.
     Here(SetSlot),
-    /// In former tables still.
+    /// Still in the former tables.
     ToCome(FormerSlot),
 }
 
 impl<At> Candidate<At> {
-    /// A set that no function has said anything of.
+    /// Creates a candidate that no function has called assured.
     pub fn new(at: At, idle_ms: u32) -> Candidate<At> {
         Candidate { at, idle_ms, is_assured: false }
     }
 }
 
 impl SetTables {
-    /// What the function at a place keeps of a set; none if the set is not live for it.
+    /// Returns the state of a set for the function at `place`; `None` if the set is not live for it.
     #[inline]
     pub(crate) fn state_at<S: Plain>(&mut self, at: Whereabouts, place: Place) -> Option<&S> {
         match at {

@@ -1,17 +1,18 @@
-//! Sets on their way from former tables to those that took their place, while packets go on.
+//! Incremental migration of sets from former tables to the tables that replace them, while packets continue.
 //!
-//! Tables of another size, or of another layout because functions came or went, are not filled while packets wait. They are empty
-//! when a worker takes them, and the former ones stay behind them. From then on:
+//! When tables get another size, or another layout because functions were added or removed, packets do not wait until the new
+//! tables are filled. A worker starts with empty new tables and keeps the former ones behind them. From then on:
 //! - A set that becomes live gets its record in the new tables.
-//! - Before a batch is looked up, the sets of its packets that are still in the former tables come over. So handlers, their undo and
-//!   their loops know one pair of tables; what it costs is one branch per look-up, and one per packet that has no set.
-//! - Between two batches a few more come over ([`SetTables::move_some`]), until the former tables are empty
+//! - Before a batch is looked up, those sets of its packets that are still in the former tables are moved. Handlers, undo and
+//!   handler loops therefore deal with one pair of tables only. The cost is one branch per look-up, and one per packet
+//!   without a set.
+//! - Between two batches a few more sets are moved ([`SetTables::move_some`]), until the former tables are empty
 //!   ([`SetTables::take_emptied`]).
 //!
-//! A set is in one of both, and the capacity counts both. What walks over all
-//! sets (the expiry scan, a listing) sees those in the new tables: who needs all of them has them come first
-//! ([`SetTables::settle`], or [`SetTables::move_some`] a few at a time). A set past its timeout is found so by its next packet
-//! wherever it is, and by the scan when it has come over.
+//! Each set is in exactly one of the two, and the capacity counts both. Code that walks over all sets (the expiry scan, a
+//! listing) sees only those in the new tables; if it needs all sets, it moves them first ([`SetTables::settle`], or
+//! [`SetTables::move_some`] a few at a time). A set past its timeout is noticed by its next packet wherever the set is, and
+//! by the scan once it has been moved.
 
 use std::ops::Range;
 
@@ -22,28 +23,28 @@ use super::pair::{Pair, hash_of};
 use super::{SetSlot, SetTables};
 use crate::Place;
 
-/// Most sets that [`SetTables::move_some`] moves at once.
+/// Maximum number of sets that one call of [`SetTables::move_some`] moves.
 pub const MOVED_MAX: usize = 32;
-/// Most slots of the former tables that it looks at: 2 bytes each.
+/// Maximum number of slots of the former tables that one call scans: 2 bytes each.
 const LOOKED_AT_MAX: usize = 1024;
 
-/// Where the functions' states and bits of a former record are in a new one. What is not named is left behind.
+/// How the states and live bits of a former record map to a new record. Anything not listed is dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carry(Vec<(Place, Place, usize)>);
 
 impl Carry {
-    /// Of functions that are in both: their former places, their new ones, and the bytes of their states.
+    /// Creates the mapping from functions present in both chains: former place, new place, and size of the state in bytes.
     pub fn of(functions: impl IntoIterator<Item = (Place, Place, usize)>) -> Carry {
         Carry(functions.into_iter().collect())
     }
 
-    /// For which functions a set is live.
+    /// Translates a live mask to the new layout.
     fn live(&self, former: u16) -> u16 {
         let bit = |(from, to, _): &(Place, Place, usize)| if former & from.bit != 0 { to.bit } else { 0 };
         self.0.iter().map(bit).fold(0, |live, bit| live | bit)
     }
 
-    /// Where it was in a former record what the function at `place` has in a new one.
+    /// Returns the former place of the function that is at `place` in a new record.
     fn former_place(&self, place: Place) -> Option<Place> {
         self.0.iter().find(|(_, to, _)| *to == place).map(|(from, ..)| *from)
     }
@@ -55,7 +56,7 @@ impl Carry {
     }
 }
 
-/// Tables whose sets go over to others.
+/// Former tables whose sets are being moved to new ones.
 #[derive(Debug)]
 pub struct Former {
     pair: Pair,
@@ -74,8 +75,9 @@ impl Former {
 }
 
 impl SetTables {
-    /// Takes the place of other tables of the same keys: counts on where they stopped, and has their sets come over. All that those had
-    /// behind them comes over to them first. Their capacity may be smaller if their sets fit.
+    /// Replaces `former`, tables with the same keys: continues its counters, and moves its sets over time. If `former` still
+    /// has former tables of its own, their sets are moved to it first. The capacity may be smaller than before if the sets
+    /// fit.
     pub fn succeed(&mut self, mut former: SetTables, carry: Carry) {
         former.settle();
         (self.created, self.ended, self.refused) = (former.created, former.ended, former.refused);
@@ -83,23 +85,24 @@ impl SetTables {
         self.former = Some(Box::new(Former { pair: former.pair, carry, cursor: 0 }));
     }
 
-    /// Whether there are former tables still, with sets or emptied.
+    /// Returns whether there are still former tables, even if empty.
     #[inline(always)]
     pub fn is_moving(&self) -> bool {
         self.former.is_some()
     }
 
-    /// Sets that are still to come over.
+    /// Returns the number of sets still to be moved.
     pub fn to_move(&self) -> usize {
         self.former.as_ref().map_or(0, |former| former.pair.len())
     }
 
-    /// The former tables, if none of their sets is left: to be dropped where nobody waits until they are unmapped.
+    /// Returns the former tables once they are empty, so that they can be dropped where nobody waits for the unmapping.
     pub fn take_emptied(&mut self) -> Option<Box<Former>> {
         self.former.take_if(|former| former.pair.len() == 0)
     }
 
-    /// Moves at most `most` sets, and never more than [`MOVED_MAX`]; says how many, those included that no function goes on with.
+    /// Moves at most `most` sets, and never more than [`MOVED_MAX`]. Returns how many left the former tables, including those
+    /// that no function keeps.
     pub fn move_some(&mut self, most: usize) -> usize {
         let Some(former) = &mut self.former else { return 0 };
         let mut found: [(SetSlot, SetKey, u64); MOVED_MAX] = [(SetSlot::MISS, SetKey::NONE, 0); MOVED_MAX];
@@ -117,7 +120,7 @@ impl SetTables {
             looked_at += span;
             former.cursor += span;
             if former.cursor >= former.pair.slots() {
-                // A set that found no place stays where it is until there is one.
+                // A set for which there is no room stays where it is until there is.
                 former.cursor = 0;
                 break;
             }
@@ -129,7 +132,7 @@ impl SetTables {
         before - self.to_move()
     }
 
-    /// Has all sets come over, however long it takes; the memory of the former tables is given back.
+    /// Moves all sets, however long it takes, and frees the memory of the former tables.
     pub fn settle(&mut self) {
         let Some(former) = &self.former else { return };
         let mut all = Vec::with_capacity(former.pair.len());
@@ -137,12 +140,12 @@ impl SetTables {
         for at in all {
             self.bring_one(at);
         }
-        // Chance may leave a set without a place (`FlowTable`); it cannot wait for one here.
+        // A set may by chance find no place in the new table (`FlowTable`); it cannot wait for one here.
         self.ended += self.to_move() as u64;
         (self.former, self.room) = (None, self.capacity);
     }
 
-    /// The record of a former one's set, which has come over; none if no function goes on with it, or there is no place.
+    /// Moves the set of a former record and returns its new record; `None` if no function keeps it or there is no room.
     pub(super) fn bring(&mut self, at: SetSlot, key: &SetKey, hash: u64) -> Option<SetSlot> {
         let former = self.former.as_mut()?;
         let before = former.pair.records.meta(at.0);
@@ -160,7 +163,7 @@ impl SetTables {
         place
     }
 
-    /// Has the sets of some packets come over.
+    /// Moves the sets of the packets in `todo`.
     #[cold]
     #[inline(never)]
     pub(super) fn bring_those_of(&mut self, keys: &Keys, todo: &[u16]) {
@@ -174,14 +177,14 @@ impl SetTables {
         });
         found[..count].iter().for_each(|&(i, _)| self.pair.prefetch(keys.class[i], keys.hash[i]));
         for &(i, at) in &found[..count] {
-            // Another packet of the batch may be of the same set.
+            // Another packet of the batch may belong to the same set.
             if self.former.as_ref().is_some_and(|former| former.pair.holds(at)) {
                 self.bring(at, &keys.key(i), keys.hash[i]);
             }
         }
     }
 
-    /// The record of a key's set, if that has only now come over.
+    /// Returns the record of a key's set if the set was still in the former tables, after moving it.
     #[cold]
     #[inline(never)]
     pub(super) fn bring_key(&mut self, key: &SetKey) -> SetSlot {
@@ -192,24 +195,25 @@ impl SetTables {
         }
     }
 
-    /// Visits the sets among `count` slots of the former tables from `from`, wherever there are former ones.
+    /// Visits the sets among `count` slots of the former tables from `from`, if there are former tables.
     pub fn scan_former(&self, from: usize, count: usize, mut visit: impl FnMut(FormerSlot, SetMeta)) {
         if let Some(former) = &self.former {
             former.pair.scan(from, count, |at, meta| visit(FormerSlot(at), meta));
         }
     }
 
-    /// Slots of the former tables.
+    /// Returns the number of slots of the former tables.
     pub fn former_slots(&self) -> usize {
         self.former.as_ref().map_or(0, |former| former.pair.slots())
     }
 
-    /// Those of them that belong to the table with more sets.
+    /// Returns the slots of the former table that holds more sets.
     pub fn denser_former_slots(&self) -> Range<usize> {
         self.former.as_ref().map_or(0..0, |former| former.pair.denser_slots())
     }
 
-    /// What the function at a place among the new ones keeps of a set of the former tables; none if the set is not live for it.
+    /// Returns the state of a set in the former tables for the function at `place` in the new layout; `None` if the set is
+    /// not live for it.
     pub(super) fn former_state<S: Plain>(&mut self, FormerSlot(at): FormerSlot, place: Place) -> Option<&S> {
         let former = self.former.as_mut()?;
         let from = former.carry.former_place(place)?;
@@ -219,7 +223,7 @@ impl SetTables {
         Some(former.pair.records.state::<S>(at.0, from.offset))
     }
 
-    /// Has one set come over; none if no function goes on with it.
+    /// Moves one set; `None` if no function keeps it or there is no room.
     pub fn bring_one(&mut self, FormerSlot(at): FormerSlot) -> Option<SetSlot> {
         let former = self.former.as_ref().filter(|former| former.pair.holds(at))?;
         let key = former.pair.key(at);
@@ -227,7 +231,7 @@ impl SetTables {
     }
 }
 
-/// The place of a set's record in former tables.
+/// The place of a set's record in the former tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormerSlot(SetSlot);
 

@@ -8,15 +8,15 @@ use braid_state::{Plain, Tx};
 use super::{SetSlot, SetTables, SetUndo};
 use crate::shared::SharedPlace;
 
-/// A set that is not live yet, in a first-packet handler.
+/// A set that is not yet live, as passed to the handler of a first packet.
 #[derive(Debug)]
 pub struct NewSet<'a, S> {
     place: Place<'a>,
-    /// Holds an `S` when registered; stays on the worker's thread.
+    /// Registering stores an `S`; the pointer keeps the type on the worker's thread.
     kind: PhantomData<(S, *const ())>,
 }
 
-/// Where it would go.
+/// Where the set would be stored.
 #[derive(Debug)]
 pub(crate) enum Place<'a> {
     Local(NewPlace<'a>),
@@ -41,7 +41,7 @@ impl<'a, S: Plain> NewSet<'a, S> {
         NewSet { place, kind: PhantomData }
     }
 
-    /// The set's key.
+    /// Returns the key of the set.
     pub fn key(&self) -> SetKey {
         match &self.place {
             Place::Local(place) => place.keys.key(place.index),
@@ -49,8 +49,8 @@ impl<'a, S: Plain> NewSet<'a, S> {
         }
     }
 
-    /// Makes the set live with this state. False if the table is full: then the set's next packet is a first one again, and
-    /// the function decides what becomes of packets it cannot remember.
+    /// Makes the set live with this state. Returns `false` if the table is full: the set's next packet is then again a first
+    /// packet, and the function decides what happens to packets that it cannot remember.
     #[must_use = "the table may be full"]
     pub fn register(&mut self, tx: &mut Tx, state: S) -> bool {
         match &mut self.place {
@@ -62,8 +62,8 @@ impl<'a, S: Plain> NewSet<'a, S> {
 
 impl NewPlace<'_> {
     fn register<S: Plain>(&mut self, tx: &mut Tx, state: S) -> bool {
-        // A full table is this worker's affair, and so is when the record of a set that ended makes room: a certificate
-        // replays the answer, and that is why it is asked for whether or not there is a record.
+        // Whether a table is full depends on this worker, and so does when the record of an ended set becomes free. A
+        // certificate therefore replays the answer, and the choice is made whether or not there is a record.
         let has_record = *self.slot != SetSlot::MISS;
         let has_room = tx.choice(|| u64::from(has_record || self.tables.has_room())) != 0;
         let slot = match has_room {
@@ -76,7 +76,7 @@ impl NewPlace<'_> {
             return false;
         };
         let meta = *self.tables.meta_mut(slot);
-        // A record that is new goes as a whole.
+        // A new record is rolled back as a whole.
         if has_record {
             self.undo.save_meta(slot, meta);
             self.undo.save_state(slot, self.offset, self.tables.state::<S>(slot, self.offset));
@@ -89,7 +89,7 @@ impl NewPlace<'_> {
         true
     }
 
-    /// Makes a record; none if there is no room after all.
+    /// Creates a record; `None` if there is no room after all.
     fn insert(&mut self) -> Option<SetSlot> {
         let slot = self.tables.insert(self.keys, self.index)?;
         *self.slot = slot;

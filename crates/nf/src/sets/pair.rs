@@ -1,5 +1,5 @@
-//! Two flow tables and the records of both: keys of IPv4 size in one table, longer ones in another, so that the long ones do not
-//! slow the short ones.
+//! The two flow tables of a group and their records: one for keys of IPv4 size, one for longer keys, so that long keys do not
+//! slow down short ones.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use braid_state::{FlowTable, HugePages, MemoryError, NO_SLOT, Records, SetMeta, 
 
 use super::SetSlot;
 
-/// Packets by the length of their keys; those without one are in neither list.
+/// Packets grouped by the length of their keys; packets without a key are in neither list.
 struct Split {
     narrow: [u16; 256],
     wide: [u16; 256],
@@ -21,7 +21,8 @@ impl Split {
     fn new(keys: &Keys, todo: &[u16]) -> Split {
         let mut split = Split { narrow: [0; 256], wide: [0; 256], narrows: 0, wides: 0 };
         for &i in todo {
-            // Both are written and one is kept: cheaper than a branch that packets of both kinds would mislead.
+            // Both lists are written and one index advances; this is cheaper than a branch that mixed traffic would
+            // mispredict.
             split.narrow[split.narrows & 255] = i;
             split.wide[split.wides & 255] = i;
             split.narrows += usize::from(keys.class[i as usize & 255] == KeyClass::Narrow);
@@ -39,7 +40,7 @@ impl Split {
     }
 }
 
-/// Places of sets by key. It counts nothing and keeps no limit but that of its room.
+/// Records of sets by key. It keeps no counters and no limit except the room of its tables.
 #[derive(Debug)]
 pub(super) struct Pair {
     narrow: FlowTable<2>,
@@ -49,7 +50,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Room for `capacity` sets of either kind.
+    /// Creates room for `capacity` sets of each kind.
     pub(super) fn new(
         capacity: usize,
         state_bytes: usize,
@@ -66,7 +67,7 @@ impl Pair {
         self.shape
     }
 
-    /// Records with short keys, and with long ones.
+    /// Returns the numbers of records with short keys and with long keys.
     #[inline(always)]
     pub(super) fn lens(&self) -> [usize; 2] {
         [self.narrow.len(), self.wide.len()]
@@ -81,13 +82,13 @@ impl Pair {
         self.records.bytes()
     }
 
-    /// The part of it that sets with long keys alone touch: theirs are the last records.
+    /// Returns how many bytes are touched only by sets with long keys; their records come last.
     pub(super) fn wide_bytes(&self) -> usize {
         let halves = self.wide.end().max(1) as u128;
         (self.records.bytes() as u128 * (halves - self.narrow.end() as u128) / halves) as usize
     }
 
-    /// Touches the pages for sets with short keys, and with long ones, as asked.
+    /// Touches the pages for sets with short keys and with long keys, as requested.
     pub(super) fn touch(&self, [narrow, wide]: [bool; 2]) {
         if narrow {
             self.narrow.touch(&self.records);
@@ -97,8 +98,8 @@ impl Pair {
         }
     }
 
-    /// Looks up the keys of the packets in `todo`, misses overlapped. `found` is called for each that has a key; for equal ones
-    /// in order.
+    /// Looks up the keys of the packets in `todo`, with overlapping cache misses. `found` is called once for each packet that
+    /// has a key; packets with equal keys come in order.
     #[inline]
     pub(super) fn look_up(
         &mut self,
@@ -119,7 +120,7 @@ impl Pair {
         }
     }
 
-    /// The record of packet `i`'s set.
+    /// Returns the record of packet `i`'s set.
     #[inline]
     pub(super) fn find(&self, keys: &Keys, i: usize) -> SetSlot {
         let found = match keys.class[i] {
@@ -130,7 +131,7 @@ impl Pair {
         SetSlot(found.unwrap_or(NO_SLOT))
     }
 
-    /// The record of a key.
+    /// Returns the record of a key.
     pub(super) fn find_key(&self, key: &SetKey) -> SetSlot {
         let hash = hash_of(key);
         let found = match key.class() {
@@ -141,7 +142,7 @@ impl Pair {
         SetSlot(found.unwrap_or(NO_SLOT))
     }
 
-    /// Makes a record for the set of packet `i`, which has none; none if there is no room.
+    /// Creates a record for the set of packet `i`, which must not have one; `None` if there is no room.
     pub(super) fn insert(&mut self, keys: &Keys, i: usize) -> Option<SetSlot> {
         match keys.class[i] {
             KeyClass::Narrow => self.narrow.insert(&mut self.records, &keys.narrow[i], keys.hash[i]).ok().map(SetSlot),
@@ -150,7 +151,7 @@ impl Pair {
         }
     }
 
-    /// The same for a key that has none.
+    /// Creates a record for a key, which must not have one; `None` if there is no room.
     pub(super) fn insert_key(&mut self, key: &SetKey, hash: u64) -> Option<SetSlot> {
         match key.class() {
             KeyClass::Narrow => self.narrow.insert(&mut self.records, &key.narrow_words(), hash).ok().map(SetSlot),
@@ -159,7 +160,7 @@ impl Pair {
         }
     }
 
-    /// Asks for what an insertion of a key of a class looks at first.
+    /// Prefetches what inserting a key of this class accesses first.
     pub(super) fn prefetch(&self, class: KeyClass, hash: u64) {
         match class {
             KeyClass::Narrow => self.narrow.prefetch(&self.records, hash),
@@ -168,20 +169,20 @@ impl Pair {
         }
     }
 
-    /// Whether a record has a long key.
+    /// Returns whether a record has a long key.
     #[inline(always)]
     fn is_wide(&self, at: SetSlot) -> bool {
         at.0 as usize >= self.narrow.end()
     }
 
-    /// Has some of those that found no place but the stash leave it ([`FlowTable::bring_home`]).
+    /// Moves some sets from the overflow stash to regular places ([`FlowTable::bring_home`]).
     pub(super) fn bring_home(&mut self, turn: usize) {
         let (shape, records) = (self.shape, &mut self.records);
         self.narrow.bring_home(records, turn, |key| hash_of(&SetKey::narrow(shape, *key)));
         self.wide.bring_home(records, turn, |key| hash_of(&SetKey::wide(shape, *key)));
     }
 
-    /// Ends a record's life.
+    /// Removes a record.
     pub(super) fn remove(&mut self, at: SetSlot) {
         if self.is_wide(at) {
             self.wide.remove(&mut self.records, at.0);
@@ -190,12 +191,12 @@ impl Pair {
         }
     }
 
-    /// Whether a record is there.
+    /// Returns whether there is a record at this place.
     pub(super) fn holds(&self, at: SetSlot) -> bool {
         if self.is_wide(at) { self.wide.holds(&self.records, at.0) } else { self.narrow.holds(&self.records, at.0) }
     }
 
-    /// The key of a record, to print and compare.
+    /// Returns the key of a record, to print and compare.
     #[inline(always)]
     pub(super) fn key(&self, at: SetSlot) -> SetKey {
         if self.is_wide(at) {
@@ -205,18 +206,18 @@ impl Pair {
         }
     }
 
-    /// Slots of both tables, the range of [`scan`](Self::scan).
+    /// Returns the number of slots of both tables, the range of [`scan`](Self::scan).
     pub(super) fn slots(&self) -> usize {
         self.narrow.slots() + self.wide.slots()
     }
 
-    /// Those of the table with more records.
+    /// Returns the slots of the table that holds more records.
     pub(super) fn denser_slots(&self) -> Range<usize> {
         let narrow = self.narrow.slots();
         if self.narrow.len() >= self.wide.len() { 0..narrow } else { narrow..self.slots() }
     }
 
-    /// Visits the live records among `count` slots from `from`.
+    /// Visits the records among `count` slots from `from`.
     #[inline]
     pub(super) fn scan(&self, from: usize, count: usize, mut visit: impl FnMut(SetSlot, SetMeta)) {
         let (narrow, records) = (self.narrow.slots(), &self.records);
@@ -230,7 +231,7 @@ impl Pair {
     }
 }
 
-/// The hash under which a key's record is found: that of packets with the key.
+/// Returns the hash under which a key's record is found; it equals the hash of packets with the key.
 pub(super) fn hash_of(key: &SetKey) -> u64 {
     key.hash_with(KeyHash::new(DEFAULT_SEED))
 }

@@ -1,13 +1,13 @@
-//! What handlers changed in set tables, to take back what an attempt did that is not committed.
+//! Undo log of set tables: what handlers changed, so that an aborted attempt can be rolled back.
 //!
-//! It names records by their places, so nothing may give a record another place while an attempt lasts: sets that are on their way
-//! from former tables (`moving.rs`) come before a batch's handlers run, or when one of them looks for its packet's set.
+//! The log refers to records by place, so no record may change its place during an attempt. Sets that are still in former
+//! tables (`moving.rs`) are therefore moved before the handlers of a batch run, or when a handler's packet looks up its set.
 
 use braid_state::{Plain, SetMeta};
 
 use super::{SetSlot, SetTables};
 
-/// What handlers changed in set tables since the last commit, to take back.
+/// Undo log of what handlers changed in set tables since the last commit.
 #[derive(Debug, Default)]
 pub struct SetUndo {
     changes: Vec<(SetSlot, Change)>,
@@ -22,13 +22,13 @@ enum Change {
 }
 
 impl SetUndo {
-    /// A place to return to.
+    /// Returns a mark for [`restore`](Self::restore).
     #[inline(always)]
     pub fn mark(&self) -> usize {
         self.changes.len()
     }
 
-    /// The attempt is committed.
+    /// Clears the log after the attempt has committed.
     #[inline(always)]
     pub fn clear(&mut self) {
         self.changes.clear();
@@ -48,13 +48,13 @@ impl SetUndo {
         self.changes.push((at, Change::Meta(meta)));
     }
 
-    /// A record was made.
+    /// Logs that a record was created.
     #[inline(always)]
     pub(super) fn note_inserted(&mut self, at: SetSlot) {
         self.changes.push((at, Change::Inserted));
     }
 
-    /// Takes back everything after `mark`, newest first.
+    /// Undoes everything after `mark`, newest first.
     pub fn restore(&mut self, tables: &mut SetTables, mark: usize) {
         while self.changes.len() > mark {
             let Some((at, change)) = self.changes.pop() else { break };

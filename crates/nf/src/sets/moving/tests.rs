@@ -1,4 +1,4 @@
-//! Tables whose sets come over from others, against a `HashMap` that knows nothing of it.
+//! Tests tables whose sets are moved from former tables against a plain `HashMap`.
 
 use std::collections::HashMap;
 
@@ -10,13 +10,13 @@ use super::*;
 use crate::Whereabouts;
 use crate::pass::{Found, PassSets};
 
-/// Places of two functions in a record, and whether they have changed places.
+/// Returns the places of two functions in a record, swapped on request.
 fn places(swapped: bool) -> [Place; 2] {
     let places = [Place { bit: 1, offset: 0 }, Place { bit: 2, offset: 8 }];
     if swapped { [places[1], places[0]] } else { places }
 }
 
-/// Sets are named by numbers: odd ones have long keys.
+/// Sets are identified by numbers; odd ones have long keys.
 fn key(id: u16) -> SetKey {
     let id = u64::from(id);
     match id % 2 {
@@ -43,12 +43,12 @@ fn tables(capacity: usize) -> SetTables {
     SetTables::new(capacity, 16, KeyShape::default(), HugePages::Never).expect("small tables fit")
 }
 
-/// The tables, and what they ought to hold: by set the states of both functions.
+/// The tables, and their expected contents: the states of both functions by set.
 struct Both {
     tables: SetTables,
     oracle: HashMap<u16, [u64; 2]>,
     swapped: bool,
-    /// States are told apart by it.
+    /// Makes each written state unique.
     count: u64,
 }
 
@@ -70,7 +70,8 @@ impl Both {
         self.oracle.insert(id, states);
     }
 
-    /// Packets of these sets come: known ones are found with their states and get new ones, others become live if there is room.
+    /// Handles packets of these sets: known sets are found with their states and get new states, others become live if there
+    /// is room.
     fn batch(&mut self, ids: &[u16]) {
         let (keys, mut found) = (keys_of(ids), Found::boxed());
         let todo: Vec<u16> = (0..ids.len() as u16).collect();
@@ -104,7 +105,7 @@ impl Both {
         }
     }
 
-    /// Others take the place of the tables, in which the functions lie the other way round if `swap`.
+    /// Replaces the tables; `swap` exchanges the places of the two functions in the new ones.
     fn succeed(&mut self, capacity: usize, swap: bool) {
         let capacity = capacity.max(self.oracle.len());
         let from = places(self.swapped);
@@ -128,7 +129,7 @@ impl Both {
         assert_eq!((self.tables.len(), (created - ended) as usize), (self.oracle.len(), self.oracle.len()));
     }
 
-    /// All that is there in the end.
+    /// Returns the final contents of the tables.
     fn content(&mut self) -> HashMap<SetKey, [u64; 2]> {
         self.tables.settle();
         let mut all = Vec::new();
@@ -201,7 +202,7 @@ fn a_set_that_no_function_goes_on_with_ends() {
     let at = both.tables.find_key(&key(3));
     both.tables.meta_mut(at).last_seen_ms = 77;
     let former = std::mem::replace(&mut both.tables, tables(10));
-    // Only the second function stays, and is the first one now.
+    // Only the second function stays, and is now the first.
     both.tables.succeed(former, Carry::of([(places(false)[1], places(false)[0], 8)]));
     assert_eq!((both.tables.find_key(&key(2)), both.tables.lives()), (SetSlot::MISS, (3, 1)));
     let at = both.tables.find_key(&key(3));
