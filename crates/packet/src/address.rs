@@ -1,4 +1,4 @@
-//! Addresses as plain bytes: they lie in keys and in state, so they are zerocopy types of fixed size without padding.
+//! Addresses as plain bytes: zerocopy types of fixed size without padding, so that they can be part of keys and state.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,10 +13,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// To everybody.
+    /// The broadcast address.
     pub const BROADCAST: MacAddress = MacAddress([0xff; 6]);
 
-    /// Whether the group bit is set: broadcast or multicast (IEEE 802 section 8.2).
+    /// Returns whether the group bit is set: broadcast or multicast (IEEE 802 section 8.2).
     #[inline(always)]
     pub fn is_group(self) -> bool {
         self.0[0] & 1 != 0
@@ -36,12 +36,12 @@ impl fmt::Debug for MacAddress {
     }
 }
 
-/// A text that is no Ethernet address.
+/// Error for a text that is not an Ethernet address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no Ethernet address, expected six pairs of digits such as 02:00:00:00:00:01")]
 pub struct NotMac(pub String);
 
-/// Six numbers of one or two hexadecimal digits, with `:` or `-` between them.
+/// Parses six numbers of one or two hexadecimal digits, separated by `:` or `-`.
 impl std::str::FromStr for MacAddress {
     type Err = NotMac;
 
@@ -64,8 +64,8 @@ impl From<[u8; 6]> for MacAddress {
 
 /// An IPv4 or IPv6 address in 16 bytes; IPv4 in its mapped form `::ffff:a.b.c.d` (RFC 4291 section 2.5.5.2).
 ///
-/// The mapped form is not legal on the wire, so the two families do not mix; a packet that carries it all the same gives
-/// an address that says it is IPv4. Order and equality are those of the 16 bytes.
+/// The mapped form is not legal on the wire, so the two families do not collide; a packet that carries it anyway yields an
+/// address that counts as IPv4. Order and equality are those of the 16 bytes.
 #[derive(
     Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -75,43 +75,43 @@ pub struct IpAddress([u8; 16]);
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 impl IpAddress {
-    /// The IPv6 address `::`, also the default: no packet should carry it as its destination.
+    /// The IPv6 address `::`, also the default. No packet should carry it as its destination.
     pub const UNSPECIFIED: IpAddress = IpAddress([0; 16]);
 
-    /// From the four bytes of an IPv4 header.
+    /// Creates an address from the four bytes of an IPv4 header.
     #[inline(always)]
     pub const fn from_v4(address: [u8; 4]) -> IpAddress {
-        // As a number: byte by byte the compiler shuffles for sixty instructions.
+        // As an integer, because the compiler needs sixty instructions for the byte-wise form.
         let mapped = 0xffff << 32 | u32::from_be_bytes(address) as u128;
         IpAddress(mapped.to_be_bytes())
     }
 
-    /// From the sixteen bytes of an IPv6 header.
+    /// Creates an address from the sixteen bytes of an IPv6 header.
     #[inline(always)]
     pub const fn from_v6(address: [u8; 16]) -> IpAddress {
         IpAddress(address)
     }
 
-    /// Whether it is an IPv4 address.
+    /// Returns whether this is an IPv4 address.
     #[inline(always)]
     pub fn is_v4(&self) -> bool {
         self.0[..12] == MAPPED
     }
 
-    /// Its four bytes if it is an IPv4 address.
+    /// Returns the four bytes of an IPv4 address.
     #[inline(always)]
     pub fn v4(&self) -> Option<[u8; 4]> {
-        // As one piece: taken byte by byte, it is loaded byte by byte too.
+        // As one chunk: if taken byte by byte, it would be loaded byte by byte too.
         self.0.last_chunk().copied().filter(|_| self.is_v4())
     }
 
-    /// All sixteen bytes.
+    /// Returns all sixteen bytes.
     #[inline(always)]
     pub const fn octets(&self) -> [u8; 16] {
         self.0
     }
 
-    /// The address with everything behind the first `bits` bits cleared; `bits` counts in the address's own family.
+    /// Returns the address with all bits after the first `bits` bits cleared; `bits` counts within the address's own family.
     pub fn prefix(&self, bits: u8) -> IpAddress {
         let keep = if self.is_v4() { 96 + u32::from(bits.min(32)) } else { u32::from(bits.min(128)) };
         let mask = u128::MAX.checked_shl(128 - keep).unwrap_or(0);

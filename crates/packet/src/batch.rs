@@ -1,4 +1,4 @@
-//! What one receive returns: packets side by side.
+//! A batch: the packets returned by one receive, stored side by side.
 
 use std::sync::Arc;
 
@@ -17,25 +17,26 @@ use crate::raw::walk::Walk;
 use crate::record::{Link, Port, Record};
 use crate::undo::{Place, Undo};
 
-/// Most packets in a batch.
+/// Maximum number of packets in a batch.
 pub const BATCH_MAX: usize = 256;
 
 /// What a source knows about a frame besides its bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FrameInfo {
-    /// Port by which it comes in.
+    /// Arrival port.
     pub port: Port,
-    /// What its bytes begin with.
+    /// Link type of the frame.
     pub link: Link,
-    /// Nanoseconds since the source's epoch.
+    /// Time stamp in nanoseconds since the source's epoch.
     pub timestamp_ns: u64,
-    /// Bytes on the wire; at least the bytes present.
+    /// Length on the wire in bytes; at least the bytes present.
     pub wire_len: u32,
     /// Number of the frame in its source.
     pub sequence: u64,
 }
 
-/// A packet between two batches, for rings and queues. It owns its buffer: put it back into a batch, or it is lost to the pool.
+/// A packet outside of a batch, for rings and queues. It owns its buffer: push it back into a batch, or the pool loses the
+/// buffer.
 #[derive(Debug)]
 #[must_use = "a dropped frame loses its buffer"]
 pub struct Frame {
@@ -45,12 +46,12 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Number of the frame in its source.
+    /// Returns the number of the frame in its source.
     pub fn sequence(&self) -> u64 {
         self.info.sequence
     }
 
-    /// Its time stamp.
+    /// Returns the time stamp in nanoseconds.
     pub fn timestamp_ns(&self) -> u64 {
         self.info.timestamp_ns
     }
@@ -64,40 +65,40 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch.
+    /// Creates an empty batch.
     pub fn new(pool: &Arc<Pool>, layout: &Arc<Layout>) -> Batch {
         Batch { held: Held::new(pool), metas: Metas::new(layout) }
     }
 
-    /// Packets in it.
+    /// Returns the number of packets.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.records().len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no packets.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.records().is_empty()
     }
 
-    /// Packets that still fit.
+    /// Returns how many more packets fit.
     #[inline(always)]
     pub fn room(&self) -> usize {
         BATCH_MAX - self.len()
     }
 
-    /// The metadata layout.
+    /// Returns the metadata layout.
     pub fn layout(&self) -> &Arc<Layout> {
         self.metas.layout()
     }
 
-    /// The pool behind it.
+    /// Returns the pool of the buffers.
     pub fn pool(&self) -> &Arc<Pool> {
         self.held.pool()
     }
 
-    /// Copies a frame in. False, and nothing happened, if the batch is full or no buffer is free.
+    /// Copies a frame into the batch. Returns `false`, with no effect, if the batch is full or no buffer is free.
     #[inline]
     pub fn copy_in(&mut self, buffers: &mut Buffers, bytes: &[u8], info: &FrameInfo) -> bool {
         debug_assert!(Arc::ptr_eq(buffers.pool(), self.pool()));
@@ -109,9 +110,10 @@ impl Batch {
         done
     }
 
-    /// Copies frames in that lie in `lines` one behind another: no copy of variable length for those of up to 64 bytes. `info`
-    /// is asked only if the layout carries something; `whole` says that no frame had more bytes on the wire than are present. Returns
-    /// how many frames and how many lines were taken: fewer if the batch is full, no buffer is free or a frame does not fit into any.
+    /// Copies in frames that are stored in `lines` one after another; frames of up to 64 bytes need no copy of variable
+    /// length. `info` is called only if the layout carries such fields. `whole` asserts that no frame had more bytes on the
+    /// wire than are present. Returns how many frames and lines were consumed: fewer than given if the batch is full, no
+    /// buffer is free, or a frame is too long for a buffer.
     #[inline]
     pub fn copy_lines_in(
         &mut self,
@@ -125,7 +127,7 @@ impl Batch {
         let (taken, lines) = self.held.copy_lines(buffers, lines, frames);
         if !self.metas.is_bare() {
             let layout = Arc::clone(self.layout());
-            // Field by field: of what is not carried, nothing is computed.
+            // Field by field, so that fields that are not carried are not computed.
             self.note_column(before, taken, layout.timestamp, |i| info(i).timestamp_ns);
             if !whole && self.metas.minds_cuts() {
                 (0..taken).for_each(|i| self.note_wire_len(before + i, info(i).wire_len));
@@ -137,7 +139,7 @@ impl Batch {
         (taken, lines)
     }
 
-    /// Writes a field of `count` packets from `first` on.
+    /// Writes a field of `count` packets, starting with packet `first`.
     #[inline(always)]
     fn note_column<T>(&mut self, first: usize, count: usize, field: Field<T>, value: impl Fn(usize) -> T)
     where
@@ -149,7 +151,7 @@ impl Batch {
         }
     }
 
-    /// Writes what the source knows of packet `i` into its metadata.
+    /// Writes what the source knows about packet `i` into its metadata.
     #[inline(always)]
     fn note(&mut self, i: usize, info: &FrameInfo) {
         let layout = self.metas.layout();
@@ -162,7 +164,7 @@ impl Batch {
         }
     }
 
-    /// Writes how many bytes packet `i`, the last one, had on the wire, if that cannot be seen from it or from those before it.
+    /// Writes the wire length of packet `i`, the last one, unless it and all packets before it are present in full.
     #[inline(always)]
     fn note_wire_len(&mut self, i: usize, wire_len: u32) {
         if wire_len != self.records()[i].len && self.metas.wire_lens().is_none() {
@@ -173,13 +175,13 @@ impl Batch {
         }
     }
 
-    /// Puts a frame in. Panics if the batch is full or the frame is of another pool: both are errors of the caller.
+    /// Adds a frame. Panics if the batch is full or the frame belongs to another pool; both are bugs in the caller.
     pub fn push(&mut self, frame: Frame) {
         self.held.push(frame.record, frame.pool);
         self.note(self.len() - 1, &frame.info);
     }
 
-    /// Puts a record of the pool with that number in. Panics if the batch is full.
+    /// Adds a record of the pool with id `pool`. Panics if the batch is full.
     #[inline]
     pub(crate) fn push_record(&mut self, record: Record, pool: u32, info: &FrameInfo) {
         self.held.push(record, pool);
@@ -188,13 +190,13 @@ impl Batch {
         }
     }
 
-    /// Exchanges the buffer of packet `i` for another one of the pool with that number.
+    /// Exchanges the buffer of packet `i` for another buffer of the pool with id `pool`.
     #[inline]
     pub(crate) fn exchange(&mut self, i: usize, buffer: Buffer, pool: u32) -> Buffer {
         self.held.exchange(i, buffer, pool)
     }
 
-    /// Takes the last packet out.
+    /// Removes the last packet.
     pub fn pop(&mut self) -> Option<Frame> {
         let i = self.len().checked_sub(1)?;
         let (timestamp_ns, wire_len, sequence) = (self.timestamp_ns(i), self.wire_len(i), self.sequence(i));
@@ -203,68 +205,68 @@ impl Batch {
         Some(Frame { record, pool: self.pool().id(), info })
     }
 
-    /// Gives all buffers back and empties the batch.
+    /// Returns all buffers and empties the batch.
     #[inline]
     pub fn release(&mut self, buffers: &mut Buffers) {
         self.held.release(buffers);
         self.metas.clear();
     }
 
-    /// Records, to read.
+    /// Returns the records.
     #[inline(always)]
     pub fn records(&self) -> &[Record] {
         self.held.records()
     }
 
-    /// Finds the headers of every packet and writes them into the records.
+    /// Finds the headers of every packet and writes their positions into the records.
     #[inline]
     pub fn parse_all(&mut self) {
         self.held.parse_all();
     }
 
-    /// Records and bytes of all packets.
+    /// Returns the records and bytes of all packets.
     #[inline(always)]
     pub fn frames(&self) -> impl Iterator<Item = (&Record, &[u8])> {
         self.held.frames()
     }
 
-    /// Shows all packets, with their numbers.
+    /// Calls `visit` with the number and contents of each packet.
     #[inline(always)]
     pub(crate) fn each(&self, visit: impl FnMut(usize, Seen<'_>)) {
         self.held.each(visit);
     }
 
-    /// The same, where four that are plainest are shown together; returns who was shown them.
+    /// Calls `visit` for each packet, but shows four packets of the plainest kind together; returns `visit`.
     #[inline(always)]
     pub(crate) fn each_in_fours<V: VisitFours>(&self, visit: V) -> V {
         self.held.each_in_fours(visit)
     }
 
-    /// [`parse_all`](Self::parse_all), which shows each packet as soon as its headers are found.
+    /// Like [`parse_all`](Self::parse_all), but calls `visit` for each packet as soon as its headers are found.
     #[inline(always)]
     pub(crate) fn parse_each(&mut self, visit: impl FnMut(usize, Seen<'_>)) {
         self.held.parse_each(visit);
     }
 
-    /// The same, where four packets that are plainest are shown together; returns who was shown them.
+    /// Like [`parse_each`](Self::parse_each), but shows four packets of the plainest kind together; returns `visit`.
     #[inline(always)]
     pub(crate) fn parse_in_fours<V: VisitFours>(&mut self, visit: V) -> V {
         self.held.parse_in_fours(visit)
     }
 
-    /// Bytes of packet `i`.
+    /// Returns the bytes of packet `i`.
     #[inline(always)]
     pub fn bytes(&self, i: usize) -> &[u8] {
         self.held.frame(i)
     }
 
-    /// Asks the processor for the first line of packet `i`.
+    /// Prefetches the first cache line of packet `i`.
     #[inline(always)]
     pub fn prefetch(&self, i: usize) {
         self.held.prefetch(i);
     }
 
-    /// Packet `i`, to read and change; changes go to `undo` first if there is one.
+    /// Returns packet `i`, to read and change; if there is an `undo` log, everything overwritten is saved there first.
     #[inline(always)]
     pub fn packet<'a>(&'a mut self, i: usize, undo: Option<&'a mut Undo>) -> Packet<'a> {
         let (record, room) = self.held.parts_mut(i);
@@ -272,26 +274,27 @@ impl Batch {
         Packet::new(i, record, room, (&mut self.metas, among_cuts), undo)
     }
 
-    /// The packets that `order` names, to read and change one after another. Panics if there is none with such a number, or, with
-    /// `ORDINARY`, if the batch is not [ordinary](Self::is_ordinary).
+    /// Walks over the packets listed in `order`, to read and change them one after another. Panics if a number is out of
+    /// range, or if `ORDINARY` is set and the batch is not [ordinary](Self::is_ordinary).
     #[inline(always)]
     pub fn walk<'a, const ORDINARY: bool>(&'a mut self, order: Order<'a>) -> Walk<'a, ORDINARY> {
         assert!(!ORDINARY || self.is_ordinary());
         self.held.walk(&mut self.metas, order)
     }
 
-    /// Whether no packet lies in a jumbo buffer, and none had more bytes on the wire than are here; all are taken for such as long as one is there.
+    /// Returns whether no packet is in a jumbo buffer and no packet had more bytes on the wire than are present. One such
+    /// packet makes the whole batch not ordinary until the batch is emptied.
     #[inline(always)]
     pub fn is_ordinary(&self) -> bool {
         self.held.is_ordinary() && !self.metas.has_cuts()
     }
 
-    /// Takes back every change of packet `i` that `undo` holds since `mark`; those of other packets stay.
+    /// Undoes every change of packet `i` that `undo` holds since `mark`; other packets keep theirs.
     pub fn restore(&mut self, i: usize, undo: &mut Undo, mark: usize) {
         self.unwind(undo, mark, Some(i as u16));
     }
 
-    /// Takes back every change of every packet that `undo` holds since `mark`.
+    /// Undoes every change of every packet that `undo` holds since `mark`.
     pub fn restore_all(&mut self, undo: &mut Undo, mark: usize) {
         self.unwind(undo, mark, None);
     }
@@ -299,7 +302,8 @@ impl Batch {
     fn unwind(&mut self, undo: &mut Undo, mark: usize, packet: Option<u16>) {
         undo.unwind(mark, packet, |i, saved, bytes| {
             let (index, i) = (i, usize::from(i));
-            // Another packet in this place, or another batch: an error of the caller, but never two owners of a buffer.
+            // Another packet is in this place, or this is another batch: a bug in the caller, which must not create two
+            // owners of a buffer.
             if !self.records().get(i).is_some_and(|record| record.buffer.is(&saved.record.buffer)) {
                 return;
             }
@@ -312,13 +316,13 @@ impl Batch {
         });
     }
 
-    /// Extension record of packet `i`.
+    /// Returns the extension record of packet `i`.
     #[inline(always)]
     pub fn meta(&self, i: usize) -> &[u8] {
         self.metas.row(i as u16)
     }
 
-    /// A field of all packets, one after another; none if it is not carried.
+    /// Returns a field of all packets in order; `None` if the field is not carried.
     #[inline(always)]
     pub fn column<T>(&self, field: Field<T>) -> Option<impl Iterator<Item = T>>
     where
@@ -328,7 +332,7 @@ impl Batch {
         field.is_carried().then(|| rows().map(move |row| field.read(row)))
     }
 
-    /// Bytes of all packets on the wire: the sum of [`Batch::wire_len`].
+    /// Returns the total length of all packets on the wire in bytes: the sum of [`Batch::wire_len`].
     #[inline]
     pub fn wire_bytes(&self) -> u64 {
         match self.metas.wire_lens().and_then(|field| self.column(field)) {
@@ -337,17 +341,17 @@ impl Batch {
         }
     }
 
-    /// Bytes present of all packets.
+    /// Returns the number of bytes present of all packets.
     #[inline]
     pub fn present_bytes(&self) -> u64 {
         self.records().iter().map(|record| u64::from(record.len)).sum()
     }
 
-    /// Bytes present of the packets that a list for sending names, each as often as it is named.
+    /// Returns the number of bytes present of the packets in a send list, each counted as often as it is listed.
     #[inline]
     pub fn total_len(&self, out: &[(u16, Port)]) -> u64 {
         let records = self.records();
-        // Nearly always all packets as they came: then loops without branches look at many at once.
+        // `out` nearly always lists all packets in order; branch-free loops can then be vectorised.
         let others = out.iter().zip(0..).fold(0, |others, (&(number, _), in_row): (_, u16)| others | (number ^ in_row));
         if others == 0 && out.len() <= records.len() {
             return records[..out.len()].iter().map(|record| u64::from(record.len)).sum();
@@ -355,19 +359,19 @@ impl Batch {
         out.iter().filter_map(|&(i, _)| records.get(usize::from(i))).map(|record| u64::from(record.len)).sum()
     }
 
-    /// Time stamp of packet `i`, 0 if not carried.
+    /// Returns the time stamp of packet `i` in nanoseconds, 0 if not carried.
     #[inline(always)]
     pub fn timestamp_ns(&self, i: usize) -> u64 {
         self.layout().timestamp.read(self.meta(i))
     }
 
-    /// Number of packet `i` in its source, 0 if not carried.
+    /// Returns the number of packet `i` in its source, 0 if not carried.
     #[inline(always)]
     pub fn sequence(&self, i: usize) -> u64 {
         self.layout().sequence.read(self.meta(i))
     }
 
-    /// Bytes of packet `i` on the wire: what the source said, else the bytes present.
+    /// Returns the wire length of packet `i` in bytes: what the source reported, or else the bytes present.
     #[inline(always)]
     pub fn wire_len(&self, i: usize) -> u32 {
         match self.metas.wire_lens() {

@@ -1,10 +1,10 @@
-//! The Internet checksum (RFC 1071), its incremental update (RFC 1624), pseudo headers, and the zero of UDP.
+//! The Internet checksum (RFC 1071), its incremental update (RFC 1624), pseudo headers, and UDP's treatment of zero.
 //!
-//! Everything is computed with 16-bit words in network order and 64-bit accumulators, folded once at the end.
+//! All sums are computed over 16-bit words in network order with 64-bit accumulators, folded once at the end.
 
 use crate::address::IpAddress;
 
-/// A ones' complement sum that is not folded yet.
+/// A ones' complement sum that has not been folded yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
@@ -25,83 +25,85 @@ impl Sum {
         self
     }
 
-    /// Adds one word.
+    /// Adds one 16-bit word.
     #[inline(always)]
     pub fn add_u16(self, word: u16) -> Sum {
         Sum(self.0 + u64::from(word))
     }
 
-    /// The sum in 16 bits.
+    /// Returns the sum folded to 16 bits.
     #[inline(always)]
     pub fn fold(self) -> u16 {
-        // A number and itself with its halves exchanged: both halves of the sum are the sum of the halves, and the carry out of
-        // the lower one goes into the upper one, as the end-around carry wants it.
+        // Adding a number to itself with its halves exchanged puts the sum of the halves into both halves, and carries from
+        // the lower half into the upper one: the end-around carry.
         let sum = (self.0.wrapping_add(self.0.rotate_left(32)) >> 32) as u32;
         (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
     }
 
-    /// The checksum: the complement of the sum.
+    /// Returns the checksum: the complement of the sum.
     #[inline(always)]
     pub fn checksum(self) -> u16 {
         !self.fold()
     }
 }
 
-/// What an edit adds to a ones' complement sum: collected over all words that it replaces, then applied to each checksum
-/// that covers them (RFC 1624 equation 3, which has no wrong zero).
+/// What an edit adds to a ones' complement sum. It is collected over all words that the edit replaces and then applied to
+/// each checksum that covers them (RFC 1624 equation 3, which yields no wrong zero).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change(u64);
 
 impl Change {
-    /// Nothing changed.
+    /// No change.
     pub const NONE: Change = Change(0);
 
-    /// One word at an even offset was replaced.
+    /// Adds the replacement of one word at an even offset.
     #[inline(always)]
     pub fn u16(self, old: u16, new: u16) -> Change {
         Change(self.0 + u64::from(!old) + u64::from(new))
     }
 
-    /// Four bytes at an even offset were replaced.
+    /// Adds the replacement of four bytes at an even offset.
     #[inline(always)]
     pub fn u32(self, old: u32, new: u32) -> Change {
         Change(self.0 + u64::from(!old) + u64::from(new))
     }
 
-    /// Bytes at an even offset were replaced by as many others; an odd last byte is the upper half of its word.
+    /// Adds the replacement of bytes at an even offset by the same number of bytes; an odd last byte is the upper half of its
+    /// word.
     #[inline]
     pub fn bytes(self, old: &[u8], new: &[u8]) -> Change {
         debug_assert_eq!(old.len(), new.len());
-        // Subtracting is adding the complement of the folded sum.
+        // Subtracting equals adding the complement of the folded sum.
         self.u16(Sum::default().add_bytes(old).fold(), Sum::default().add_bytes(new).fold())
     }
 
-    /// Two changes at once.
+    /// Combines two changes.
     #[inline(always)]
     pub fn and(self, other: Change) -> Change {
         Change(self.0 + other.0)
     }
 
-    /// The checksum after the change, from the one before: right if that was right, wrong if it was wrong.
+    /// Returns the checksum after the change, given the one before: right if that was right, wrong if it was wrong.
     #[inline(always)]
     pub fn apply(self, checksum: u16) -> u16 {
         Sum(self.0 + u64::from(!checksum)).checksum()
     }
 
-    /// The same for UDP: zero means that there is none and stays, and a computed zero is sent as all ones (RFC 768).
+    /// Like [`apply`](Self::apply), for UDP: zero means that there is no checksum and stays, and a computed zero is sent as
+    /// all ones (RFC 768).
     #[inline(always)]
     pub fn apply_udp(self, checksum: u16) -> u16 {
         if checksum == 0 { 0 } else { udp_zero(self.apply(checksum)) }
     }
 }
 
-/// A [`Change`] in one word, applied to checksums one after another: each costs an addition and its carry. A ones' complement sum has
-/// two zeroes, and which one comes out depends on the words alone, so both forms make the same checksums.
+/// A [`Change`] in one 16-bit word. Applying it to a checksum costs one addition and its carry. A ones' complement sum has
+/// two zeroes, and the added words alone determine which one results, so both forms yield the same checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortChange(u16);
 
 impl ShortChange {
-    /// Four bytes at an even offset were replaced.
+    /// Creates the change of replacing four bytes at an even offset.
     #[inline(always)]
     pub fn of_u32(old: u32, new: u32) -> ShortChange {
         let (sum, carry) = (!old).overflowing_add(new);
@@ -109,25 +111,25 @@ impl ShortChange {
         ShortChange(around(sum as u16, (sum >> 16) as u16))
     }
 
-    /// Four more bytes were.
+    /// Adds the replacement of four more bytes at an even offset.
     #[inline(always)]
     pub fn u32(self, old: u32, new: u32) -> ShortChange {
         ShortChange(around(self.0, ShortChange::of_u32(old, new).0))
     }
 
-    /// One word at an even offset was replaced too.
+    /// Adds the replacement of one word at an even offset.
     #[inline(always)]
     pub fn u16(self, old: u16, new: u16) -> ShortChange {
         ShortChange(around(around(self.0, !old), new))
     }
 
-    /// The same where a word sank by `by`, and was at least that before: nobody needs to read it.
+    /// Adds the decrease of a word by `by`; the word must have been at least that, and need not be read.
     #[inline(always)]
     pub fn sunk(self, by: u16) -> ShortChange {
         self.u16(by, 0)
     }
 
-    /// As [`Change::apply`]: adding to the complement of a number is subtracting from the number.
+    /// Like [`Change::apply`]: adding to the complement of a number equals subtracting from the number.
     #[inline(always)]
     pub fn apply(self, checksum: u16) -> u16 {
         let (difference, borrow) = checksum.overflowing_sub(self.0);
@@ -135,14 +137,14 @@ impl ShortChange {
         difference - u16::from(borrow)
     }
 
-    /// As [`Change::apply_udp`].
+    /// Like [`Change::apply_udp`].
     #[inline(always)]
     pub fn apply_udp(self, checksum: u16) -> u16 {
         if checksum == 0 { 0 } else { udp_zero(self.apply(checksum)) }
     }
 }
 
-/// A sum whose carry comes back at its end.
+/// Adds with end-around carry.
 #[inline(always)]
 fn around(a: u16, b: u16) -> u16 {
     let (sum, carry) = a.overflowing_add(b);
@@ -150,26 +152,26 @@ fn around(a: u16, b: u16) -> u16 {
     sum + u16::from(carry)
 }
 
-/// A computed UDP checksum as it is sent: zero would mean that there is none.
+/// Returns a computed UDP checksum in the form in which it is sent: zero would mean that there is none.
 #[inline(always)]
 pub fn udp_zero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }
 
-/// Checksum of an IPv4 header; the checksum field must be zero. To verify, include the field and expect 0.
+/// Computes the checksum of an IPv4 header; the checksum field must be zero. To verify, include the field and expect 0.
 #[inline]
 pub fn ipv4_header(header: &[u8]) -> u16 {
     Sum::default().add_bytes(header).checksum()
 }
 
-/// Whether an IPv4 header, options included, has the right checksum.
+/// Returns whether an IPv4 header, including options, has the right checksum.
 #[inline]
 pub fn ipv4_header_ok(header: &[u8]) -> bool {
     ipv4_header(header) == 0
 }
 
-/// Sum of the pseudo header: IPv4's (RFC 9293 section 3.1) or IPv6's (RFC 8200 section 8.1) by the family of `source`.
-/// `length` is that of transport header and payload in bytes.
+/// Returns the sum of the pseudo header: of IPv4 (RFC 9293 section 3.1) or IPv6 (RFC 8200 section 8.1), by the family of the
+/// addresses. `length` is the length of transport header and payload in bytes.
 #[inline]
 pub fn pseudo_header(source: IpAddress, destination: IpAddress, protocol: u8, length: u32) -> Sum {
     let sum = match (source.v4(), destination.v4()) {
@@ -179,15 +181,15 @@ pub fn pseudo_header(source: IpAddress, destination: IpAddress, protocol: u8, le
     sum.add_u16((length >> 16) as u16).add_u16(length as u16).add_u16(u16::from(protocol))
 }
 
-/// Checksum of a TCP, UDP or ICMPv6 message with its pseudo header; the checksum field in `segment` must be zero. For UDP,
-/// pass the result through [`udp_zero`]. To verify, include the field and expect 0.
+/// Computes the checksum of a TCP, UDP or ICMPv6 message with its pseudo header; the checksum field in `segment` must be
+/// zero. For UDP, pass the result through [`udp_zero`]. To verify, include the field and expect 0.
 #[inline]
 pub fn transport(source: IpAddress, destination: IpAddress, protocol: u8, segment: &[u8]) -> u16 {
     pseudo_header(source, destination, protocol, segment.len() as u32).add_bytes(segment).checksum()
 }
 
-/// Whether a TCP, UDP or ICMPv6 message has the right checksum. A UDP checksum of zero, which says that there is none, is
-/// the caller's case.
+/// Returns whether a TCP, UDP or ICMPv6 message has the right checksum. The caller must handle a UDP checksum of zero, which
+/// means that there is none.
 #[inline]
 pub fn transport_ok(source: IpAddress, destination: IpAddress, protocol: u8, segment: &[u8]) -> bool {
     transport(source, destination, protocol, segment) == 0

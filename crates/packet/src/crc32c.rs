@@ -1,7 +1,7 @@
-//! CRC32c as SCTP uses it (RFC 9260 appendix A), with an incremental update.
+//! CRC32c as used by SCTP (RFC 9260 appendix A), with an incremental update.
 //!
-//! A cyclic redundancy check is linear: what an edit does to it depends on the changed bits and on how many bytes follow
-//! them, not on what those bytes are. So a port can be rewritten without reading the packet, even if it is cut, and a wrong
+//! A CRC is linear: the effect of an edit depends on the changed bits and on the number of bytes after them, not on the
+//! values of those bytes. So a port can be rewritten without reading the packet, even if the packet is cut, and a wrong
 //! checksum stays wrong.
 
 /// Castagnoli's polynomial, least significant bit first.
@@ -28,25 +28,26 @@ fn shift_in(register: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(register, |register, byte| TABLE[(register as u8 ^ byte) as usize] ^ register >> 8)
 }
 
-/// CRC32c of some bytes.
+/// Computes the CRC32c of some bytes.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     !shift_in(!0, bytes)
 }
 
-/// Checksum of an SCTP packet, counting its checksum field (bytes 8 to 12) as zero.
+/// Computes the checksum of an SCTP packet, treating its checksum field (bytes 8 to 12) as zero.
 pub fn sctp(packet: &[u8]) -> u32 {
     let (before, rest) = packet.split_at(packet.len().min(8));
     let register = shift_in(shift_in(!0, before), &[0; 4][..rest.len().min(4)]);
     !shift_in(register, rest.get(4..).unwrap_or_default())
 }
 
-/// What replacing `old` by `new` does to the CRC if `following` bytes come after them: to be XORed into it.
+/// Returns the value to XOR into the CRC when `old` is replaced by `new` and `following` bytes come after them.
 pub fn change(old: [u8; 4], new: [u8; 4], following: usize) -> u32 {
     let difference = (u32::from_ne_bytes(old) ^ u32::from_ne_bytes(new)).to_ne_bytes();
     multiply(zero_bytes(following), shift_in(0, &difference))
 }
 
-/// x to the power of 8 · `count` modulo the polynomial: what shifting in that many zero bytes multiplies a register by.
+/// Returns x to the power of 8 · `count` modulo the polynomial: the factor by which shifting in `count` zero bytes multiplies
+/// a register.
 fn zero_bytes(count: usize) -> u32 {
     // The most significant bit is x^0.
     let (mut product, mut power, mut count) = (1 << 31, 1 << 23, count);

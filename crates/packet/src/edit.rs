@@ -1,7 +1,7 @@
-//! Rewriting addresses, ports and identifiers so that every checksum over them stays right.
+//! Rewrites addresses, ports and identifiers such that every checksum over them is updated.
 //!
-//! The same functions serve a packet's own headers and those of a packet that an ICMP error quotes: each returns the
-//! [`Change`] of all words that it wrote, to be applied to a checksum that covers them from outside.
+//! The same functions serve a packet's own headers and those of a packet that an ICMP error quotes. Each returns the
+//! [`Change`] of all words that it wrote, to be applied to an enclosing checksum that covers them.
 
 use crate::address::IpAddress;
 use crate::checksum::{Change, ShortChange};
@@ -15,7 +15,7 @@ mod exchange;
 pub use exchange::Exchange;
 pub(crate) use exchange::{PLAIN_V6_TCP, PLAIN_V6_UDP};
 
-/// Which of the two ends of a packet.
+/// One of the two ends of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Source,
@@ -23,14 +23,14 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// Where address and port lie from the IP header on, if that is one of IPv4 without options.
+    /// Returns the offsets of address and port from the IP header, for IPv4 without options.
     #[inline(always)]
     fn places(self) -> (usize, usize) {
         if self == Side::Source { (12, 20) } else { (16, 22) }
     }
 }
 
-/// Where the headers of an IP packet lie in a frame.
+/// Where the headers of an IP packet are in a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headers {
     pub(crate) l3: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Headers {
 }
 
 impl Headers {
-    /// Those that the parser found.
+    /// Returns the headers that the parser found.
     #[inline(always)]
     pub(crate) fn outer(record: &Record) -> Option<Headers> {
         let l3 = record.l3 as usize;
@@ -49,7 +49,7 @@ impl Headers {
         record.flags.has(Flags::IP).then_some(Headers { l3, l4, proto: record.proto, flags: record.flags })
     }
 
-    /// Those of the packet that begins at `at`, quoted by an ICMP error and perhaps cut behind its IP header.
+    /// Returns the headers of the packet at `at` that an ICMP error quotes, which may be cut after its IP header.
     pub(crate) fn quoted(frame: &[u8], at: usize) -> Option<Headers> {
         let packet = frame.get(at..)?;
         let link = crate::Link::RawIp;
@@ -81,19 +81,19 @@ impl Headers {
         self.flags.has(Flags::V6)
     }
 
-    /// Offset of the transport header; none in later fragments.
+    /// Returns the offset of the transport header; `None` for later fragments.
     #[inline(always)]
     pub(crate) fn transport(&self) -> Option<usize> {
         (!self.flags.has(Flags::LATER_FRAGMENT) && self.l4 != self.l3).then_some(self.l4)
     }
 
-    /// End of what the functions here may write, but for TCP's options.
+    /// Returns the end of the range that the functions here may write, except for TCP options.
     #[inline(always)]
     pub(crate) fn end(&self) -> usize {
         (self.l3 + 40).max(self.l4 + 20)
     }
 
-    /// Bytes of transport header and payload by the IP header's length field; none if the packet is a fragment.
+    /// Returns the length of transport header and payload in bytes according to the IP header; `None` for a fragment.
     pub(crate) fn segment_len(&self, frame: &[u8]) -> Option<usize> {
         let from_l3 = if self.is_v6() {
             40 + usize::from(be16(frame, self.l3 + 4)?)
@@ -115,7 +115,8 @@ impl Headers {
         }
     }
 
-    /// Source and destination port, if the protocol has them, this piece has the transport header, and they are present.
+    /// Returns source and destination port, if the protocol has ports, the fragment has the transport header, and they are
+    /// present.
     #[inline(always)]
     pub(crate) fn ports(&self, frame: &[u8]) -> Option<(u16, u16)> {
         let at = self.transport()?;
@@ -124,7 +125,7 @@ impl Headers {
         protocol::has_ports(self.proto).then_some(pair)
     }
 
-    /// Offset of the identifier of an ICMP or ICMPv6 query or reply.
+    /// Returns the offset of the identifier of an ICMP or ICMPv6 query or reply.
     pub(crate) fn icmp_id_at(&self, frame: &[u8]) -> Option<usize> {
         let at = self.transport()?;
         let kind = *frame.get(at)?;
@@ -136,7 +137,7 @@ impl Headers {
         has.then_some(at + 4)
     }
 
-    /// Offset of the packet that an ICMP error quotes.
+    /// Returns the offset of the packet that an ICMP error quotes.
     pub(crate) fn quoted_at(&self, frame: &[u8]) -> Option<usize> {
         let at = self.transport()?;
         let kind = *frame.get(at)?;
@@ -148,7 +149,7 @@ impl Headers {
         quotes.then_some(at + 8)
     }
 
-    /// Offset of the transport checksum if it covers the addresses, and whether its zero is UDP's.
+    /// Returns the offset of the transport checksum if it covers the addresses, and whether zero means none, as in UDP.
     #[inline(always)]
     fn checksum_over_addresses(&self) -> Option<(usize, bool)> {
         let at = self.transport()?;
@@ -163,7 +164,7 @@ impl Headers {
     }
 }
 
-/// Applies `change` to the checksum at `at`, if that is present, and returns what it did to that word.
+/// Applies `change` to the checksum at `at`, if present, and returns the change of that word.
 #[inline(always)]
 pub(crate) fn update_checksum(frame: &mut [u8], at: usize, udp: bool, change: Change) -> Change {
     let Some(field) = frame.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<2>()) else { return Change::NONE };
@@ -173,8 +174,8 @@ pub(crate) fn update_checksum(frame: &mut [u8], at: usize, udp: bool, change: Ch
     Change::NONE.u16(old, new)
 }
 
-/// Writes an address of the packet's own family and updates the IPv4 header's checksum. Returns what the address changed and
-/// what all words changed. None, and nothing is written, for the other family.
+/// Writes an address of the packet's own family and updates the checksum of the IPv4 header. Returns the change of the
+/// address and the change of all words. Returns `None`, and writes nothing, for the other family.
 #[inline(always)]
 fn write_address(frame: &mut [u8], at: Headers, side: Side, address: IpAddress) -> Option<(Change, Change)> {
     let destination = side == Side::Destination;
@@ -193,7 +194,7 @@ fn write_address(frame: &mut [u8], at: Headers, side: Side, address: IpAddress) 
     Some((change, change.and(update_checksum(frame, at.l3 + 10, false, change))))
 }
 
-/// Sets an address of the packet's own family. None, and nothing is written, for the other family.
+/// Sets an address of the packet's own family. Returns `None`, and writes nothing, for the other family.
 #[inline(always)]
 pub(crate) fn set_address(frame: &mut [u8], at: Headers, side: Side, address: IpAddress) -> Option<Change> {
     let (change, all) = write_address(frame, at, side, address)?;
@@ -203,13 +204,13 @@ pub(crate) fn set_address(frame: &mut [u8], at: Headers, side: Side, address: Ip
     }
 }
 
-/// Sets address and port of one end with one update of the transport checksum. None, and nothing is written, if one of them
+/// Sets address and port of one end with one update of the transport checksum. Returns `None`, and writes nothing, if either
 /// cannot be set.
 #[inline(always)]
 pub(crate) fn set_end(frame: &mut [u8], at: Headers, side: Side, address: IpAddress, port: u16) -> Option<Change> {
     let (source, destination) = at.ports(frame)?;
     if at.proto == protocol::SCTP {
-        // The address last: if its family fits, it cannot fail.
+        // The address is set last: if its family fits, that cannot fail.
         let ports = if address.is_v4() != at.is_v6() { set_port(frame, at, side, port)? } else { return None };
         return Some(ports.and(set_address(frame, at, side, address)?));
     }
@@ -221,11 +222,11 @@ pub(crate) fn set_end(frame: &mut [u8], at: Headers, side: Side, address: IpAddr
     Some(all.and(port_change).and(update_checksum(frame, checksum, udp, address.and(port_change))))
 }
 
-/// Bytes from the IP header on of what is [plain](crate::Packet::plain): IPv4 without options, and TCP's fixed header.
+/// Length of the bytes of a [plain](crate::Packet::plain) packet: IPv4 header without options and TCP's fixed header.
 pub const PLAIN: usize = 40;
 
-/// [`set_end`], or [`set_address`] without a port, for what most packets are, without detours: IPv4 without options, with TCP or
-/// UDP behind it. `ip` begins with the IP header, whose time to live sinks by `hops`; it must be at least that.
+/// Fast path of [`set_end`], or of [`set_address`] without a port, for the most common packets: TCP or UDP over IPv4 without
+/// options. `ip` begins with the IP header, whose time to live is decremented by `hops` and must be at least that.
 #[inline(always)]
 pub(crate) fn set_plain(ip: &mut [u8; PLAIN], side: Side, udp: bool, address: [u8; 4], port: Option<u16>, hops: u8) {
     let (address_at, port_at) = side.places();
@@ -237,7 +238,7 @@ pub(crate) fn set_plain(ip: &mut [u8; PLAIN], side: Side, udp: bool, address: [u
     write_plain(ip, (side, udp), (address, port), hops, (change.sunk(sunk_by(hops)), transport));
 }
 
-/// Writes an end, and into both checksums what changes by it; the change of the header has `hops` in it.
+/// Writes an end and applies the given changes to both checksums; the header's change must account for `hops`.
 #[inline(always)]
 fn write_plain(
     ip: &mut [u8; PLAIN],
@@ -246,7 +247,7 @@ fn write_plain(
     hops: u8,
     (header, transport): (ShortChange, ShortChange),
 ) {
-    // Sums of words do not care for the order of their bytes (RFC 1071 section 2 B), so nothing is swapped here.
+    // The ones' complement sum is independent of byte order (RFC 1071 section 2 B), so nothing is swapped here.
     let (address_at, port_at) = side.places();
     store_u32(ip, address_at, u32::from_ne_bytes(address));
     ip[8] -= hops;
@@ -261,7 +262,7 @@ fn write_plain(
     }
 }
 
-/// By how much the word of time to live and protocol sinks, as it lies in memory.
+/// Returns the decrease of the word of time to live and protocol, in memory byte order.
 #[inline(always)]
 fn sunk_by(hops: u8) -> u16 {
     u16::from_ne_bytes([hops, 0])
@@ -287,7 +288,7 @@ fn store_u32<const N: usize>(ip: &mut [u8; N], at: usize, word: u32) {
     ip[at..at + 4].copy_from_slice(&word.to_ne_bytes());
 }
 
-/// Sets a port. None, and nothing is written, if there is none or the checksum cannot be kept right (SCTP in fragments).
+/// Sets a port. Returns `None`, and writes nothing, if there is none or the checksum cannot be updated (SCTP in fragments).
 #[inline(always)]
 pub(crate) fn set_port(frame: &mut [u8], at: Headers, side: Side, port: u16) -> Option<Change> {
     let (source, destination) = at.ports(frame)?;
@@ -317,7 +318,8 @@ fn update_sctp(frame: &mut [u8], at: Headers, l4: usize, offset: usize, port: u1
     Some(Change::NONE.bytes(&before, &*field))
 }
 
-/// Adds to one of TCP's two numbers, `offset` bytes into its header. None, and nothing is written, if it is not there.
+/// Adds `by` to the TCP header field at `offset` (sequence or acknowledgement number). Returns `None`, and writes nothing, if
+/// it is not present.
 pub(crate) fn shift_number(frame: &mut [u8], at: Headers, offset: usize, by: u32) -> Option<Change> {
     let l4 = at.transport().filter(|_| at.proto == protocol::TCP)?;
     let field: &mut [u8; 4] = frame.get_mut(l4 + offset..)?.first_chunk_mut()?;
@@ -328,8 +330,8 @@ pub(crate) fn shift_number(frame: &mut [u8], at: Headers, offset: usize, by: u32
     Some(change.and(update_checksum(frame, l4 + 16, false, change)))
 }
 
-/// Lowers to `most` what the sender of a TCP segment says of the longest that it takes (RFC 9293 section 3.7.1). None, and nothing is written, if it
-/// says nothing of that, no more than `most`, or the options are not whole.
+/// Lowers the maximum segment size option of a TCP segment to `most` (RFC 9293 section 3.7.1). Returns `None`, and writes
+/// nothing, if the option is absent or not larger than `most`, or the options are incomplete.
 pub(crate) fn lower_segment_size(frame: &mut [u8], at: Headers, most: u16) -> Option<Change> {
     let l4 = at.transport().filter(|_| at.proto == protocol::TCP)?;
     let end = l4 + usize::from(*frame.get(l4 + 12)? >> 4) * 4;
@@ -348,7 +350,8 @@ pub(crate) fn lower_segment_size(frame: &mut [u8], at: Headers, most: u16) -> Op
         return None;
     }
     *field = most.to_be_bytes();
-    // Options begin anywhere: at an odd offset the bytes belong to two words, and count there as if they were exchanged (RFC 1071 section 2 B).
+    // Options begin at any offset. At an odd offset the two bytes belong to different words and count as if they were swapped
+    // (RFC 1071 section 2 B).
     let change = match (place - l4).is_multiple_of(2) {
         true => Change::NONE.u16(old, most),
         false => Change::NONE.u16(old.swap_bytes(), most.swap_bytes()),
@@ -356,7 +359,7 @@ pub(crate) fn lower_segment_size(frame: &mut [u8], at: Headers, most: u16) -> Op
     Some(change.and(update_checksum(frame, l4 + 16, false, change)))
 }
 
-/// Sets the identifier of an ICMP or ICMPv6 query or reply. None, and nothing is written, if there is none.
+/// Sets the identifier of an ICMP or ICMPv6 query or reply. Returns `None`, and writes nothing, if there is none.
 pub(crate) fn set_icmp_id(frame: &mut [u8], at: Headers, id: u16) -> Option<Change> {
     let place = at.icmp_id_at(frame)?;
     let field: &mut [u8; 2] = frame.get_mut(place..)?.first_chunk_mut()?;

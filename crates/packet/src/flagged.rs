@@ -1,4 +1,4 @@
-//! Packets of a batch of which something is true: a bit for each, so that few among many are found without a look at all.
+//! A bit set over the packets of a batch, in which few members are found without visiting all packets.
 
 use std::ops::Range;
 
@@ -6,24 +6,24 @@ use crate::batch::BATCH_MAX;
 
 const WORD: usize = u64::BITS as usize;
 
-/// The numbers of such packets.
+/// A set of packet numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flagged([u64; BATCH_MAX / WORD]);
 
 impl Flagged {
-    /// It is true of packet `i`, modulo the packets of a batch.
+    /// Adds packet `i`, modulo the size of a batch.
     #[inline(always)]
     pub fn set(&mut self, i: usize) {
         self.0[i % BATCH_MAX / WORD] |= 1 << (i % WORD);
     }
 
-    /// Whether it is true of packet `i`, modulo the packets of a batch.
+    /// Returns whether packet `i`, modulo the size of a batch, is in the set.
     #[inline(always)]
     pub fn has(&self, i: usize) -> bool {
         self.0[i % BATCH_MAX / WORD] >> (i % WORD) & 1 != 0
     }
 
-    /// Hands those among `range` to `see`, in their order.
+    /// Calls `see` for the members within `range`, in ascending order.
     #[inline(always)]
     pub fn each(&self, range: Range<usize>, mut see: impl FnMut(usize)) {
         for (word, bits) in self.0.into_iter().enumerate() {

@@ -1,10 +1,11 @@
-//! Packets: where their bytes are, which metadata they have, and how headers are read and changed.
+//! Packets: where their bytes are stored, which metadata they carry, and how their headers are read and changed.
 //!
-//! A packet's bytes are in a [`Pool`] of buffers; a [`Batch`] holds what one receive returned as dense 16-byte [`Record`]s
-//! and, apart from them, the metadata that the chain declared ([`fields`]). A network function sees one [`Packet`] at a time.
+//! The bytes of a packet are in a [`Pool`] of buffers. A [`Batch`] holds the packets of one receive as dense 16-byte
+//! [`Record`]s and, separately, the metadata that the chain declared ([`fields`]). A network function sees one [`Packet`] at
+//! a time.
 //!
-//! Invariants: a buffer belongs to exactly one batch, frame or free list. No accessor panics, whatever the bytes are.
-//! This crate knows nothing of state, transactions or devices.
+//! Invariants: a buffer belongs to exactly one batch, frame, free list or set of loans. No accessor panics, whatever the
+//! bytes are. This crate knows nothing of state, transactions or devices.
 
 pub mod address;
 pub mod batch;

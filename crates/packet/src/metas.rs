@@ -1,7 +1,8 @@
-//! The extension records of a batch: what its chain carries beside packets and [`Record`](crate::Record)s.
+//! The extension records of a batch: the metadata that its chain carries in addition to packets and
+//! [`Record`](crate::Record)s.
 //!
-//! One object with everything that a packet needs of it, so a [`Packet`](crate::Packet) holds one reference and a loop that
-//! makes one packet after another writes little. Places of fields come from the [`Layout`]; rows are as wide as it says.
+//! Everything that a packet needs of the metadata is in one object, so a [`Packet`](crate::Packet) holds one reference and a
+//! loop over packets writes little. The [`Layout`] determines the offsets of fields and the width of rows.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,13 +12,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::batch::BATCH_MAX;
 use crate::fields::{Field, Layout};
 
-/// Rows of [`BATCH_MAX`] packets, one behind another.
+/// Rows for [`BATCH_MAX`] packets, one after another.
 #[derive(Debug)]
 pub(crate) struct Metas {
     rows: Box<[u8]>,
     width: u32,
     wire_len: Field<u32>,
-    /// Some packet had more bytes on the wire than are present: only then do the rows say how many.
+    /// Whether a packet had more bytes on the wire than are present; only then are the wire lengths in the rows valid.
     cut: bool,
     layout: Arc<Layout>,
 }
@@ -39,31 +40,31 @@ impl Metas {
         &self.layout
     }
 
-    /// Whether the chain carries nothing.
+    /// Returns whether the chain carries no metadata.
     #[inline(always)]
     pub(crate) fn is_bare(&self) -> bool {
         self.width == 0
     }
 
-    /// Whether some packet had more bytes on the wire than are present, and the chain minds.
+    /// Returns whether a packet had more bytes on the wire than are present and the chain carries wire lengths.
     #[inline(always)]
     pub(crate) fn has_cuts(&self) -> bool {
         self.cut
     }
 
-    /// Where packets find their length on the wire, if any of them was cut; none if their own length is what they had.
+    /// Returns the field with the wire lengths if a packet was cut; `None` if every packet's wire length is its own length.
     #[inline(always)]
     pub(crate) fn wire_lens(&self) -> Option<Field<u32>> {
         self.cut.then_some(self.wire_len)
     }
 
-    /// Whether a packet that had more bytes on the wire than are present makes a difference to the chain.
+    /// Returns whether the chain carries wire lengths, so that cut packets matter.
     #[inline(always)]
     pub(crate) fn minds_cuts(&self) -> bool {
         self.wire_len.is_carried()
     }
 
-    /// From now on rows say how many bytes were on the wire; `present` are those of the packets so far.
+    /// Starts keeping wire lengths in the rows; `present` gives the lengths of the packets so far.
     #[cold]
     pub(crate) fn begin_cut(&mut self, present: impl Iterator<Item = u32>) {
         let field = self.wire_len;
@@ -71,7 +72,7 @@ impl Metas {
         self.cut = true;
     }
 
-    /// No packet is left.
+    /// Forgets cut packets, because the batch has been emptied.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
         self.cut = false;
@@ -79,36 +80,36 @@ impl Metas {
 
     #[inline(always)]
     fn range(&self, i: u16) -> Range<usize> {
-        // No overflow, and the compiler knows: 16 bits times 32.
+        // 16 bits times 32 bits cannot overflow, which the compiler can see.
         let from = usize::from(i) * self.width as usize;
         from..from + self.width as usize
     }
 
-    /// Row of packet `i`; empty if there is none.
+    /// Returns the row of packet `i`; empty if there is none.
     #[inline(always)]
     pub(crate) fn row(&self, i: u16) -> &[u8] {
         self.rows.get(self.range(i)).unwrap_or_default()
     }
 
-    /// The same, to change.
+    /// Returns the row of packet `i` for modification.
     #[inline(always)]
     pub(crate) fn row_mut(&mut self, i: u16) -> &mut [u8] {
         self.rows.get_mut(self.range(i)).unwrap_or_default()
     }
 
-    /// All rows from packet `first` on; none if the chain carries nothing.
+    /// Returns all rows from packet `first` on; none if the chain carries no metadata.
     #[inline(always)]
     pub(crate) fn rows_from(&self, first: usize) -> impl Iterator<Item = &[u8]> {
         self.rows.chunks_exact(self.width.max(1) as usize).skip(first)
     }
 
-    /// The same, to change.
+    /// Returns all rows from packet `first` on for modification.
     #[inline(always)]
     pub(crate) fn rows_from_mut(&mut self, first: usize) -> impl Iterator<Item = &mut [u8]> {
         self.rows.chunks_exact_mut(self.width.max(1) as usize).skip(first)
     }
 
-    /// A field of packet `i`; zero if it is not carried.
+    /// Returns a field of packet `i`; zero if it is not carried.
     #[inline(always)]
     pub(crate) fn read<T: FromBytes + IntoBytes + Immutable>(&self, i: u16, field: Field<T>) -> T {
         if !field.is_carried() {

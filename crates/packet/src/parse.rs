@@ -1,11 +1,11 @@
-//! From a frame's first byte to its outermost IP header and what follows it.
+//! Parser: from a frame's first byte to its outermost IP header and what follows it.
 //!
-//! Skipped on the way: 802.1Q, 802.1ad and 0x9100 tags, LLC/SNAP, an MPLS label stack (with an Ethernet pseudowire), a PPPoE
-//! session. Tunnels over IP are not entered: only the outermost IP header counts. A frame whose IP header (with all IPv6
-//! extension headers) is not whole is not IP: it carries [`Flags::SHORT`] and belongs to no flow.
+//! It skips 802.1Q, 802.1ad and 0x9100 tags, LLC/SNAP, an MPLS label stack (with an Ethernet pseudowire) and a PPPoE session.
+//! It does not enter tunnels over IP: only the outermost IP header counts. A frame whose IP header (with all IPv6 extension
+//! headers) is incomplete is not treated as IP: it gets [`Flags::SHORT`] and belongs to no flow.
 //!
-//! Invariants: if [`Flags::IP`] is set, the fixed IP header lies inside the frame. The transport header need not: a frame may
-//! be cut behind the IP header, or lie about its options, so who reads it checks.
+//! Invariant: if [`Flags::IP`] is set, the fixed IP header lies inside the frame. The transport header need not: a frame may
+//! be cut after the IP header or state wrong option lengths, so readers of the transport header must check.
 
 use crate::headers::ether_type;
 use crate::record::{Flags, Link};
@@ -15,7 +15,7 @@ mod link;
 use link::network_header;
 pub(crate) use link::{LinkFields, is_tag};
 
-/// Below it the two bytes are a length (IEEE 802.3), from it on a type.
+/// Smaller values of the two bytes are a length, others an Ethernet type (IEEE 802.3).
 pub(crate) const ETHER_TYPE_MIN: u16 = 0x0600;
 
 /// IP protocol numbers that the parser and the header types know.
@@ -38,13 +38,13 @@ pub mod protocol {
     pub const HIP: u8 = 139;
     pub const SHIM6: u8 = 140;
 
-    /// Whether it is an IPv6 extension header that the parser walks over.
+    /// Returns whether this is an IPv6 extension header that the parser skips.
     #[inline(always)]
     pub const fn is_extension(number: u8) -> bool {
         matches!(number, HOP_BY_HOP | ROUTING | FRAGMENT | AH | DESTINATION_OPTIONS | MOBILITY | HIP | SHIM6)
     }
 
-    /// Its usual name, if it is one of the common ones.
+    /// Returns the usual name of a common protocol.
     pub fn name(number: u8) -> Option<&'static str> {
         Some(match number {
             ICMP => "icmp",
@@ -59,23 +59,23 @@ pub mod protocol {
         })
     }
 
-    /// Whether its header begins with two port numbers that belong to a flow's key.
+    /// Returns whether the protocol's header begins with two ports that belong to a flow's key.
     #[inline(always)]
     pub const fn has_ports(number: u8) -> bool {
         matches!(number, TCP | UDP | SCTP)
     }
 }
 
-/// What the parser writes into a [`Record`](crate::Record); the fields mean the same there.
+/// Results of the parser, with the same meaning as the fields of [`Record`](crate::Record).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parsed {
     /// Offset of the IP header.
     pub l3: u8,
-    /// Bytes from the IP header to what follows it, divided by four; 0 if it is farther than 1020 bytes away.
+    /// Distance from the IP header to what follows it in bytes, divided by four; 0 if it exceeds 1020 bytes.
     pub l4: u8,
-    /// Protocol of what follows.
+    /// IP protocol number of what follows.
     pub proto: u8,
-    /// Link kind and what was found.
+    /// Link type and what was found.
     pub flags: Flags,
 }
 
@@ -93,10 +93,10 @@ pub fn parse(frame: &[u8], link: Link) -> Parsed {
     common.map_or_else(|| parse_any(frame, link), Parsed::from)
 }
 
-/// Bytes that the common way looks at: a tagged Ethernet header and an IPv6 header.
+/// Number of bytes that the fast path reads: a tagged Ethernet header and an IPv6 header.
 pub(crate) const COMMON: usize = 58;
 
-/// A [`Parsed`] as the number that its four bytes are in memory: what the common way computes with.
+/// A [`Parsed`] as the integer that its four bytes form in memory, as computed by the fast path.
 #[derive(Clone, Copy)]
 pub(crate) struct Word(pub(crate) u32);
 
@@ -115,8 +115,8 @@ impl From<Word> for Parsed {
     }
 }
 
-/// What most frames are, without detours: Ethernet, perhaps with one tag, and IPv4 without options or IPv6 without extension
-/// headers. `head` may reach beyond the frame, which has `len` bytes.
+/// Fast path for the most common frames: Ethernet with at most one tag, and IPv4 without options or IPv6 without extension
+/// headers. `head` may extend beyond the frame, which has `len` bytes.
 #[inline(always)]
 pub(crate) fn parse_common(head: &[u8; COMMON], len: usize, link: Link) -> Option<Word> {
     if link != Link::Ethernet {
@@ -125,13 +125,13 @@ pub(crate) fn parse_common(head: &[u8; COMMON], len: usize, link: Link) -> Optio
     parse_plainest(head, len).or_else(|| parse_tagged(head, len))
 }
 
-/// The first steps of [`parse_common`], for frames without a tag.
+/// First half of [`parse_common`], for untagged frames.
 #[inline(always)]
 pub(crate) fn parse_plainest(head: &[u8; COMMON], len: usize) -> Option<Word> {
     parse_plain::<14>(head, len).or_else(|| parse_v6::<14>(head, len))
 }
 
-/// The last ones, for those with one.
+/// Second half of [`parse_common`], for frames with one tag.
 #[inline(always)]
 pub(crate) fn parse_tagged(head: &[u8; COMMON], len: usize) -> Option<Word> {
     if !is_tag(u16::from_be_bytes([head[12], head[13]])) {
@@ -140,28 +140,29 @@ pub(crate) fn parse_tagged(head: &[u8; COMMON], len: usize) -> Option<Word> {
     parse_plain::<18>(head, len).or_else(|| parse_v6::<18>(head, len))
 }
 
-/// Bytes of the shortest IPv4 packet that has ports.
+/// Length in bytes of the shortest IPv4 packet that has ports.
 pub(crate) const PLAIN_TOTAL: usize = 24;
 
-/// The IPv4 header without options at `L3`, with its Ethernet type in front of it, of a whole packet that is no fragment and may have ports.
+/// Parses an IPv4 header at `L3`, with the Ethernet type in front of it, if the packet has no options, is whole and
+/// unfragmented, and is long enough for ports.
 #[inline(always)]
 pub(crate) fn parse_plain<const L3: usize>(head: &[u8; COMMON], len: usize) -> Option<Word> {
-    // Type, version, length, service, total length; then, two bytes farther, fragment, hops, protocol.
+    // `lead`: type, version, length, service, total length. `rest`: two bytes later, fragment, hops, protocol.
     let (lead, rest) = (u64_at(head, L3 - 2), u64_at(head, L3 + 6));
     let total = usize::from(((lead >> 32) as u16).swap_bytes());
     const LEAD: u32 = 0x45 << 16 | ether_type::IPV4.swap_bytes() as u32;
     const FRAGMENT: u16 = 0x3fff_u16.swap_bytes();
-    // A total length that fits the frame says that the header does.
+    // If the total length fits the frame, the header does too.
     if lead as u32 & 0x00ff_ffff != LEAD || rest as u16 & FRAGMENT != 0 || total < PLAIN_TOTAL || L3 + total > len {
         return None;
     }
     Some(Word::new(L3, 5, (rest >> 24) as u8, Flags::IP))
 }
 
-/// The IPv6 header without extension headers at `L3`, of a whole packet.
+/// Parses an IPv6 header at `L3` if it has no extension headers and the packet is whole.
 #[inline(always)]
 fn parse_v6<const L3: usize>(head: &[u8; COMMON], len: usize) -> Option<Word> {
-    // Type, version; then length, next header.
+    // `lead`: type, version. `rest`: length, next header.
     let (lead, rest) = (u64_at(head, L3 - 2), u64_at(head, L3 + 4));
     let (proto, end) = ((rest >> 16) as u8, L3 + 40 + usize::from((rest as u16).swap_bytes()));
     const LEAD: u32 = 0x60 << 16 | ether_type::IPV6.swap_bytes() as u32;
@@ -171,13 +172,13 @@ fn parse_v6<const L3: usize>(head: &[u8; COMMON], len: usize) -> Option<Word> {
     Some(Word::new(L3, 10, proto, Flags::IP | Flags::V6))
 }
 
-/// Eight bytes, the first one lowest.
+/// Loads eight bytes, the first one lowest.
 #[inline(always)]
 fn u64_at(head: &[u8; COMMON], at: usize) -> u64 {
     head[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// The header's length field must be valid: at least five words.
+/// Parses an IPv4 header whose length field must be valid: at least five words.
 #[inline]
 fn ipv4(fixed: &[u8; 20], l3: u8, frame_len: usize, link: Link) -> Parsed {
     let words = fixed[0] & 15;
@@ -187,7 +188,8 @@ fn ipv4(fixed: &[u8; 20], l3: u8, frame_len: usize, link: Link) -> Parsed {
     if total < header || usize::from(l3) + total > frame_len {
         bits |= Flags::SHORT;
     }
-    // The more-fragments bit and the offset; reserved and don't-fragment do not make a fragment (RFC 791 section 3.1).
+    // The more-fragments bit and the offset; the reserved bit and don't-fragment do not indicate a fragment (RFC 791 section
+    // 3.1).
     let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff;
     if fragment != 0 {
         bits |= Flags::FRAGMENT;
@@ -233,19 +235,20 @@ fn parse_ipv6(frame: &[u8], at: usize, link: Link) -> Parsed {
     Parsed { l3, l4: walk.words, proto: walk.proto, flags }
 }
 
-/// Where a chain of IPv6 extension headers ends.
+/// Result of walking a chain of IPv6 extension headers.
 pub(crate) struct Walk {
-    /// Bytes from the fixed header.
+    /// End of the chain, in bytes from the fixed header.
     pub(crate) end: usize,
-    /// The same in words of four bytes; 0 if it is too far.
+    /// End of the chain in words of four bytes; 0 if it is too far away.
     pub(crate) words: u8,
     pub(crate) proto: u8,
     pub(crate) bits: u8,
 }
 
-/// Walks over the extension headers of a packet that begins with a whole fixed header. None if the chain is cut.
+/// Walks the extension headers of a packet that begins with a complete fixed header. Returns `None` if the chain is cut.
 ///
-/// Authentication headers count in words of four bytes (RFC 4302 section 2.2), all others in eight (RFC 8200 section 4).
+/// Authentication headers state their length in words of four bytes (RFC 4302 section 2.2), all others in units of eight
+/// bytes (RFC 8200 section 4).
 pub(crate) fn walk_extensions(packet: &[u8], first: u8) -> Option<Walk> {
     let (mut at, mut proto, mut bits) = (40usize, first, 0);
     while protocol::is_extension(proto) && at <= 1020 {

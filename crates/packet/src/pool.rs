@@ -1,4 +1,4 @@
-//! The pool of buffers and each thread's small last-in-first-out stock of it.
+//! The pool of buffers, and each thread's small last-in-first-out stock of buffers.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,31 +10,31 @@ use crate::batch::BATCH_MAX;
 use crate::raw::loan::Loans;
 use crate::raw::slab::{Buffer, JUMBO_STRIDE, STRIDE, Slab};
 
-/// Free bytes before a packet when it comes in, for headers that functions push in front.
+/// Free bytes in front of an arriving packet, for headers that functions prepend.
 pub const HEADROOM: usize = 128;
-/// Largest frame that an ordinary buffer holds.
+/// Largest frame that fits an ordinary buffer, in bytes.
 pub const FRAME_MAX: usize = STRIDE - HEADROOM;
-/// Largest frame of all.
+/// Largest frame that fits a jumbo buffer, in bytes.
 pub const JUMBO_FRAME_MAX: usize = JUMBO_STRIDE - HEADROOM;
 
-/// Buffers that move between a thread's stock and the shared list at once.
+/// Number of buffers that move between a thread's stock and the shared list at once.
 const CHUNK: usize = 64;
-/// Buffers that a thread keeps at most.
+/// Maximum number of buffers in a thread's stock.
 const STOCK_MAX: usize = 8 * CHUNK;
 
-/// How many buffers and on which pages.
+/// Number of buffers and kind of pages.
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
-    /// Buffers of [`FRAME_MAX`] bytes.
+    /// Number of buffers for frames of up to [`FRAME_MAX`] bytes.
     pub buffers: u32,
-    /// Buffers of [`JUMBO_FRAME_MAX`] bytes; they cost memory only when used.
+    /// Number of buffers for frames of up to [`JUMBO_FRAME_MAX`] bytes; they take memory only once used.
     pub jumbos: u32,
-    /// Which pages to ask for.
+    /// Kind of pages to request.
     pub pages: HugePages,
 }
 
 impl PoolConfig {
-    /// Bytes of the ordinary buffers.
+    /// Size of the ordinary buffers in bytes.
     fn bytes(&self) -> usize {
         self.buffers as usize * STRIDE
     }
@@ -62,14 +62,15 @@ impl Pool {
         Pool::on(Region::new(config.bytes(), config.pages)?, config.jumbos, &[]).map(|(pool, _)| pool)
     }
 
-    /// Maps the buffers, the ordinary ones in memory that has a descriptor, so that devices may go on with them when this process has become
-    /// another program ([`continued`](Self::continued)).
+    /// Maps the buffers, with the ordinary ones in shared memory that has a descriptor, so that devices can keep using them
+    /// when another program takes over from this process ([`continued`](Self::continued)).
     pub fn shared(config: &PoolConfig) -> Result<Arc<Pool>, Error> {
         Pool::on(Region::shared(config.bytes(), config.pages)?, config.jumbos, &[]).map(|(pool, _)| pool)
     }
 
-    /// Goes on with the memory of a pool of as many buffers that another program has left, of which devices still have some: these are lent
-    /// ([`Loans::numbers`]), in a list for each device, and all others are free. An error if a number is none, or lent twice.
+    /// Takes over the memory of another program's pool with the same number of buffers. `lent` lists, per device, the buffers
+    /// that devices still hold ([`Loans::numbers`]); all others are free. Returns an error if a number is invalid or lent
+    /// twice.
     pub fn continued(
         config: &PoolConfig,
         memory: OwnedFd,
@@ -96,22 +97,22 @@ impl Pool {
         Ok((pool, loans))
     }
 
-    /// Which pages the buffers lie on.
+    /// Returns the kind of pages that back the buffers.
     pub fn backing(&self) -> Backing {
         self.slab.region().backing()
     }
 
-    /// The descriptor of the ordinary buffers' memory, if it has one.
+    /// Returns the descriptor of the ordinary buffers' memory, if it has one.
     pub fn memory(&self) -> Option<BorrowedFd<'_>> {
         self.slab.region().descriptor()
     }
 
-    /// How often a buffer was wanted and none was free.
+    /// Returns how often no buffer was free when one was requested.
     pub fn exhausted(&self) -> u64 {
         self.exhausted.load(Ordering::Relaxed)
     }
 
-    /// Buffers on the shared list (not those in threads' stocks); for tests and reports.
+    /// Returns the number of buffers on the shared lists, not counting threads' stocks; for tests and reports.
     pub fn shared_free(&self) -> usize {
         lock(&self.free).len() + lock(&self.free_jumbo).len()
     }
@@ -121,7 +122,7 @@ impl Pool {
     }
 }
 
-/// Takes the buffers with these numbers out of a list of all; none if one of them is not there.
+/// Removes the buffers with these numbers from a list of all; `None` if one of them is missing.
 fn take_out(all: &mut Vec<Buffer>, numbers: &[u32]) -> Option<Vec<Buffer>> {
     let mut wanted = vec![false; all.iter().map(|buffer| buffer.number() + 1).max().unwrap_or(0)];
     numbers.iter().try_for_each(|&number| {
@@ -133,13 +134,13 @@ fn take_out(all: &mut Vec<Buffer>, numbers: &[u32]) -> Option<Vec<Buffer>> {
 }
 
 fn lock(list: &Mutex<Vec<Buffer>>) -> std::sync::MutexGuard<'_, Vec<Buffer>> {
-    // A panic while the list is held cannot leave it half changed: pushes and drains of plain numbers only.
+    // A panic while the lock is held cannot leave the list inconsistent: it is only pushed to and drained.
     list.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// One thread's stock of free buffers.
 ///
-/// Invariant: ordinary buffers of its pool only; jumbo buffers are on the shared list or in use.
+/// Invariant: it holds ordinary buffers of its pool only; jumbo buffers are on the shared list or in use.
 #[derive(Debug)]
 pub struct Buffers {
     pool: Arc<Pool>,
@@ -147,17 +148,17 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// An empty stock; it fills itself from the pool.
+    /// Creates an empty stock, which fills itself from the pool.
     pub fn new(pool: &Arc<Pool>) -> Buffers {
         Buffers { pool: Arc::clone(pool), stock: Vec::with_capacity(STOCK_MAX + BATCH_MAX) }
     }
 
-    /// The pool behind it.
+    /// Returns the pool of the buffers.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// Takes a buffer for a frame of `len` bytes; none if the pool is used up (counted) or the frame is too long.
+    /// Takes a buffer for a frame of `len` bytes; `None` (counted) if the pool is exhausted or the frame is too long.
     #[inline(always)]
     pub(crate) fn take(&mut self, len: usize) -> Option<Buffer> {
         if len > FRAME_MAX {
@@ -170,13 +171,13 @@ impl Buffers {
         buffer
     }
 
-    /// Counts that a buffer was wanted and none was free.
+    /// Counts a request for which no buffer was free.
     #[cold]
     pub(crate) fn note_exhausted(&self) {
         self.pool.exhausted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes a jumbo buffer; none if all are in use (counted) or the frame is longer than that.
+    /// Takes a jumbo buffer; `None` (counted) if all are in use or the frame is too long for one.
     #[cold]
     pub(crate) fn take_jumbo(&mut self, len: usize) -> Option<Buffer> {
         let buffer = if len <= JUMBO_FRAME_MAX { lock(&self.pool.free_jumbo).pop() } else { None };
@@ -186,7 +187,7 @@ impl Buffers {
         buffer
     }
 
-    /// The stock with at least `count` buffers, if the pool has so many.
+    /// Returns the stock with at least `count` buffers, if the pool has that many.
     #[inline(always)]
     pub(crate) fn ready(&mut self, count: usize) -> &mut Vec<Buffer> {
         if self.stock.len() < count {
@@ -202,11 +203,11 @@ impl Buffers {
         self.stock.extend(shared.drain(keep..));
     }
 
-    /// Gives buffers of its pool back.
+    /// Returns buffers of its pool.
     #[inline(always)]
     pub(crate) fn put(&mut self, buffers: impl ExactSizeIterator<Item = Buffer>) {
         let before = self.stock.len();
-        // Room first, so that the loop does not ask for it with each.
+        // Grow the stock first, so that the loop has no capacity check per buffer.
         self.stock.resize_with(before + buffers.len(), Buffer::default);
         self.stock[before..].iter_mut().zip(buffers).for_each(|(place, buffer)| *place = buffer);
         if self.stock[before..].iter().fold(false, |any, buffer| any | buffer.is_jumbo()) {
@@ -224,7 +225,7 @@ impl Buffers {
 
     #[cold]
     fn spill(&mut self) {
-        // The oldest go: the newest are the ones still in the cache.
+        // Spill the oldest buffers; the newest are still in the cache.
         lock(&self.pool.free).extend(self.stock.drain(..STOCK_MAX / 2));
     }
 }

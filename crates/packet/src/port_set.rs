@@ -1,8 +1,8 @@
-//! A set of ports: which of them lie on the outside of a chain, which of them a function is met by.
+//! A set of ports, for example the ports outside of a chain, or those whose packets reach a function.
 
 use crate::record::Port;
 
-/// Ports below [`PortSet::LIMIT`].
+/// A set of ports below [`PortSet::LIMIT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortSet([u64; 4]);
 
@@ -10,10 +10,10 @@ impl PortSet {
     /// Ports from this number on are in no set.
     pub const LIMIT: Port = 256;
 
-    /// The odd ports: those outside, if nothing else is said.
+    /// The odd ports: the outside ports by default.
     pub const ODD: PortSet = PortSet([u64::MAX / 3 * 2; 4]);
 
-    /// The set of the given ports.
+    /// Creates a set of the given ports.
     pub fn of(ports: impl IntoIterator<Item = Port>) -> PortSet {
         ports.into_iter().fold(PortSet::default(), |mut set, port| {
             if let Some(word) = set.0.get_mut(usize::from(port >> 6)) {
@@ -23,13 +23,13 @@ impl PortSet {
         })
     }
 
-    /// Whether a port is in it.
+    /// Returns whether the set contains a port.
     #[inline(always)]
     pub fn has(&self, port: Port) -> bool {
         port < Self::LIMIT && self.0[usize::from(port >> 6) & 3] >> (port & 63) & 1 != 0
     }
 
-    /// Its ports below `ports`, in order.
+    /// Returns the set's ports below `ports`, in order.
     pub fn iter(self, ports: u16) -> impl Iterator<Item = Port> {
         (0..ports.min(Self::LIMIT)).filter(move |&port| self.has(port))
     }

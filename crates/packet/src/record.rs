@@ -1,4 +1,4 @@
-//! The 16 bytes that travel with every packet.
+//! The 16-byte record that accompanies every packet.
 
 use crate::parse::{Parsed, protocol};
 use crate::pool::HEADROOM;
@@ -8,7 +8,7 @@ use crate::raw::slab::Buffer;
 /// Number of a port of the plan.
 pub type Port = u16;
 
-/// What the bytes of a frame begin with.
+/// Link type: the header that a frame begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Link {
@@ -23,7 +23,7 @@ pub enum Link {
     Cooked2 = 3,
     /// BSD loopback: four bytes of address family in host order (`DLT_NULL`) or network order (`DLT_LOOP`).
     Loopback = 4,
-    /// Anything else: carried, counted, never parsed.
+    /// Anything else: carried and counted, but never parsed.
     Other = 5,
     /// PPP, with or without address and control bytes (`DLT_PPP`, `DLT_PPP_SERIAL`).
     Ppp = 6,
@@ -32,7 +32,7 @@ pub enum Link {
 }
 
 impl Link {
-    /// The one of this number; of the lowest three bits.
+    /// Returns the link type with this number; only the lowest three bits count.
     pub fn from_bits(bits: u8) -> Link {
         match bits & 7 {
             0 => Link::Ethernet,
@@ -47,102 +47,103 @@ impl Link {
     }
 }
 
-/// What the parser found, in eight bits.
+/// Link type and result bits of the parser, in one byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub(crate) u8);
 
 impl Flags {
-    /// An IP header was found and is whole; the chain of IPv6 extension headers too, but not the options of IPv4.
+    /// A complete IP header was found, including all IPv6 extension headers, but not necessarily the IPv4 options.
     pub const IP: u8 = 0x08;
-    /// That header is IPv6.
+    /// The IP header is IPv6.
     pub const V6: u8 = 0x10;
-    /// A piece of a fragmented datagram.
+    /// The packet is a fragment of a datagram.
     pub const FRAGMENT: u8 = 0x20;
-    /// A piece that is not the first: it has no transport header.
+    /// The packet is a fragment other than the first, so it has no transport header.
     pub const LATER_FRAGMENT: u8 = 0x40;
-    /// Bytes are missing: cut by a snap length, or a length field promises more than there is.
+    /// Bytes are missing: cut by a snap length, or a length field exceeds what is present.
     pub const SHORT: u8 = 0x80;
 
-    /// The link kind.
+    /// Returns the link type.
     #[inline(always)]
     pub fn link(self) -> Link {
         Link::from_bits(self.0)
     }
 
-    /// Whether any of the given bits is set.
+    /// Returns whether any of the given bits is set.
     #[inline(always)]
     pub fn has(self, bits: u8) -> bool {
         self.0 & bits != 0
     }
 
-    /// Flags for a link kind and bits found by the parser.
+    /// Creates flags from a link type and bits set by the parser.
     #[inline(always)]
     pub fn new(link: Link, bits: u8) -> Flags {
         Flags(link as u8 | (bits & !7))
     }
 }
 
-/// What the batch keeps of a packet: where its bytes are and what the parser found. 16 bytes; four share a cache line.
+/// What the batch keeps of a packet: where its bytes are and what the parser found. 16 bytes, so four share a cache line.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Record {
-    /// Its buffer in the pool. Private: holding a record is owning its buffer.
+    /// Its buffer in the pool. Private, because holding a record means owning its buffer.
     pub(crate) buffer: Buffer,
     pub(crate) len: u32,
     pub(crate) start: u16,
-    /// Port by which the packet came in.
+    /// Arrival port.
     pub port: Port,
-    /// Offset of the network header from the frame's first byte; meaningful if [`Flags::IP`] is set.
+    /// Offset of the network header from the frame's first byte; valid only if [`Flags::IP`] is set.
     pub l3: u8,
-    /// Offset of what follows the IP header (and its extension headers) from the IP header, in units of four bytes; 0 if
-    /// there is none. It may lie beyond the frame's end. In a later fragment it is payload, not a transport header.
+    /// Offset, counted from the IP header, of what follows it and its extension headers, in units of four bytes; 0 if there
+    /// is no IP header or the offset exceeds 1020 bytes. It may lie beyond the frame's end. In a later fragment it is the
+    /// offset of payload, not of a transport header.
     pub l4: u8,
-    /// IP protocol number of the transport header (IPv6: after the extension headers).
+    /// IP protocol number of the transport header (for IPv6, after the extension headers).
     pub proto: u8,
-    /// Link kind and what the parser found.
+    /// Link type and what the parser found.
     pub flags: Flags,
 }
 
 const _: () = assert!(size_of::<Record>() == 16);
-// What the parser finds are the last four bytes, in the order of `parse::Word`.
+// The parser's results are the last four bytes, in the order of `parse::Word`.
 const _: () = assert!(std::mem::offset_of!(Record, l3) == 12 && std::mem::offset_of!(Record, flags) == 15);
 
 impl Record {
-    /// What is found in nearly all frames: Ethernet without tags, IPv4 without options, UDP.
+    /// Parser result for nearly all UDP packets: untagged Ethernet and IPv4 without options.
     pub(crate) const PLAINEST_UDP: u32 = Record::found(14, 5, protocol::UDP, Flags::IP);
-    /// The same with TCP.
+    /// Parser result for untagged Ethernet, IPv4 without options and TCP.
     pub(crate) const PLAINEST_TCP: u32 = Record::found(14, 5, protocol::TCP, Flags::IP);
-    /// The same with IPv6 without extension headers, and UDP.
+    /// Parser result for untagged Ethernet, IPv6 without extension headers and UDP.
     pub(crate) const PLAINEST_V6_UDP: u32 = Record::found(14, 10, protocol::UDP, Flags::IP | Flags::V6);
-    /// The same with TCP.
+    /// Parser result for untagged Ethernet, IPv6 without extension headers and TCP.
     pub(crate) const PLAINEST_V6_TCP: u32 = Record::found(14, 10, protocol::TCP, Flags::IP | Flags::V6);
 
-    /// Bytes of the frame that are present.
+    /// Returns the number of bytes present.
     #[inline(always)]
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Offset of the transport header from the frame's first byte, if there is one.
+    /// Returns the offset of the transport header from the frame's first byte, if there is one.
     #[inline(always)]
     pub fn l4_offset(&self) -> Option<usize> {
         (self.l4 != 0).then(|| self.l3 as usize + self.l4 as usize * 4)
     }
 
-    /// What the parser finds, as one word, to compare with [`parsed`](Self::parsed).
+    /// Packs parser results into one word, for comparison with [`parsed`](Self::parsed).
     #[inline(always)]
     pub(crate) const fn found(l3: u8, l4: u8, proto: u8, flags: u8) -> u32 {
         u32::from_le_bytes([l3, l4, proto, flags])
     }
 
-    /// What the parser found, as one word.
+    /// Returns the parser results as one word.
     #[inline(always)]
     pub(crate) fn parsed(&self) -> u32 {
         word_of(self)
     }
 
-    /// The frame's bytes, given all of its buffer; they always lie inside.
+    /// Returns the frame's bytes, given its whole buffer; they always lie inside it.
     #[inline(always)]
     pub(crate) fn cut<'a>(&self, room: &'a [u8]) -> &'a [u8] {
         let start = self.start as usize;
@@ -154,13 +155,13 @@ impl Record {
         (self.l3, self.l4, self.proto, self.flags) = (parsed.l3, parsed.l4, parsed.proto, parsed.flags);
     }
 
-    /// A frame of `len` bytes that has just come in, without a buffer.
+    /// Creates the record of a frame of `len` bytes that has just arrived, without a buffer.
     #[inline(always)]
     pub(crate) fn arrived(len: u32, port: Port, link: Link) -> Record {
         Record { len, start: HEADROOM as u16, port, flags: Flags::new(link, 0), ..Record::default() }
     }
 
-    /// The same packet's record with everything copied: only for undo, never a second owner.
+    /// Copies the record including its buffer handle; for undo only, never as a second owner.
     #[inline(always)]
     pub(crate) fn duplicate(&self) -> Record {
         Record { buffer: self.buffer.alias(), ..*self }

@@ -1,7 +1,7 @@
-//! Segments: numbers that a plan gives to the networks behind VLAN tags, so that packets of several may have the same addresses.
+//! Segments: numbers that a plan gives to the networks behind VLAN tags, so that several networks may use the same addresses.
 //!
-//! A [`Tagging`] is what a frame says of its VLAN; [`Segments`] is a table from taggings, and from ports if they count, to numbers.
-//! As a part of a key a segment takes two bytes, however many tags it is told by. What is not in the table has the number
+//! A [`Tagging`] is what a frame's VLAN tags say; [`Segments`] maps taggings (and ports, if they count) to numbers. As part
+//! of a key a segment takes two bytes, whatever the number of tags. Anything not in the table has the number
 //! [`Segments::OTHER`].
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -9,7 +9,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::headers::{Ethernet, Header, Vlan, VlanTags};
 use crate::record::{Link, Port};
 
-/// The VLAN tags of a frame: none, one, or an outer and an inner one. A single tag of VLAN 0, which carries only a priority, is none.
+/// The VLAN tags of a frame: none, one, or an outer and an inner one. A single tag of VLAN 0, which carries only a priority,
+/// counts as none.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -24,17 +25,17 @@ impl Tagging {
     /// No tag.
     pub const NONE: Tagging = Tagging(0);
 
-    /// One tag; of VLAN 0, none.
+    /// Creates a tagging with one tag; VLAN 0 gives [`NONE`](Self::NONE).
     pub const fn one(vlan: u16) -> Tagging {
         Tagging((vlan as u32 & VLAN) << OUTER)
     }
 
-    /// Two tags.
+    /// Creates a tagging with two tags.
     pub const fn two(outer: u16, inner: u16) -> Tagging {
         Tagging(TWO | Tagging::one(outer).0 | inner as u32 & VLAN)
     }
 
-    /// That of a frame; none if its link is not Ethernet, or it has more than two tags.
+    /// Returns the tagging of a frame; `None` if its link is not Ethernet or it has more than two tags.
     #[inline]
     pub fn of(frame: &[u8], link: Link) -> Option<Tagging> {
         let (ethernet, rest) = frame.split_at_checked(Ethernet::LEN).filter(|_| link == Link::Ethernet)?;
@@ -47,7 +48,7 @@ impl Tagging {
         }
     }
 
-    /// The VLAN of the outer tag, and of the inner one.
+    /// Returns the VLANs of the outer and of the inner tag.
     pub fn vlans(self) -> (Option<u16>, Option<u16>) {
         let (outer, inner) = ((self.0 >> OUTER & VLAN) as u16, (self.0 & VLAN) as u16);
         match (self.0 & TWO != 0, outer) {
@@ -57,13 +58,13 @@ impl Tagging {
         }
     }
 
-    /// Bytes of its tags.
+    /// Returns the length of the tags in bytes.
     pub fn len(self) -> usize {
         let (outer, inner) = self.vlans();
         Vlan::LEN * (usize::from(outer.is_some()) + usize::from(inner.is_some()))
     }
 
-    /// Whether there is no tag.
+    /// Returns whether there is no tag.
     pub fn is_empty(self) -> bool {
         self == Tagging::NONE
     }
@@ -79,14 +80,14 @@ impl std::fmt::Display for Tagging {
     }
 }
 
-/// A table from taggings to numbers.
+/// A table from taggings to segment numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segments {
-    /// Whether a tagging means something else by another port.
+    /// Whether the meaning of a tagging depends on the port.
     by_port: bool,
-    /// Port, if it counts, and tagging, in order.
+    /// Port (if it counts) and tagging of each entry, sorted.
     places: Box<[u64]>,
-    /// Their numbers.
+    /// Segment number of each entry.
     numbers: Box<[u16]>,
 }
 
@@ -94,12 +95,12 @@ impl Segments {
     /// The number of everything that is not in the table.
     pub const OTHER: u16 = u16::MAX;
 
-    /// Of any port: what has a tagging has its number. Of equal taggings the first one counts.
+    /// Creates a table that ignores ports. Of equal taggings the first one counts.
     pub fn by_tagging(list: impl IntoIterator<Item = (Tagging, u16)>) -> Segments {
         Segments::of_places(false, list.into_iter().map(|(tagging, number)| (0, tagging, number)))
     }
 
-    /// What comes by a port with a tagging has its number.
+    /// Creates a table by arrival port and tagging.
     pub fn by_port_and_tagging(list: impl IntoIterator<Item = (Port, Tagging, u16)>) -> Segments {
         Segments::of_places(true, list.into_iter())
     }
@@ -112,7 +113,7 @@ impl Segments {
         Segments { by_port, places: places.into(), numbers: numbers.into() }
     }
 
-    /// The number of what comes by a port with a tagging.
+    /// Returns the number of the segment for an arrival port and a tagging.
     #[inline]
     pub fn number(&self, port: Port, tagging: Tagging) -> u16 {
         let place = place(if self.by_port { port } else { 0 }, tagging);
@@ -122,13 +123,13 @@ impl Segments {
         }
     }
 
-    /// The number of a frame's segment.
+    /// Returns the number of a frame's segment.
     #[inline]
     pub fn of(&self, port: Port, frame: &[u8], link: Link) -> u16 {
         Tagging::of(frame, link).map_or(Segments::OTHER, |tagging| self.number(port, tagging))
     }
 
-    /// Whether everything that has a number in the other table has the same one in this.
+    /// Returns whether this table contains every entry of the other one.
     pub fn extends(&self, other: &Segments) -> bool {
         let has = |(place, number): (&u64, &u16)| {
             self.places.binary_search(place).is_ok_and(|at| self.numbers[at] == *number)
@@ -136,7 +137,8 @@ impl Segments {
         self.by_port == other.by_port && other.places.iter().zip(&other.numbers).all(has)
     }
 
-    /// By which port, if that counts, and with which tags packets of a segment come; none if it is in no table.
+    /// Returns an arrival port (if ports count) and a tagging that belong to a segment; `None` if the table does not contain
+    /// it.
     pub fn example(&self, number: u16) -> Option<(Option<Port>, Tagging)> {
         let at = self.numbers.iter().position(|known| *known == number)?;
         let port = self.by_port.then_some((self.places[at] >> 32) as Port);

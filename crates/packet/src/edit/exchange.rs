@@ -1,29 +1,29 @@
-//! An end that always takes the place of the same one: what that does to checksums is known before a packet comes.
+//! Replaces an end (address and port) that is known in advance, so that the effect on checksums can be precomputed.
 //!
-//! For packets without detours alone: TCP and UDP behind IPv4 without options ([`PLAIN`]) or IPv6 without extension headers
-//! ([`PLAIN_V6_TCP`], [`PLAIN_V6_UDP`]). All others go the long way with the same end.
+//! Only for the most common packets: TCP and UDP over IPv4 without options ([`PLAIN`]) or IPv6 without extension headers
+//! ([`PLAIN_V6_TCP`], [`PLAIN_V6_UDP`]). All others take the slow path with the same end.
 
 use super::{PLAIN, Side, load_u16, load_u32, store_u16, sunk_by, write_plain};
 use crate::address::IpAddress;
 use crate::checksum::ShortChange;
 
-/// Bytes from the IPv6 header on, with the checksum of UDP behind it.
+/// Length of the bytes from the IPv6 header through the UDP checksum.
 pub(crate) const PLAIN_V6_UDP: usize = 48;
-/// The same with TCP's fixed header.
+/// Length of the IPv6 header and TCP's fixed header in bytes.
 pub(crate) const PLAIN_V6_TCP: usize = 60;
 
-/// One end of packets, to be written over another one that is known beforehand: then what that does to checksums is, too. Two share
-/// a cache line.
+/// One end of packets that replaces another, where both are known in advance, with the precomputed changes of checksums. Two
+/// of these share a cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 pub struct Exchange {
     pub(crate) address: IpAddress,
     pub(crate) port: Option<u16>,
-    /// The address, if it is one of IPv4.
+    /// The address, if it is IPv4.
     pub(crate) v4: Option<[u8; 4]>,
-    /// What it does to the checksum of an IPv4 header that counts one hop.
+    /// Change of an IPv4 header checksum, including the decrement of the hop count.
     header: ShortChange,
-    /// What it does to one that covers address and port.
+    /// Change of a checksum that covers address and port.
     transport: ShortChange,
     pub(crate) side: Side,
 }
@@ -31,12 +31,12 @@ pub struct Exchange {
 const _: () = assert!(size_of::<Exchange>() == 32);
 
 impl Exchange {
-    /// Of packets that come with the source `old`, which gets the address `new` and, if there is one, that port.
+    /// Creates an exchange for packets with the source `old`, which get the address `new` and, if given, the port.
     pub fn of_src(old: (IpAddress, u16), new: (IpAddress, Option<u16>)) -> Exchange {
         Exchange::new(Side::Source, old, new)
     }
 
-    /// The same for the destination.
+    /// Creates an exchange for packets with the destination `old`, like [`of_src`](Self::of_src).
     pub fn of_dst(old: (IpAddress, u16), new: (IpAddress, Option<u16>)) -> Exchange {
         Exchange::new(Side::Destination, old, new)
     }
@@ -48,20 +48,20 @@ impl Exchange {
         };
         let (from, to) = (words(old.0), words(address));
         let last = ShortChange::of_u32(from[3], to[3]);
-        // Packets of IPv4 have but the last word of an address.
+        // IPv4 packets contain only the last word of an address.
         let all = if address.is_v4() { last } else { (0..3).fold(last, |change, i| change.u32(from[i], to[i])) };
         let transport = port.map_or(all, |port| all.u16(old.1.to_be(), port.to_be()));
         Exchange { address, port, v4: address.v4(), header: last.sunk(sunk_by(1)), transport, side }
     }
 
-    /// Writes the end into a packet that has the one that is exchanged; one hop is counted, of which there must be one.
+    /// Writes the new end into a packet with the old one, and decrements the hop count, which must be at least one.
     #[inline(always)]
     pub(crate) fn write(&self, ip: &mut [u8; PLAIN], udp: bool, address: [u8; 4]) {
         debug_assert!(self.is_from(ip), "the packet has another end than the one that is exchanged");
         write_plain(ip, (self.side, udp), (address, self.port), 1, (self.header, self.transport));
     }
 
-    /// The same for IPv6 with UDP ([`PLAIN_V6_UDP`] bytes) or TCP ([`PLAIN_V6_TCP`]).
+    /// Like [`write`](Self::write), for IPv6 with UDP ([`PLAIN_V6_UDP`] bytes) or TCP ([`PLAIN_V6_TCP`]).
     #[inline(always)]
     pub(crate) fn write_v6<const N: usize>(&self, ip: &mut [u8; N]) {
         const { assert!(N == PLAIN_V6_UDP || N == PLAIN_V6_TCP) };
@@ -78,7 +78,7 @@ impl Exchange {
         }
     }
 
-    /// Whether a packet has the end that is exchanged, as far as the checksums can tell.
+    /// Returns whether a packet has the old end, as far as the checksum changes can tell.
     fn is_from(&self, ip: &[u8; PLAIN]) -> bool {
         let (address_at, port_at) = self.side.places();
         let address = IpAddress::from_v4(load_u32(ip, address_at).to_ne_bytes());

@@ -1,8 +1,8 @@
-//! From what each stage of a chain reads and writes to the bytes of the extension record.
+//! Computes the layout of the extension record from what each stage of a chain reads and writes.
 //!
-//! A field is alive from its first writer to its last reader (or a writer behind it, who must not hit bytes that now belong to
-//! another field), both stages included. First fit: fields in order of birth, wider ones first, each at the lowest aligned
-//! offset where it meets no field that lives at the same time.
+//! A field is alive from its first writer to its last user, both stages included. (The last user may be a writer after the
+//! last reader, which must not hit bytes that now belong to another field.) Placement is first fit: fields in order of their
+//! first write, wider ones first, each at the lowest aligned offset that does not overlap a field alive at the same time.
 
 use std::ops::RangeInclusive;
 
@@ -11,82 +11,82 @@ use super::{Layout, SEQUENCE, TIMESTAMP_NS, WIRE_LEN};
 /// A field as a stage declares it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldDecl {
-    /// Its name; fields of one name are one field.
+    /// Name; fields with the same name are the same field.
     pub name: String,
-    /// Its width: 1, 2, 4 or 8.
+    /// Width in bytes: 1, 2, 4 or 8.
     pub bytes: u8,
 }
 
 impl FieldDecl {
-    /// A field.
+    /// Creates a field.
     pub fn new(name: &str, bytes: u8) -> FieldDecl {
         FieldDecl { name: name.to_owned(), bytes }
     }
 }
 
-/// What one stage of a chain does with metadata. Stages stand in the order in which a packet meets them.
+/// What one stage of a chain does with metadata. Stages are listed in the order in which a packet passes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StageUse {
     /// `source`, the name of a network function, or `sink`.
     pub stage: String,
-    /// Fields that it reads.
+    /// Fields that the stage reads.
     pub reads: Vec<FieldDecl>,
-    /// Fields that it writes.
+    /// Fields that the stage writes.
     pub writes: Vec<FieldDecl>,
 }
 
 impl StageUse {
-    /// A stage that uses no metadata yet.
+    /// Creates a stage that uses no metadata yet.
     pub fn new(stage: &str) -> StageUse {
         StageUse { stage: stage.to_owned(), ..StageUse::default() }
     }
 
-    /// The same stage, reading a field too.
+    /// Adds a field that the stage reads.
     pub fn reads(mut self, name: &str, bytes: u8) -> StageUse {
         self.reads.push(FieldDecl::new(name, bytes));
         self
     }
 
-    /// The same stage, writing a field too.
+    /// Adds a field that the stage writes.
     pub fn writes(mut self, name: &str, bytes: u8) -> StageUse {
         self.writes.push(FieldDecl::new(name, bytes));
         self
     }
 }
 
-/// Why stages do not fit together.
+/// Why the stages of a chain do not fit together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldError {
-    /// A field is read where nobody has written it.
+    /// A stage reads a field that no stage before it writes.
     #[error("`{stage}` reads field `{field}`, but no stage before it writes it")]
     NeverWritten {
-        /// Who reads it.
+        /// The reading stage.
         stage: String,
-        /// The field.
+        /// Name of the field.
         field: String,
     },
-    /// A width that is none of 1, 2, 4, 8.
+    /// The width is not 1, 2, 4 or 8.
     #[error("`{stage}` declares field `{field}` with {bytes} bytes; a field has 1, 2, 4 or 8")]
     Width {
-        /// Who declares it.
+        /// The declaring stage.
         stage: String,
-        /// The field.
+        /// Name of the field.
         field: String,
-        /// The declared width.
+        /// Declared width in bytes.
         bytes: u8,
     },
-    /// Two stages declare one field differently.
+    /// Two stages declare a field with different widths.
     #[error("`{stage}` declares field `{field}` with {bytes} bytes, `{earlier}` with {before}")]
     Disagreement {
-        /// Who declares it second.
+        /// The stage that declares it second.
         stage: String,
-        /// The field.
+        /// Name of the field.
         field: String,
-        /// Its second width.
+        /// Width in the second declaration.
         bytes: u8,
-        /// Who declares it first.
+        /// The stage that declares it first.
         earlier: String,
-        /// Its first width.
+        /// Width in the first declaration.
         before: u8,
     },
     /// The record would be too long.
@@ -98,34 +98,34 @@ pub enum FieldError {
     /// A stage asks for a field with a type of another width.
     #[error("field `{field}` has {bytes} bytes, its type {asked}")]
     OtherType {
-        /// The field.
+        /// Name of the field.
         field: String,
-        /// Its width.
+        /// Width of the field in bytes.
         bytes: u8,
-        /// Width of the type.
+        /// Width of the type in bytes.
         asked: usize,
     },
 }
 
-/// One line of the table.
+/// One row of the field table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRow {
     /// Name of the field.
     pub name: String,
-    /// Its width.
+    /// Width in bytes.
     pub bytes: u8,
-    /// Where it lies in the extension record; none if nobody reads it, so that it is not carried.
+    /// Offset in the extension record; `None` if no stage reads the field, so that it is not carried.
     pub offset: Option<u16>,
-    /// Stages that write it.
+    /// Stages that write the field.
     pub written_by: Vec<String>,
-    /// Stages that read it.
+    /// Stages that read the field.
     pub read_by: Vec<String>,
 }
 
-/// First-level cache lines of 64 bytes that a batch touches.
+/// Cache lines of 64 bytes that a batch touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLines {
-    /// One line of headers for each packet.
+    /// One line of headers per packet.
     pub headers: usize,
     /// Lines of 16-byte records.
     pub records: usize,
@@ -134,16 +134,16 @@ pub struct CacheLines {
 }
 
 impl CacheLines {
-    /// All of them.
+    /// Returns the sum of all lines.
     pub fn total(&self) -> usize {
         self.headers + self.records + self.extension
     }
 }
 
-/// Longest extension record: four cache lines.
+/// Maximum length of an extension record in bytes: four cache lines.
 const RECORD_MAX: usize = 256;
 
-/// A field while the table is made.
+/// A field while the table is being built.
 struct Draft {
     row: FieldRow,
     first_write: Option<usize>,
@@ -169,8 +169,8 @@ impl Draft {
 }
 
 impl Layout {
-    /// Makes the table of a chain. The source need not be among the stages: time stamp, length on the wire and sequence number
-    /// are written before the first of them.
+    /// Builds the table of a chain. The source need not be among the stages: time stamp, length on the wire and sequence
+    /// number are written before the first stage.
     pub fn compose(stages: &[StageUse]) -> Result<Layout, FieldError> {
         let source = StageUse::new("source").writes(TIMESTAMP_NS, 8).writes(WIRE_LEN, 4).writes(SEQUENCE, 8);
         let mut drafts: Vec<Draft> = Vec::new();
@@ -224,7 +224,7 @@ fn declare<'a>(drafts: &'a mut Vec<Draft>, stage: &StageUse, field: &FieldDecl) 
     Ok(draft)
 }
 
-/// Gives every field that is alive its place; returns the record's length.
+/// Assigns an offset to every field that is alive; returns the record's length in bytes.
 fn place(drafts: &mut [Draft]) -> Result<usize, FieldError> {
     let mut order: Vec<usize> = (0..drafts.len()).filter(|&i| drafts[i].alive().is_some()).collect();
     order.sort_by_key(|&i| (drafts[i].first_write, std::cmp::Reverse(drafts[i].row.bytes)));

@@ -1,9 +1,10 @@
-//! The field definition table: which metadata a chain carries beside its packets, and where.
+//! The field definition table: which metadata a chain carries with its packets, and at which offsets.
 //!
-//! The 16-byte [`Record`](crate::Record) is always there. Everything else is a *field* that somebody declares: a source
-//! (time stamp, length on the wire), a network function, a sink. [`Layout::compose`] says where each lies in a dense record of
-//! the batch, apart from packet and [`Record`](crate::Record): fields that are not alive at the same time share bytes, a field
-//! that nobody reads is not carried and writes to it do nothing, one that is read but never written is an error.
+//! The 16-byte [`Record`](crate::Record) is always there. Everything else is a *field* that a stage declares: a source (time
+//! stamp, length on the wire), a network function, a sink. [`Layout::compose`] assigns each field an offset in a dense
+//! extension record, stored apart from the packet and its [`Record`](crate::Record). Fields that are not alive at the same
+//! time share bytes. A field that no stage reads is not carried, and writes to it have no effect; a field that is read but
+//! never written is an error.
 
 mod compose;
 
@@ -13,14 +14,14 @@ use std::marker::PhantomData;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Nanoseconds since the epoch of the capture; eight bytes, written by the source.
+/// Time stamp in nanoseconds since the epoch of the capture; eight bytes, written by the source.
 pub const TIMESTAMP_NS: &str = "timestamp_ns";
-/// Bytes that the frame had on the wire; four bytes, written by the source.
+/// Length of the frame on the wire in bytes; four bytes, written by the source.
 pub const WIRE_LEN: &str = "wire_len";
 /// Number of the packet in its source, from 0; eight bytes, written by the source.
 pub const SEQUENCE: &str = "sequence";
 
-/// Where a field of type `T` lies in the extension record, or that nobody reads it and writes are skipped.
+/// The offset of a field of type `T` in the extension record, or [`ABSENT`](Self::ABSENT) if no stage reads it.
 #[derive(Debug)]
 pub struct Field<T> {
     offset: u16,
@@ -41,21 +42,21 @@ impl<T: FromBytes + IntoBytes + Immutable> Default for Field<T> {
 }
 
 impl<T: FromBytes + IntoBytes + Immutable> Field<T> {
-    /// The field that is not carried: writes do nothing, reads give zeroes.
+    /// A field that is not carried: writes have no effect, reads yield zeroes.
     pub const ABSENT: Field<T> = Field { offset: u16::MAX, kind: PhantomData };
 
-    /// A field at a byte offset of the extension record.
+    /// Creates a field at a byte offset of the extension record.
     pub(crate) const fn at(offset: u16) -> Field<T> {
         Field { offset, kind: PhantomData }
     }
 
-    /// Whether the layout carries it.
+    /// Returns whether the layout carries the field.
     #[inline(always)]
     pub fn is_carried(self) -> bool {
         self.offset != u16::MAX
     }
 
-    /// Reads it from an extension record.
+    /// Reads the field from an extension record.
     #[inline(always)]
     pub fn read(self, record: &[u8]) -> T {
         let at = self.offset as usize;
@@ -65,13 +66,13 @@ impl<T: FromBytes + IntoBytes + Immutable> Field<T> {
         }
     }
 
-    /// Its first byte in an extension record, if it is carried.
+    /// Returns the offset of the field in an extension record; valid only if it is carried.
     #[inline(always)]
     pub(crate) fn offset(self) -> usize {
         self.offset as usize
     }
 
-    /// Writes it into an extension record.
+    /// Writes the field into an extension record.
     #[inline(always)]
     pub fn write(self, record: &mut [u8], value: T) {
         let at = self.offset as usize;
@@ -81,14 +82,14 @@ impl<T: FromBytes + IntoBytes + Immutable> Field<T> {
     }
 }
 
-/// The layout of one chain's extension records.
+/// The layout of a chain's extension records.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Bytes of an extension record; 0 if the chain needs none.
+    /// Length of an extension record in bytes; 0 if the chain needs none.
     pub record_bytes: usize,
-    /// Nanoseconds since the epoch of the capture, written by the source.
+    /// Time stamp in nanoseconds since the epoch of the capture, written by the source.
     pub timestamp: Field<u64>,
-    /// Bytes that the frame had on the wire, written by the source (more than are present if a snap length cut it).
+    /// Length on the wire in bytes, written by the source (more than is present if a snap length cut the frame).
     pub wire_len: Field<u32>,
     /// Number of the packet in its source, from 0, written by the source.
     pub sequence: Field<u64>,
@@ -96,7 +97,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// No extension at all.
+    /// Creates a layout without extension records.
     pub fn bare() -> Layout {
         Layout {
             record_bytes: 0,
@@ -107,7 +108,7 @@ impl Layout {
         }
     }
 
-    /// Everything that a capture gives, for a sink that writes one: time stamp, sequence number, length on the wire.
+    /// Creates the layout for a sink that writes captures: time stamp, sequence number, length on the wire.
     pub fn capture() -> Layout {
         let row = |name: &str, bytes, offset| FieldRow {
             name: name.to_owned(),
@@ -125,8 +126,8 @@ impl Layout {
         }
     }
 
-    /// Where a declared field lies; [`Field::ABSENT`] if nobody reads it. Errors: no stage declared it, or with another width
-    /// than `T` has.
+    /// Returns a declared field; [`Field::ABSENT`] if no stage reads it. Returns an error if no stage declared it, or if it
+    /// was declared with another width than that of `T`.
     pub fn field<T: FromBytes + IntoBytes + Immutable>(&self, name: &str) -> Result<Field<T>, FieldError> {
         let Some(row) = self.rows.iter().find(|row| row.name == name) else {
             return Err(FieldError::Undeclared(name.to_owned()));
@@ -137,12 +138,12 @@ impl Layout {
         Ok(row.offset.map_or(Field::ABSENT, Field::at))
     }
 
-    /// One row for each declared field, carried ones first by their place.
+    /// Returns one row per declared field, carried fields first, by offset.
     pub fn describe(&self) -> &[FieldRow] {
         &self.rows
     }
 
-    /// First-level cache lines that a batch of `packets` touches.
+    /// Returns the number of cache lines of 64 bytes that a batch of `packets` touches.
     pub fn cache_lines(&self, packets: usize) -> CacheLines {
         let lines = |bytes: usize| (packets * bytes).div_ceil(64);
         CacheLines { headers: packets, records: lines(size_of::<crate::Record>()), extension: lines(self.record_bytes) }

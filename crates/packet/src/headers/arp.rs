@@ -5,19 +5,19 @@ use zerocopy::byteorder::network_endian::U16;
 use super::{Header, header};
 use crate::address::{IpAddress, MacAddress};
 
-/// What an ARP packet wants; any other number is possible.
+/// Operation of an ARP packet; any other number is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArpOperation {
-    /// Who has the target address?
+    /// Request: who has the target address?
     Request,
-    /// The sender has it.
+    /// Reply: the sender has it.
     Reply,
-    /// Another number.
+    /// Any other number.
     Other(u16),
 }
 
 header! {
-    /// The 28 bytes of an Ethernet-and-IPv4 ARP packet; other hardware or protocols are not this header.
+    /// The 28 bytes of an ARP packet for Ethernet and IPv4; ARP for other hardware or protocols is not parsed.
     Arp {
         hardware: U16, protocol: U16, hardware_len: u8, protocol_len: u8, operation: U16,
         sender_mac: [u8; 6], sender_ip: [u8; 4], target_mac: [u8; 6], target_ip: [u8; 4],
@@ -25,7 +25,7 @@ header! {
 }
 
 impl Header for Arp {
-    /// Hardware must be Ethernet and the protocol IPv4.
+    /// Requires Ethernet hardware and the IPv4 protocol.
     #[inline(always)]
     fn variable_len(&self, _rest: &[u8]) -> Option<usize> {
         let fits = self.hardware.get() == 1 && self.protocol.get() == 0x0800;
@@ -34,7 +34,7 @@ impl Header for Arp {
 }
 
 impl Arp {
-    /// A packet with its fixed fields set.
+    /// Creates a packet with its fixed fields set.
     pub fn new(operation: ArpOperation) -> Arp {
         let kinds = Arp { hardware: 1.into(), protocol: 0x0800.into(), ..Arp::default() };
         let mut arp = Arp { hardware_len: 6, protocol_len: 4, ..kinds };
@@ -42,7 +42,7 @@ impl Arp {
         arp
     }
 
-    /// What it wants.
+    /// Operation.
     #[inline(always)]
     pub fn operation(&self) -> ArpOperation {
         match self.operation.get() {
@@ -52,31 +52,31 @@ impl Arp {
         }
     }
 
-    /// Who asks or answers.
+    /// Ethernet address of the sender.
     #[inline(always)]
     pub fn sender_mac(&self) -> MacAddress {
         MacAddress(self.sender_mac)
     }
 
-    /// Who asks or answers.
+    /// IPv4 address of the sender.
     #[inline(always)]
     pub fn sender_ip(&self) -> IpAddress {
         IpAddress::from_v4(self.sender_ip)
     }
 
-    /// Who is asked or answered; unknown in a request.
+    /// Ethernet address of the target; unknown in a request.
     #[inline(always)]
     pub fn target_mac(&self) -> MacAddress {
         MacAddress(self.target_mac)
     }
 
-    /// Who is asked or answered.
+    /// IPv4 address of the target.
     #[inline(always)]
     pub fn target_ip(&self) -> IpAddress {
         IpAddress::from_v4(self.target_ip)
     }
 
-    /// Sets what it wants.
+    /// Sets the operation.
     #[inline(always)]
     pub fn set_operation(&mut self, operation: ArpOperation) {
         let number = match operation {
@@ -87,13 +87,13 @@ impl Arp {
         self.operation = number.into();
     }
 
-    /// Sets who asks or answers; IPv4 as four bytes.
+    /// Sets the sender's addresses; IPv4 as four bytes.
     #[inline(always)]
     pub fn set_sender(&mut self, mac: MacAddress, ip: [u8; 4]) {
         (self.sender_mac, self.sender_ip) = (mac.0, ip);
     }
 
-    /// Sets who is asked or answered; IPv4 as four bytes.
+    /// Sets the target's addresses; IPv4 as four bytes.
     #[inline(always)]
     pub fn set_target(&mut self, mac: MacAddress, ip: [u8; 4]) {
         (self.target_mac, self.target_ip) = (mac.0, ip);

@@ -6,7 +6,7 @@ use super::{Header, header};
 use crate::address::MacAddress;
 use crate::parse::ETHER_TYPE_MIN;
 
-/// Ethernet types that functions ask for.
+/// Common Ethernet types.
 pub mod ether_type {
     #![allow(missing_docs)]
     pub const IPV4: u16 = 0x0800;
@@ -34,13 +34,13 @@ impl Header for Ethernet {
 }
 
 impl Ethernet {
-    /// To whom.
+    /// Destination address.
     #[inline(always)]
     pub fn destination(&self) -> MacAddress {
         MacAddress(self.destination)
     }
 
-    /// From whom.
+    /// Source address.
     #[inline(always)]
     pub fn source(&self) -> MacAddress {
         MacAddress(self.source)
@@ -58,13 +58,13 @@ impl Ethernet {
         self.kind.get() < ETHER_TYPE_MIN
     }
 
-    /// Sets to whom.
+    /// Sets the destination address.
     #[inline(always)]
     pub fn set_destination(&mut self, address: MacAddress) {
         self.destination = address.0;
     }
 
-    /// Sets from whom.
+    /// Sets the source address.
     #[inline(always)]
     pub fn set_source(&mut self, address: MacAddress) {
         self.source = address.0;

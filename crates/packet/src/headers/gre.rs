@@ -7,7 +7,7 @@ use super::{Header, View, header};
 const CHECKSUM: u16 = 0x8000;
 const KEY: u16 = 0x2000;
 const SEQUENCE: u16 = 0x1000;
-/// Source routes of RFC 1701, long deprecated: not parsed.
+/// Source routing bit of RFC 1701, long deprecated: such headers are not parsed.
 const ROUTING: u16 = 0x4000;
 
 header! {
@@ -16,7 +16,7 @@ header! {
 }
 
 impl Header for Gre {
-    /// The version must be 0, and no routing present; PPTP's version 1 is another header.
+    /// Requires version 0 and no routing; version 1, used by PPTP, is another header.
     #[inline(always)]
     fn variable_len(&self, _rest: &[u8]) -> Option<usize> {
         let flags = self.flags.get();

@@ -9,12 +9,12 @@ const SEQUENCE: u8 = 0x02;
 const N_PDU: u8 = 0x01;
 
 header! {
-    /// The eight fixed bytes; four optional ones and the extension headers follow if a flag says so.
+    /// The eight fixed bytes; four optional bytes and the extension headers follow if a flag is set.
     GtpU { flags: u8, message: u8, length: U16, teid: U32 }
 }
 
 impl Header for GtpU {
-    /// Version 1 and protocol type GTP; every extension header must be present and of a length other than 0.
+    /// Requires version 1, protocol type GTP, and every extension header present with a length other than 0.
     #[inline(always)]
     fn variable_len(&self, rest: &[u8]) -> Option<usize> {
         if self.flags & 0xf0 != 0x30 {
@@ -25,7 +25,7 @@ impl Header for GtpU {
         }
         let mut next = *rest.get(3)?;
         let mut at = 4;
-        // All four optional bytes are present if any flag is set; the type counts only with its own flag.
+        // All four optional bytes are present if any flag is set; the extension type is valid only with its own flag.
         while self.flags & EXTENSION != 0 && next != 0 {
             let length = usize::from(*rest.get(at)?) * 4;
             if length == 0 {
@@ -41,10 +41,10 @@ impl Header for GtpU {
 impl GtpU {
     /// UDP port of user traffic.
     pub const PORT: u16 = 2152;
-    /// Message type of a packet of a user.
+    /// Message type of a user's packet (G-PDU).
     pub const G_PDU: u8 = 255;
 
-    /// A header for a user's packet of `payload` bytes, without optional fields.
+    /// Creates a header for a user's packet of `payload` bytes, without optional fields.
     pub fn new(teid: u32, payload: u16) -> GtpU {
         GtpU { flags: 0x30, message: GtpU::G_PDU, length: payload.into(), teid: teid.into() }
     }
@@ -56,7 +56,7 @@ impl GtpU {
         self.message
     }
 
-    /// Bytes behind the eight fixed ones that the header promises.
+    /// Length of what follows the eight fixed bytes, in bytes, as the header states it.
     #[inline(always)]
     pub fn length(&self) -> u16 {
         self.length.get()
@@ -74,7 +74,7 @@ impl GtpU {
         self.message = message;
     }
 
-    /// Sets the promised length.
+    /// Sets the length of what follows the eight fixed bytes, in bytes.
     #[inline(always)]
     pub fn set_length(&mut self, bytes: u16) {
         self.length = bytes.into();
@@ -100,17 +100,17 @@ impl<'a> View<'a, GtpU> {
         (self.flags & N_PDU != 0).then_some(number)
     }
 
-    /// The extension headers, in order.
+    /// Returns an iterator over the extension headers, in order.
     pub fn extensions(&self) -> Extensions<'a> {
         let next = self.variable().get(3).copied().filter(|_| self.flags & EXTENSION != 0);
         Extensions { next: next.unwrap_or(0), rest: self.variable().get(4..).unwrap_or_default() }
     }
 }
 
-/// One extension header, for instance 0x85, the PDU session container (3GPP TS 38.415).
+/// One extension header, for example 0x85, the PDU session container (3GPP TS 38.415).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extension<'a> {
-    /// Its type, as what stands before it announced it.
+    /// Its type, as announced by the preceding header.
     pub kind: u8,
     /// Its content, without length and next type.
     pub content: &'a [u8],

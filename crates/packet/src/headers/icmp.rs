@@ -4,7 +4,7 @@ use zerocopy::byteorder::network_endian::{U16, U32};
 
 use super::{Header, header};
 
-/// Types that functions ask for.
+/// Common message types.
 pub mod icmp_type {
     #![allow(missing_docs)]
     pub const ECHO_REPLY: u8 = 0;
@@ -43,7 +43,7 @@ impl Icmp {
         self.code
     }
 
-    /// Checksum as it stands.
+    /// Checksum as stored.
     #[inline(always)]
     pub fn checksum(&self) -> u16 {
         self.checksum.get()
@@ -55,7 +55,7 @@ impl Icmp {
         self.rest.get()
     }
 
-    /// Whether it quotes the packet that caused it (RFC 1122 section 3.2.2).
+    /// Whether the message quotes the packet that caused it (RFC 1122 section 3.2.2).
     #[inline(always)]
     pub fn is_error(&self) -> bool {
         Self::quotes(self.kind)

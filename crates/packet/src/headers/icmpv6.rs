@@ -4,7 +4,7 @@ use zerocopy::byteorder::network_endian::{U16, U32};
 
 use super::{Header, header};
 
-/// Types that functions ask for.
+/// Common message types.
 pub mod icmpv6_type {
     #![allow(missing_docs)]
     pub const UNREACHABLE: u8 = 1;
@@ -45,7 +45,7 @@ impl Icmpv6 {
         self.code
     }
 
-    /// Checksum as it stands.
+    /// Checksum as stored.
     #[inline(always)]
     pub fn checksum(&self) -> u16 {
         self.checksum.get()
@@ -57,7 +57,7 @@ impl Icmpv6 {
         self.rest.get()
     }
 
-    /// Whether it is an error message: it quotes the packet that caused it (section 2.1).
+    /// Whether it is an error message, which quotes the packet that caused it (section 2.1).
     #[inline(always)]
     pub fn is_error(&self) -> bool {
         Self::quotes(self.kind)

@@ -14,7 +14,7 @@ header! {
 }
 
 impl Header for Ipv4 {
-    /// The version must be 4 and the header length at least five words; the options must be present.
+    /// Requires version 4, a header length of at least five words, and all options present.
     #[inline(always)]
     fn variable_len(&self, _rest: &[u8]) -> Option<usize> {
         let words = usize::from(self.version_ihl & 15);
@@ -23,7 +23,7 @@ impl Header for Ipv4 {
 }
 
 impl Ipv4 {
-    /// A header without options: version, length of itself, total length for `payload` bytes, time to live 64.
+    /// Creates a header without options, with both lengths set for `payload` bytes and a time to live of 64.
     pub fn new(protocol: u8, payload: u16) -> Ipv4 {
         let lengths = Ipv4 { version_ihl: 0x45, total_len: payload.saturating_add(20).into(), ..Ipv4::default() };
         Ipv4 { ttl: 64, protocol, ..lengths }
@@ -41,13 +41,13 @@ impl Ipv4 {
         self.tos & 3
     }
 
-    /// Bytes of header and payload that the header promises.
+    /// Length of header and payload in bytes, as the header states it.
     #[inline(always)]
     pub fn total_len(&self) -> u16 {
         self.total_len.get()
     }
 
-    /// Joins the fragments of a datagram.
+    /// Identification, common to the fragments of a datagram.
     #[inline(always)]
     pub fn identification(&self) -> u16 {
         self.identification.get()
@@ -65,13 +65,13 @@ impl Ipv4 {
         self.fragment.get() & 0x2000 != 0
     }
 
-    /// Where this fragment's payload lies in the datagram, in bytes.
+    /// Offset of this fragment's payload in the datagram, in bytes.
     #[inline(always)]
     pub fn fragment_offset(&self) -> u16 {
         (self.fragment.get() & 0x1fff) << 3
     }
 
-    /// Whether it is a piece of a datagram.
+    /// Whether the packet is a fragment.
     #[inline(always)]
     pub fn is_fragment(&self) -> bool {
         self.fragment.get() & 0x3fff != 0
@@ -89,31 +89,31 @@ impl Ipv4 {
         self.protocol
     }
 
-    /// Header checksum as it stands.
+    /// Header checksum as stored.
     #[inline(always)]
     pub fn checksum(&self) -> u16 {
         self.checksum.get()
     }
 
-    /// From whom.
+    /// Source address.
     #[inline(always)]
     pub fn source(&self) -> IpAddress {
         IpAddress::from_v4(self.source)
     }
 
-    /// To whom.
+    /// Destination address.
     #[inline(always)]
     pub fn destination(&self) -> IpAddress {
         IpAddress::from_v4(self.destination)
     }
 
-    /// Sets code point and congestion bits at once.
+    /// Sets code point and congestion bits together.
     #[inline(always)]
     pub fn set_tos(&mut self, tos: u8) {
         self.tos = tos;
     }
 
-    /// Sets the promised length.
+    /// Sets the total length, in bytes.
     #[inline(always)]
     pub fn set_total_len(&mut self, bytes: u16) {
         self.total_len = bytes.into();
@@ -149,13 +149,13 @@ impl Ipv4 {
         self.checksum = checksum.into();
     }
 
-    /// Sets from whom.
+    /// Sets the source address.
     #[inline(always)]
     pub fn set_source(&mut self, address: [u8; 4]) {
         self.source = address;
     }
 
-    /// Sets to whom.
+    /// Sets the destination address.
     #[inline(always)]
     pub fn set_destination(&mut self, address: [u8; 4]) {
         self.destination = address;
@@ -163,7 +163,7 @@ impl Ipv4 {
 }
 
 impl<'a> View<'a, Ipv4> {
-    /// The options, without the padding behind the end-of-list option.
+    /// Returns an iterator over the options, without the padding after the end-of-list option.
     pub fn options(&self) -> Ipv4Options<'a> {
         Ipv4Options { rest: self.variable() }
     }
@@ -174,11 +174,11 @@ impl<'a> View<'a, Ipv4> {
 pub struct Ipv4Option<'a> {
     /// Copied flag, class and number.
     pub kind: u8,
-    /// Bytes behind type and length.
+    /// Bytes after type and length.
     pub data: &'a [u8],
 }
 
-/// Iterator over options; ends at the end-of-list option, at the end of the header, or at an option that is malformed.
+/// Iterator over options; ends at the end-of-list option, at the end of the header, or at a malformed option.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv4Options<'a> {
     rest: &'a [u8],
@@ -194,7 +194,8 @@ impl<'a> Iterator for Ipv4Options<'a> {
     }
 }
 
-/// Options of IPv4 and TCP share their encoding: 0 ends the list, 1 is one byte, all others have a length.
+/// Splits off the first option. IPv4 and TCP share the encoding: kind 0 ends the list, kind 1 is a single byte, all others
+/// have a length.
 pub(crate) fn next_option(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&kind, behind) = bytes.split_first()?;
     match kind {

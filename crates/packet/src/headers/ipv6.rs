@@ -7,12 +7,12 @@ use crate::address::IpAddress;
 use crate::parse::protocol;
 
 header! {
-    /// The 40 fixed bytes; extension headers are payload, walked by [`View::extensions`].
+    /// The 40 fixed bytes; extension headers count as payload and are walked by [`View::extensions`].
     Ipv6 { version_class_flow: U32, payload_len: U16, next_header: u8, hop_limit: u8, source: [u8; 16], destination: [u8; 16] }
 }
 
 impl Header for Ipv6 {
-    /// The version must be 6.
+    /// Requires version 6.
     #[inline(always)]
     fn variable_len(&self, _rest: &[u8]) -> Option<usize> {
         (self.version_class_flow.get() >> 28 == 6).then_some(0)
@@ -20,7 +20,7 @@ impl Header for Ipv6 {
 }
 
 impl Ipv6 {
-    /// A header with version, next header, payload length and hop limit 64.
+    /// Creates a header with version, next header, payload length and a hop limit of 64.
     pub fn new(next_header: u8, payload: u16) -> Ipv6 {
         let lengths = Ipv6 { payload_len: payload.into(), next_header, ..Ipv6::default() };
         Ipv6 { version_class_flow: (6 << 28).into(), hop_limit: 64, ..lengths }
@@ -38,13 +38,13 @@ impl Ipv6 {
         self.version_class_flow.get() & 0x000f_ffff
     }
 
-    /// Bytes behind the fixed header that it promises.
+    /// Length of what follows the fixed header in bytes, as the header states it.
     #[inline(always)]
     pub fn payload_len(&self) -> u16 {
         self.payload_len.get()
     }
 
-    /// Number of the first extension header or of the payload's protocol.
+    /// Number of the first extension header, or protocol number of the payload.
     #[inline(always)]
     pub fn next_header(&self) -> u8 {
         self.next_header
@@ -56,13 +56,13 @@ impl Ipv6 {
         self.hop_limit
     }
 
-    /// From whom.
+    /// Source address.
     #[inline(always)]
     pub fn source(&self) -> IpAddress {
         IpAddress::from_v6(self.source)
     }
 
-    /// To whom.
+    /// Destination address.
     #[inline(always)]
     pub fn destination(&self) -> IpAddress {
         IpAddress::from_v6(self.destination)
@@ -80,13 +80,13 @@ impl Ipv6 {
         self.version_class_flow = (self.version_class_flow.get() & 0xfff0_0000 | label & 0x000f_ffff).into();
     }
 
-    /// Sets the promised length.
+    /// Sets the payload length, in bytes.
     #[inline(always)]
     pub fn set_payload_len(&mut self, bytes: u16) {
         self.payload_len = bytes.into();
     }
 
-    /// Sets the next header's number.
+    /// Sets the number of the next header.
     #[inline(always)]
     pub fn set_next_header(&mut self, number: u8) {
         self.next_header = number;
@@ -98,13 +98,13 @@ impl Ipv6 {
         self.hop_limit = hops;
     }
 
-    /// Sets from whom.
+    /// Sets the source address.
     #[inline(always)]
     pub fn set_source(&mut self, address: [u8; 16]) {
         self.source = address;
     }
 
-    /// Sets to whom.
+    /// Sets the destination address.
     #[inline(always)]
     pub fn set_destination(&mut self, address: [u8; 16]) {
         self.destination = address;
@@ -112,7 +112,7 @@ impl Ipv6 {
 }
 
 impl<'a> View<'a, Ipv6> {
-    /// The extension headers behind it, in order.
+    /// Returns an iterator over the extension headers, in order.
     pub fn extensions(&self) -> Extensions<'a> {
         Extensions { next: self.next_header(), rest: self.payload() }
     }
@@ -121,16 +121,16 @@ impl<'a> View<'a, Ipv6> {
 /// One extension header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extension<'a> {
-    /// Its number, as the header before it announced it.
+    /// Its number, as announced by the preceding header.
     pub number: u8,
-    /// Number of what follows it.
+    /// Number of the header or payload that follows.
     pub next_header: u8,
-    /// All of its bytes.
+    /// The complete extension header.
     pub bytes: &'a [u8],
 }
 
 impl Extension<'_> {
-    /// For a fragment header: offset in bytes, whether more follow, identification.
+    /// For a fragment header, returns the offset in bytes, whether more fragments follow, and the identification.
     pub fn fragment(&self) -> Option<(u16, bool, u32)> {
         match *self.bytes {
             [_, _, high, low, a, b, c, d] if self.number == protocol::FRAGMENT => {
@@ -142,8 +142,8 @@ impl Extension<'_> {
     }
 }
 
-/// Iterator over extension headers; ends at the first other protocol, behind the header of a later fragment, or where a
-/// header is cut.
+/// Iterator over extension headers; ends at the first other protocol, after the header of a later fragment, or where a header
+/// is cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Extensions<'a> {
     next: u8,
@@ -151,7 +151,7 @@ pub struct Extensions<'a> {
 }
 
 impl<'a> Extensions<'a> {
-    /// Number and bytes of what follows the headers seen so far.
+    /// Returns number and bytes of what follows the headers visited so far.
     pub fn upper(&self) -> (u8, &'a [u8]) {
         (self.next, self.rest)
     }

@@ -1,9 +1,9 @@
-//! Header types: one file per protocol, all of one shape.
+//! Header types: one file per protocol, all with the same structure.
 //!
-//! A header's fixed part is a plain big-endian structure with checked accessors and setters; what has variable length
-//! (options, extension headers) lies behind it. [`Header::parse`] checks once that all of it is present and gives a [`View`],
-//! [`Header::parse_mut`] a [`ViewMut`]; after that no accessor panics, whatever the bytes are. Setters change their field
-//! only: checksums are kept right by [`Packet`](crate::Packet)'s setters or by [`checksum`](crate::checksum).
+//! The fixed part of a header is a plain big-endian structure with checked accessors and setters; parts of variable length
+//! (options, extension headers) follow it. [`Header::parse`] checks once that all of it is present and returns a [`View`],
+//! [`Header::parse_mut`] a [`ViewMut`]; after that no accessor panics, whatever the bytes are. Setters change only their own
+//! field: checksums are updated by the setters of [`Packet`](crate::Packet) or with [`checksum`](crate::checksum).
 
 mod arp;
 mod ethernet;
@@ -42,15 +42,16 @@ use std::ops::{Deref, DerefMut};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A protocol's fixed header.
+/// The fixed header of a protocol.
 pub trait Header: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned + Sized {
-    /// Bytes of the fixed part.
+    /// Length of the fixed part in bytes.
     const LEN: usize = size_of::<Self>();
 
-    /// Bytes of the header behind the fixed part, given everything behind it; none if the header is malformed or cut.
+    /// Returns the length of the variable part in bytes, given everything after the fixed part; `None` if the header is
+    /// malformed or cut.
     fn variable_len(&self, rest: &[u8]) -> Option<usize>;
 
-    /// The header at the beginning of `bytes`, if it is whole and well formed.
+    /// Parses the header at the beginning of `bytes`, if it is complete and well formed.
     #[inline(always)]
     fn parse(bytes: &[u8]) -> Option<View<'_, Self>> {
         let (fixed, rest) = Self::ref_from_prefix(bytes).ok()?;
@@ -58,7 +59,7 @@ pub trait Header: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned + 
         Some(View { fixed, variable, payload })
     }
 
-    /// The header at the beginning of `bytes`, to change.
+    /// Parses the header at the beginning of `bytes`, for modification.
     #[inline(always)]
     fn parse_mut(bytes: &mut [u8]) -> Option<ViewMut<'_, Self>> {
         let (fixed, rest) = Self::mut_from_prefix(bytes).ok()?;
@@ -67,14 +68,14 @@ pub trait Header: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned + 
         Some(ViewMut { fixed, variable, payload })
     }
 
-    /// Writes the fixed part to the beginning of `bytes`; false if there is no room.
+    /// Writes the fixed part to the beginning of `bytes`; returns `false` if there is no room.
     #[inline(always)]
     fn emit(&self, bytes: &mut [u8]) -> bool {
         self.write_to_prefix(bytes).is_ok()
     }
 }
 
-/// A whole header, to read. The fixed part's accessors are reached through `Deref`.
+/// A complete header, read-only. The accessors of the fixed part are available through `Deref`.
 #[derive(Debug)]
 pub struct View<'a, H> {
     fixed: &'a H,
@@ -90,25 +91,25 @@ impl<H> Clone for View<'_, H> {
 impl<H> Copy for View<'_, H> {}
 
 impl<'a, H: Header> View<'a, H> {
-    /// Bytes of the whole header.
+    /// Returns the length of the whole header in bytes.
     #[inline(always)]
     pub fn header_len(&self) -> usize {
         H::LEN + self.variable.len()
     }
 
-    /// The fixed part, for as long as the bytes live.
+    /// Returns the fixed part, for as long as the bytes live.
     #[inline(always)]
     pub fn fixed(&self) -> &'a H {
         self.fixed
     }
 
-    /// The variable part: options or extension headers.
+    /// Returns the variable part: options or extension headers.
     #[inline(always)]
     pub fn variable(&self) -> &'a [u8] {
         self.variable
     }
 
-    /// Everything behind the header that is present; not cut to a length field.
+    /// Returns everything present after the header; not cut to a length field.
     #[inline(always)]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
@@ -124,7 +125,7 @@ impl<H> Deref for View<'_, H> {
     }
 }
 
-/// A whole header, to change. The fixed part's setters are reached through `DerefMut`.
+/// A complete header, for modification. The setters of the fixed part are available through `DerefMut`.
 #[derive(Debug)]
 pub struct ViewMut<'a, H> {
     fixed: &'a mut H,
@@ -133,19 +134,19 @@ pub struct ViewMut<'a, H> {
 }
 
 impl<'a, H: Header> ViewMut<'a, H> {
-    /// The fixed part, for as long as the bytes live.
+    /// Returns the fixed part, for as long as the bytes live.
     #[inline(always)]
     pub fn into_fixed(self) -> &'a mut H {
         self.fixed
     }
 
-    /// The variable part: options or extension headers.
+    /// Returns the variable part: options or extension headers.
     #[inline(always)]
     pub fn variable_mut(&mut self) -> &mut [u8] {
         self.variable
     }
 
-    /// Everything behind the header that is present.
+    /// Returns everything present after the header.
     #[inline(always)]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         self.payload
@@ -168,7 +169,7 @@ impl<H> DerefMut for ViewMut<'_, H> {
     }
 }
 
-/// The structure of a header: derives, `Default`, and nothing else.
+/// Defines the structure of a header with its derives, including `Default`.
 macro_rules! header {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $kind:ty),* $(,)? }) => {
         $(#[$doc])*

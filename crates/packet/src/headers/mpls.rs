@@ -66,14 +66,14 @@ impl Mpls {
     }
 }
 
-/// The entries of a stack, outermost first; ends behind the bottom or where the bytes end.
+/// Iterator over the entries of a label stack, outermost first; ends after the bottom entry or where the bytes end.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack<'a> {
     rest: Option<&'a [u8]>,
 }
 
 impl<'a> Stack<'a> {
-    /// The stack at the beginning of `bytes`.
+    /// Returns the stack at the beginning of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Stack<'a> {
         Stack { rest: Some(bytes) }
     }

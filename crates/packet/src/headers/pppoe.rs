@@ -5,12 +5,12 @@ use zerocopy::byteorder::network_endian::U16;
 use super::{Header, View, header};
 
 header! {
-    /// The six bytes behind the Ethernet type.
+    /// The six bytes after the Ethernet type.
     Pppoe { version_type: u8, code: u8, session: U16, length: U16 }
 }
 
 impl Header for Pppoe {
-    /// Version and type must both be 1.
+    /// Requires version 1 and type 1.
     #[inline(always)]
     fn variable_len(&self, _rest: &[u8]) -> Option<usize> {
         (self.version_type == 0x11).then_some(0)
@@ -18,7 +18,7 @@ impl Header for Pppoe {
 }
 
 impl Pppoe {
-    /// 0 in a session; 0x09, 0x07, 0x19, 0x65, 0xa7 in discovery.
+    /// Code: 0 in a session; 0x09, 0x07, 0x19, 0x65, 0xa7 in discovery.
     #[inline(always)]
     pub fn code(&self) -> u8 {
         self.code
@@ -30,7 +30,7 @@ impl Pppoe {
         self.session.get()
     }
 
-    /// Bytes of payload that the header promises, the PPP protocol number included.
+    /// Length of the payload in bytes, including the PPP protocol number, as the header states it.
     #[inline(always)]
     pub fn length(&self) -> u16 {
         self.length.get()

@@ -17,43 +17,43 @@ impl Header for Sctp {
 }
 
 impl Sctp {
-    /// Port of the sender.
+    /// Source port.
     #[inline(always)]
     pub fn source_port(&self) -> u16 {
         self.source_port.get()
     }
 
-    /// Port of the receiver.
+    /// Destination port.
     #[inline(always)]
     pub fn destination_port(&self) -> u16 {
         self.destination_port.get()
     }
 
-    /// Tag that the receiver chose for the association.
+    /// Verification tag, chosen by the receiver of the packet.
     #[inline(always)]
     pub fn verification_tag(&self) -> u32 {
         self.verification_tag.get()
     }
 
-    /// CRC32c as it stands; the least significant byte comes first (appendix A).
+    /// CRC32c as stored; its least significant byte comes first (appendix A).
     #[inline(always)]
     pub fn checksum(&self) -> u32 {
         u32::from_le_bytes(self.checksum)
     }
 
-    /// Sets the sender's port.
+    /// Sets the source port.
     #[inline(always)]
     pub fn set_source_port(&mut self, port: u16) {
         self.source_port = port.into();
     }
 
-    /// Sets the receiver's port.
+    /// Sets the destination port.
     #[inline(always)]
     pub fn set_destination_port(&mut self, port: u16) {
         self.destination_port = port.into();
     }
 
-    /// Sets the tag.
+    /// Sets the verification tag.
     #[inline(always)]
     pub fn set_verification_tag(&mut self, tag: u32) {
         self.verification_tag = tag.into();

@@ -27,7 +27,7 @@ header! {
 }
 
 impl Header for Tcp {
-    /// The data offset must be at least five words, and the options present.
+    /// Requires a data offset of at least five words and all options present.
     #[inline(always)]
     fn variable_len(&self, _rest: &[u8]) -> Option<usize> {
         (usize::from(self.offset >> 4) * 4).checked_sub(20)
@@ -35,32 +35,32 @@ impl Header for Tcp {
 }
 
 impl Tcp {
-    /// A header without options and with all bits clear.
+    /// Creates a header without options and with all control bits clear.
     pub fn new(source_port: u16, destination_port: u16) -> Tcp {
         let ports =
             Tcp { source_port: source_port.into(), destination_port: destination_port.into(), ..Tcp::default() };
         Tcp { offset: 5 << 4, ..ports }
     }
 
-    /// Port of the sender.
+    /// Source port.
     #[inline(always)]
     pub fn source_port(&self) -> u16 {
         self.source_port.get()
     }
 
-    /// Port of the receiver.
+    /// Destination port.
     #[inline(always)]
     pub fn destination_port(&self) -> u16 {
         self.destination_port.get()
     }
 
-    /// Number of the first byte of payload.
+    /// Sequence number of the first payload byte.
     #[inline(always)]
     pub fn sequence(&self) -> u32 {
         self.sequence.get()
     }
 
-    /// Number of the byte that the sender expects next.
+    /// Acknowledgement number: the sequence number that the sender expects next.
     #[inline(always)]
     pub fn acknowledgement(&self) -> u32 {
         self.acknowledgement.get()
@@ -78,13 +78,13 @@ impl Tcp {
         self.flags & bits != 0
     }
 
-    /// Window, not scaled.
+    /// Window, unscaled.
     #[inline(always)]
     pub fn window(&self) -> u16 {
         self.window.get()
     }
 
-    /// Checksum as it stands.
+    /// Checksum as stored.
     #[inline(always)]
     pub fn checksum(&self) -> u16 {
         self.checksum.get()
@@ -96,13 +96,13 @@ impl Tcp {
         self.urgent.get()
     }
 
-    /// Sets the sender's port.
+    /// Sets the source port.
     #[inline(always)]
     pub fn set_source_port(&mut self, port: u16) {
         self.source_port = port.into();
     }
 
-    /// Sets the receiver's port.
+    /// Sets the destination port.
     #[inline(always)]
     pub fn set_destination_port(&mut self, port: u16) {
         self.destination_port = port.into();
@@ -140,7 +140,7 @@ impl Tcp {
 }
 
 impl<'a> View<'a, Tcp> {
-    /// The options.
+    /// Returns an iterator over the options.
     pub fn options(&self) -> TcpOptions<'a> {
         TcpOptions { rest: self.variable() }
     }
@@ -151,22 +151,22 @@ impl<'a> View<'a, Tcp> {
 pub enum TcpOption<'a> {
     /// One byte of padding.
     NoOperation,
-    /// Largest segment that the sender accepts.
+    /// Maximum segment size that the sender accepts.
     MaximumSegment(u16),
-    /// Shift of the window.
+    /// Shift count of the window.
     WindowScale(u8),
-    /// Selective acknowledgements are understood.
+    /// Selective acknowledgements are supported.
     SackPermitted,
     /// Selective acknowledgements: pairs of sequence numbers.
     Sack(&'a [u8]),
     /// Time stamp and its echo.
     Timestamps(u32, u32),
-    /// Any other, or one of the above with a wrong length: its kind and its data.
+    /// Any other option, or one of the above with a wrong length: its kind and its data.
     Other(u8, &'a [u8]),
 }
 
 impl TcpOption<'_> {
-    /// Its number (IANA, TCP option kinds).
+    /// Returns the option kind (IANA registry of TCP option kinds).
     pub fn kind(&self) -> u8 {
         match self {
             TcpOption::NoOperation => 1,
@@ -180,7 +180,7 @@ impl TcpOption<'_> {
     }
 }
 
-/// Iterator over options; ends at the end-of-list option, at the end of the header, or at an option that is malformed.
+/// Iterator over options; ends at the end-of-list option, at the end of the header, or at a malformed option.
 #[derive(Clone, Copy, Debug)]
 pub struct TcpOptions<'a> {
     rest: &'a [u8],

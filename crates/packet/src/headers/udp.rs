@@ -17,50 +17,50 @@ impl Header for Udp {
 }
 
 impl Udp {
-    /// A header for `payload` bytes, without checksum.
+    /// Creates a header for `payload` bytes, without a checksum.
     pub fn new(source_port: u16, destination_port: u16, payload: u16) -> Udp {
         let ports =
             Udp { source_port: source_port.into(), destination_port: destination_port.into(), ..Udp::default() };
         Udp { length: payload.saturating_add(8).into(), ..ports }
     }
 
-    /// Port of the sender.
+    /// Source port.
     #[inline(always)]
     pub fn source_port(&self) -> u16 {
         self.source_port.get()
     }
 
-    /// Port of the receiver.
+    /// Destination port.
     #[inline(always)]
     pub fn destination_port(&self) -> u16 {
         self.destination_port.get()
     }
 
-    /// Bytes of header and payload that the header promises.
+    /// Length of header and payload in bytes, as the header states it.
     #[inline(always)]
     pub fn length(&self) -> u16 {
         self.length.get()
     }
 
-    /// Checksum as it stands; 0 means that there is none.
+    /// Checksum as stored; 0 means none.
     #[inline(always)]
     pub fn checksum(&self) -> u16 {
         self.checksum.get()
     }
 
-    /// Sets the sender's port.
+    /// Sets the source port.
     #[inline(always)]
     pub fn set_source_port(&mut self, port: u16) {
         self.source_port = port.into();
     }
 
-    /// Sets the receiver's port.
+    /// Sets the destination port.
     #[inline(always)]
     pub fn set_destination_port(&mut self, port: u16) {
         self.destination_port = port.into();
     }
 
-    /// Sets the promised length.
+    /// Sets the length of header and payload, in bytes.
     #[inline(always)]
     pub fn set_length(&mut self, bytes: u16) {
         self.length = bytes.into();

@@ -6,7 +6,7 @@ use super::{Header, View, header};
 use crate::parse::is_tag;
 
 header! {
-    /// The four bytes behind the type that announced the tag: control information and the next type.
+    /// The four bytes after the Ethernet type that announced the tag: control information and the next type.
     Vlan { control: U16, kind: U16 }
 }
 
@@ -69,7 +69,7 @@ pub struct VlanTags<'a> {
 }
 
 impl<'a> VlanTags<'a> {
-    /// Tags at the beginning of `rest`, which follows a header that announced `kind`.
+    /// Returns the tags at the beginning of `rest`, which follows a header that announced `kind`.
     pub fn new(kind: u16, rest: &'a [u8]) -> VlanTags<'a> {
         VlanTags { kind, rest }
     }

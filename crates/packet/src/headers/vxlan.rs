@@ -10,7 +10,7 @@ header! {
 }
 
 impl Header for Vxlan {
-    /// The bit that says that the network identifier is valid must be set.
+    /// Requires the flag that marks the network identifier as valid.
     #[inline(always)]
     fn variable_len(&self, _rest: &[u8]) -> Option<usize> {
         (self.flags & 0x08 != 0).then_some(0)
@@ -18,10 +18,10 @@ impl Header for Vxlan {
 }
 
 impl Vxlan {
-    /// UDP port of the receiver.
+    /// UDP destination port.
     pub const PORT: u16 = 4789;
 
-    /// A header for a network identifier; its upper 8 bits are ignored.
+    /// Creates a header for a network identifier; its upper 8 bits are ignored.
     pub fn new(vni: u32) -> Vxlan {
         Vxlan { flags: 0x08, reserved: [0; 3], vni_reserved: (vni << 8).into() }
     }

@@ -1,8 +1,8 @@
-//! The packet that an ICMP error quotes. A translator must translate it too, or its sender does not recognise it
-//! (RFC 5508 section 4.2, RFC 6146 section 3.4).
+//! The packet that an ICMP error quotes. A translator must translate it too, or its sender does not recognise it (RFC 5508
+//! section 4.2, RFC 6146 section 3.4).
 //!
-//! The setters keep right: the quoted IPv4 header checksum, the quoted transport checksum if it is among the quoted bytes, and
-//! the checksum of the ICMP message around it.
+//! The setters update the quoted IPv4 header checksum, the quoted transport checksum if it is among the quoted bytes, and the
+//! checksum of the enclosing ICMP message.
 
 use super::Packet;
 use crate::address::IpAddress;
@@ -10,14 +10,14 @@ use crate::checksum::Change;
 use crate::edit::{self, Headers, Side};
 use crate::parse::{be16, protocol};
 
-/// What a quoted packet says, as it travelled before the error.
+/// Fields of a quoted packet, as it travelled before the error.
 #[derive(Clone, Copy, Debug)]
 pub struct Embedded {
-    /// From whom: the one to whom the error goes, if nobody translated it.
+    /// Source address: the recipient of the error, unless the packet was translated.
     pub src_ip: IpAddress,
-    /// To whom.
+    /// Destination address.
     pub dst_ip: IpAddress,
-    /// IP protocol number behind IP header and extension headers.
+    /// IP protocol number after IP header and extension headers.
     pub protocol: u8,
     /// Ports of TCP, UDP or SCTP, if quoted.
     pub ports: Option<(u16, u16)>,
@@ -44,20 +44,20 @@ impl Embedded {
     }
 }
 
-/// A quoted packet, to change.
+/// A quoted packet, for modification.
 #[derive(Debug)]
 pub struct EmbeddedMut<'p, 'a> {
     packet: &'p mut Packet<'a>,
     at: Headers,
-    /// Offset of the checksum of the ICMP message around it.
+    /// Offset of the checksum of the enclosing ICMP message.
     checksum: usize,
 }
 
 impl<'a> Packet<'a> {
-    /// The packet that this ICMP or ICMPv6 error quotes, if it is one and the quoted IP header is whole.
+    /// Returns the packet that this ICMP or ICMPv6 error quotes, if it is an error and the quoted IP header is complete.
     #[inline]
     pub fn embedded(&self) -> Option<Embedded> {
-        // Nearly none is one of ICMP, and that is known already.
+        // Nearly no packet is ICMP, and the protocol is already known.
         let may_quote = matches!(self.protocol(), protocol::ICMP | protocol::ICMPV6);
         if may_quote { self.quoted() } else { None }
     }
@@ -67,7 +67,7 @@ impl<'a> Packet<'a> {
         Embedded::new(self.bytes(), self.headers()?)
     }
 
-    /// The same, to change.
+    /// Returns the quoted packet for modification.
     pub fn embedded_mut(&mut self) -> Option<EmbeddedMut<'_, 'a>> {
         let outer = self.headers()?;
         let at = self.embedded()?.at;
@@ -84,17 +84,17 @@ impl EmbeddedMut<'_, '_> {
         true
     }
 
-    /// What it says now.
+    /// Returns the current fields.
     pub fn read(&self) -> Option<Embedded> {
         self.packet.embedded()
     }
 
-    /// Sets the quoted source address, of the quoted packet's own family.
+    /// Sets the quoted source address; it must be of the quoted packet's own family.
     pub fn set_src_ip(&mut self, address: IpAddress) -> bool {
         self.edit(|frame, at| edit::set_address(frame, at, Side::Source, address))
     }
 
-    /// Sets the quoted destination address, of the quoted packet's own family.
+    /// Sets the quoted destination address; it must be of the quoted packet's own family.
     pub fn set_dst_ip(&mut self, address: IpAddress) -> bool {
         self.edit(|frame, at| edit::set_address(frame, at, Side::Destination, address))
     }
@@ -109,22 +109,22 @@ impl EmbeddedMut<'_, '_> {
         self.edit(|frame, at| edit::set_port(frame, at, Side::Destination, port))
     }
 
-    /// Sets quoted source address and source port at once; needs both to be quoted.
+    /// Sets quoted source address and source port together; both must be quoted.
     pub fn set_src(&mut self, address: IpAddress, port: u16) -> bool {
         self.edit(|frame, at| edit::set_end(frame, at, Side::Source, address, port))
     }
 
-    /// Sets quoted destination address and destination port at once; needs both to be quoted.
+    /// Sets quoted destination address and destination port together; both must be quoted.
     pub fn set_dst(&mut self, address: IpAddress, port: u16) -> bool {
         self.edit(|frame, at| edit::set_end(frame, at, Side::Destination, address, port))
     }
 
-    /// Adds to the quoted sequence number of TCP.
+    /// Adds `by` to the quoted TCP sequence number.
     pub fn shift_sequence(&mut self, by: u32) -> bool {
         self.edit(|frame, at| edit::shift_number(frame, at, 4, by))
     }
 
-    /// Adds to the quoted acknowledgement number of TCP, if that is quoted.
+    /// Adds `by` to the quoted TCP acknowledgement number, if it is quoted.
     pub fn shift_acknowledgement(&mut self, by: u32) -> bool {
         self.edit(|frame, at| edit::shift_number(frame, at, 8, by))
     }

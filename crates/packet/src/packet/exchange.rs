@@ -1,12 +1,13 @@
-//! One end of a packet written over another one that is known beforehand ([`Exchange`]).
+//! Replaces one end of a packet (address and port) by another, where both are known in advance ([`Exchange`]).
 
 use super::{Packet, Translated};
 use crate::edit::{Exchange, PLAIN, PLAIN_V6_TCP, PLAIN_V6_UDP};
 use crate::record::{Flags, Record};
 
 impl Packet<'_> {
-    /// As [`Packet::translate_src_if`] or [`Packet::translate_dst_if`], for a packet that has the end that is exchanged. `plainly_v6` is asked the same
-    /// as `plainly` of IPv6 without extension headers, from its header to the checksum behind it.
+    /// Like [`Packet::translate_src_if`] or [`Packet::translate_dst_if`], for a packet that has the end to be replaced.
+    /// `plainly_v6` is the counterpart of `plainly` for IPv6 without extension headers; it gets the bytes from the IPv6
+    /// header to the transport checksum.
     #[inline(always)]
     pub fn exchange_if(
         &mut self,
@@ -14,7 +15,7 @@ impl Packet<'_> {
         (plainly, plainly_v6): (impl Fn(&[u8; PLAIN], bool) -> bool, impl Fn(&[u8], bool) -> bool),
         otherwise: impl FnOnce(&Packet<'_>) -> bool,
     ) -> Translated {
-        // A way of its own for each of both protocols, so that it asks once which it is.
+        // Separate paths for UDP and TCP, so that the protocol is tested only once.
         let done = match self.record.parsed() {
             Record::PLAINEST_UDP => self.exchange_plain::<true>(14, exchange, &plainly),
             Record::PLAINEST_TCP => self.exchange_plain::<false>(14, exchange, &plainly),
@@ -34,7 +35,8 @@ impl Packet<'_> {
         })
     }
 
-    /// [`exchange_if`](Self::exchange_if) of IPv4 that begins at `at` and is plain, if it is so `plainly`, with or without UDP behind it.
+    /// [`exchange_if`](Self::exchange_if) for a plain IPv4 packet whose header begins at `at`, if `plainly` accepts it. `UDP`
+    /// tells the transport protocol.
     #[inline(always)]
     fn exchange_plain<const UDP: bool>(
         &mut self,
@@ -54,7 +56,7 @@ impl Packet<'_> {
         Some(Translated::Done)
     }
 
-    /// The same wherever it begins: of frames with tags, for one.
+    /// [`exchange_if`](Self::exchange_if) for a plain IPv4 packet at any offset, for example in tagged frames.
     #[inline(never)]
     fn exchange_tagged(
         &mut self,
@@ -67,13 +69,14 @@ impl Packet<'_> {
         }
     }
 
-    /// Out of line with its arguments: they would take registers of the loop in which a packet is exchanged.
+    /// Out of line together with its arguments, which would take registers from the loop that exchanges packets.
     #[inline(never)]
     fn exchange_slowly(&mut self, exchange: &Exchange) -> Translated {
         self.translate_slowly(exchange.side, exchange.address, exchange.port)
     }
 
-    /// [`exchange_if`](Self::exchange_if) of IPv6 without extension headers, if it is so `plainly`; none if it is anything else.
+    /// [`exchange_if`](Self::exchange_if) for IPv6 without extension headers, if `plainly` accepts it; `None` for anything
+    /// else.
     #[inline(never)]
     fn exchange_v6(&mut self, exchange: &Exchange, plainly: impl Fn(&[u8], bool) -> bool) -> Option<Translated> {
         let l3 = self.record.l3 as usize;
@@ -84,7 +87,7 @@ impl Packet<'_> {
     }
 }
 
-/// Writes an end into a packet of IPv6 that is so `plainly`, if it has a hop left.
+/// Writes an end into an IPv6 packet that `plainly` accepts, if it has a hop left.
 #[inline(always)]
 fn exchange_at<const N: usize>(
     ip: &mut [u8; N],

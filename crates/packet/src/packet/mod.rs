@@ -1,10 +1,10 @@
-//! One packet as a network function sees it: its bytes, what the parser found, its metadata.
+//! One packet as a network function sees it: its bytes, what the parser found, and its metadata.
 //!
-//! `read` has what can be asked, `write` what can be changed with all checksums kept right, `embedded` the packet inside an
-//! ICMP error. Every change of a byte, of the record or of metadata goes through the functions here, which save to the
-//! [`Undo`] what they are about to overwrite, so an aborted attempt never happened.
+//! `read` has the accessors, `write` the setters that keep all checksums right, `embedded` the packet inside an ICMP error.
+//! Every change of a byte, of the record or of metadata goes through the functions here, which first save to the [`Undo`]
+//! what they are about to overwrite. An aborted attempt thus leaves no trace.
 //!
-//! No function panics, whatever the bytes are: readers give `None` or nothing, setters say whether they did it.
+//! No function panics, whatever the bytes are: accessors return `None` or nothing, and setters return whether they succeeded.
 
 mod embedded;
 mod exchange;
@@ -31,16 +31,16 @@ use crate::undo::{LINE, Place, Undo};
 pub struct Packet<'a> {
     record: &'a mut Record,
     room: &'a mut [u8],
-    /// Extension records of the whole batch: most functions never ask for this packet's.
+    /// Extension records of the whole batch; most functions never access this packet's.
     metas: &'a mut Metas,
     undo: Option<&'a mut Undo>,
-    /// Part of the room that the undo log already has; empty if it has nothing of this packet.
+    /// Range of `room` that the undo log already covers; empty if nothing of this packet is saved.
     saved: Range<u32>,
     meta_saved: bool,
-    /// The batch [has cuts](Metas::has_cuts).
+    /// Whether the batch [has cuts](Metas::has_cuts).
     among_cuts: bool,
     index: u16,
-    /// It stays on the thread that lent it: handlers start no threads.
+    /// Keeps the packet on the thread that lent it; handlers cannot pass it to another thread.
     thread: PhantomData<*const ()>,
 }
 
@@ -57,39 +57,40 @@ impl<'a> Packet<'a> {
         Packet { record, room, metas, undo, saved: 0..0, meta_saved: false, among_cuts, index, thread: PhantomData }
     }
 
-    /// Its number in the batch.
+    /// Returns the packet's number in the batch.
     #[inline(always)]
     pub fn index(&self) -> usize {
         self.index.into()
     }
 
-    /// What the batch keeps of it.
+    /// Returns the packet's record in the batch.
     #[inline(always)]
     pub fn record(&self) -> &Record {
         self.record
     }
 
-    /// Port by which it came in.
+    /// Returns the arrival port.
     #[inline(always)]
     pub fn port(&self) -> Port {
         self.record.port
     }
 
-    /// Its bytes.
+    /// Returns the packet's bytes.
     #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
         let start = self.record.start as usize;
         self.room.get(start..start + self.record.len as usize).unwrap_or_default()
     }
 
-    /// Its bytes, to change; all of them are saved if the attempt may abort, so prefer [`Packet::change`] in long packets.
-    /// Call [`Packet::reparse`] after changing what the parser looked at.
+    /// Returns the packet's bytes for modification. If the attempt may abort, all of them are saved, so prefer
+    /// [`Packet::change`] for long packets. Call [`Packet::reparse`] after changing what the parser reads.
     #[inline(always)]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.change(0..usize::MAX)
     }
 
-    /// A range of its bytes, to change; cut to what is present. The one way to a packet's bytes.
+    /// Returns a range of the packet's bytes for modification, cut to what is present. All byte changes go through this or
+    /// `change_chunk`.
     #[inline(always)]
     pub fn change(&mut self, range: Range<usize>) -> &mut [u8] {
         let (start, len) = (self.record.start as usize, self.record.len as usize);
@@ -99,7 +100,7 @@ impl<'a> Packet<'a> {
         self.room.get_mut(range).unwrap_or_default()
     }
 
-    /// `N` bytes of it, to change, if all are present.
+    /// Returns `N` bytes at `at` for modification, if all are present.
     #[inline(always)]
     fn change_chunk<const N: usize>(&mut self, at: usize) -> Option<&mut [u8; N]> {
         if at + N > self.record.len as usize {
@@ -112,7 +113,7 @@ impl<'a> Packet<'a> {
         self.room.get_mut(from..from + N)?.first_chunk_mut()
     }
 
-    /// Saves the first line, if nothing of the packet is saved; whether it did or nothing needs to be saved.
+    /// Saves the first line if nothing of the packet is saved yet; returns whether it did, or no undo log is needed.
     #[inline(always)]
     fn save_line(&mut self) -> bool {
         let Some(undo) = &mut self.undo else { return true };
@@ -128,26 +129,26 @@ impl<'a> Packet<'a> {
         false
     }
 
-    /// To be called before the record or `range` of the room is changed.
+    /// Must be called before the record or `range` of the room is changed.
     #[inline(always)]
     fn save(&mut self, range: &Range<usize>) {
         self.save_line();
         let Some(undo) = &mut self.undo else { return };
         if range.start < self.saved.start as usize || range.end > self.saved.end as usize {
-            // Not a method of the packet: one that is never lent out of line lives in registers.
+            // Not a method of the packet: a packet whose address never escapes can stay in registers.
             self.saved = save_more(undo, self.index, self.record, self.room, &self.saved, range);
         }
     }
 
-    /// To be called before only the record is changed.
+    /// Must be called before the record alone is changed.
     #[inline(always)]
     fn save_record(&mut self) {
         let start = self.record.start as usize;
         self.save(&(start..start));
     }
 
-    /// Has a function out of line do something with it, on a copy of what it consists of: one that is never lent out of line lives in
-    /// registers. For what few packets need.
+    /// Calls a function out of line with a copy of this packet, so that the packet itself can stay in registers. For rarely
+    /// needed operations.
     #[inline(always)]
     pub fn out_of_line<R>(&mut self, done: impl FnOnce(&mut Packet<'_>) -> R) -> R {
         let mut packet = Packet {
@@ -164,7 +165,7 @@ impl<'a> Packet<'a> {
         result
     }
 
-    /// Looks for the headers again, after a change of what the parser looks at.
+    /// Parses the headers again, after a change of what the parser reads.
     #[inline]
     pub fn reparse(&mut self) {
         self.save_record();
@@ -172,8 +173,8 @@ impl<'a> Packet<'a> {
         self.record.set_parsed(parsed);
     }
 
-    /// Makes room for `bytes` zero bytes before the packet; false, and nothing happened, if there is none. The record still
-    /// names the headers that it named before; [`Packet::reparse`] when the new ones are written.
+    /// Prepends `bytes` zero bytes; returns `false`, with no effect, if there is no room. The record still refers to the old
+    /// headers; call [`Packet::reparse`] once the new ones are written.
     #[inline]
     pub fn push_front(&mut self, bytes: usize) -> bool {
         let start = self.record.start as usize;
@@ -188,7 +189,8 @@ impl<'a> Packet<'a> {
         true
     }
 
-    /// Takes `bytes` bytes off the front; false, and nothing happened, if there are fewer. Headers that are cut are forgotten.
+    /// Removes `bytes` bytes from the front; returns `false`, with no effect, if there are fewer. The record forgets headers
+    /// that are cut.
     #[inline]
     pub fn pop_front(&mut self, bytes: usize) -> bool {
         let Some(left) = self.len().checked_sub(bytes) else { return false };
@@ -201,7 +203,8 @@ impl<'a> Packet<'a> {
         true
     }
 
-    /// Cuts the packet to `len` bytes or extends it with zero bytes; false, and nothing happened, if the buffer is smaller.
+    /// Truncates the packet to `len` bytes or extends it with zero bytes; returns `false`, with no effect, if the buffer is
+    /// smaller.
     #[inline]
     pub fn set_len(&mut self, len: usize) -> bool {
         let (start, old) = (self.record.start as usize, self.record.len as usize);
@@ -215,13 +218,14 @@ impl<'a> Packet<'a> {
         true
     }
 
-    /// Extends the packet by `bytes` zero bytes at its end; false, and nothing happened, if the buffer is too small.
+    /// Appends `bytes` zero bytes; returns `false`, with no effect, if the buffer is too small.
     #[inline]
     pub fn extend(&mut self, bytes: usize) -> bool {
         self.len().checked_add(bytes).is_some_and(|len| self.set_len(len))
     }
 
-    /// The record is saved. The length on the wire moves with the length: bytes that a snap length cut stay cut.
+    /// Changes start and length; the record must be saved. The wire length changes by the same amount, so that bytes cut by a
+    /// snap length still count.
     fn resize(&mut self, start: usize, len: usize) {
         if let Some(field) = self.metas.wire_lens() {
             let wire_len = i64::from(self.wire_len()) + len as i64 - self.len() as i64;
@@ -235,13 +239,13 @@ impl<'a> Packet<'a> {
         (record.l3, record.l4, record.proto, record.flags) = (0, 0, 0, Flags::new(record.flags.link(), 0));
     }
 
-    /// A metadata field of this packet; zero if the chain does not carry it.
+    /// Returns a metadata field of this packet; zero if the chain does not carry it.
     #[inline(always)]
     pub fn meta<T: FromBytes + IntoBytes + Immutable>(&self, field: Field<T>) -> T {
         self.metas.read(self.index, field)
     }
 
-    /// Sets a metadata field; nothing happens if the chain does not carry it.
+    /// Sets a metadata field; has no effect if the chain does not carry it.
     #[inline(always)]
     pub fn set_meta<T: FromBytes + IntoBytes + Immutable>(&mut self, field: Field<T>, value: T) {
         if !self.meta_saved && field.is_carried() {
@@ -260,7 +264,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Saves a range that is not saved yet; returns what is saved then.
+/// Saves a range that is not saved yet, and returns the range that is saved then.
 #[cold]
 #[inline(never)]
 fn save_more(

@@ -1,4 +1,4 @@
-//! What can be asked of a packet.
+//! Accessors of a packet.
 
 use super::Packet;
 use crate::address::IpAddress;
@@ -21,20 +21,20 @@ pub enum IpVersion {
 }
 
 impl Packet<'_> {
-    /// What its bytes begin with.
+    /// Returns the link type.
     #[inline(always)]
     pub fn link(&self) -> Link {
         self.record.flags.link()
     }
 
-    /// Bytes that are present.
+    /// Returns the number of bytes present.
     #[inline(always)]
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.record.len as usize
     }
 
-    /// Bytes on the wire: what the source said, if the chain carries it, else the bytes present.
+    /// Returns the wire length in bytes: what the source reported, if the chain carries it, or else the bytes present.
     #[inline(always)]
     pub fn wire_len(&self) -> u32 {
         match self.among_cuts {
@@ -43,56 +43,56 @@ impl Packet<'_> {
         }
     }
 
-    /// Nanoseconds since the source's epoch, 0 if the chain does not carry the field.
+    /// Returns the time stamp in nanoseconds since the source's epoch, 0 if the chain does not carry it.
     #[inline(always)]
     pub fn timestamp_ns(&self) -> u64 {
         self.meta(self.metas.layout().timestamp)
     }
 
-    /// Its number in the source, 0 if the chain does not carry the field.
+    /// Returns the packet's number in the source, 0 if the chain does not carry it.
     #[inline(always)]
     pub fn sequence(&self) -> u64 {
         self.meta(self.metas.layout().sequence)
     }
 
-    /// Whether an IP header was found and is whole.
+    /// Returns whether a complete IP header was found.
     #[inline(always)]
     pub fn is_ip(&self) -> bool {
         self.record.flags.has(Flags::IP)
     }
 
-    /// Version of that header.
+    /// Returns the version of the IP header.
     #[inline(always)]
     pub fn ip_version(&self) -> Option<IpVersion> {
         let v6 = self.record.flags.has(Flags::V6);
         self.is_ip().then_some(if v6 { IpVersion::V6 } else { IpVersion::V4 })
     }
 
-    /// Whether it is a piece of a fragmented datagram.
+    /// Returns whether the packet is a fragment.
     #[inline(always)]
     pub fn is_fragment(&self) -> bool {
         self.record.flags.has(Flags::FRAGMENT)
     }
 
-    /// Whether it is no piece and no bytes of it are missing.
+    /// Returns whether the packet is not a fragment and no bytes of it are missing.
     #[inline(always)]
     pub fn is_whole(&self) -> bool {
         !self.record.flags.has(Flags::FRAGMENT | Flags::SHORT)
     }
 
-    /// Whether it is such a piece and not the first: it has no transport header.
+    /// Returns whether the packet is a fragment other than the first, so that it has no transport header.
     #[inline(always)]
     pub fn is_later_fragment(&self) -> bool {
         self.record.flags.has(Flags::LATER_FRAGMENT)
     }
 
-    /// Whether bytes are missing: cut by a snap length, or a length field promises more than there is.
+    /// Returns whether bytes are missing: cut by a snap length, or a length field exceeds what is present.
     #[inline(always)]
     pub fn is_short(&self) -> bool {
         self.record.flags.has(Flags::SHORT)
     }
 
-    /// Its Ethernet header.
+    /// Returns the Ethernet header.
     #[inline(always)]
     pub fn ethernet(&self) -> Option<&Ethernet> {
         if self.link() != Link::Ethernet {
@@ -101,13 +101,13 @@ impl Packet<'_> {
         Some(Ethernet::parse(self.bytes())?.fixed())
     }
 
-    /// Its outermost VLAN tag.
+    /// Returns the outermost VLAN tag.
     #[inline(always)]
     pub fn vlan(&self) -> Option<&Vlan> {
         Some(self.vlans().next()?.fixed())
     }
 
-    /// Its VLAN tags, outermost first.
+    /// Returns the VLAN tags, outermost first.
     #[inline]
     pub fn vlans(&self) -> VlanTags<'_> {
         let bytes = self.bytes();
@@ -120,14 +120,14 @@ impl Packet<'_> {
         VlanTags::new(kind.unwrap_or(0), bytes.get(at..).unwrap_or_default())
     }
 
-    /// Ethernet type behind the VLAN tags; none if the link has no such types.
+    /// Returns the Ethernet type after the VLAN tags; `None` if the link has no such types.
     #[inline]
     pub fn ether_type(&self) -> Option<u16> {
         let untagged = self.ethernet().map(Ethernet::ether_type);
         self.vlans().last().map(|tag| tag.ether_type()).or(untagged)
     }
 
-    /// Its ARP packet for IPv4 over Ethernet.
+    /// Returns the ARP packet for IPv4 over Ethernet.
     #[inline]
     pub fn arp(&self) -> Option<&Arp> {
         let mut at = Ethernet::LEN;
@@ -141,19 +141,19 @@ impl Packet<'_> {
         Some(Arp::parse(self.bytes().get(at..)?)?.fixed())
     }
 
-    /// Bytes from the IP header on.
+    /// Returns the bytes from the IP header on.
     #[inline(always)]
     fn at_ip(&self) -> Option<&[u8]> {
         if self.is_ip() { self.bytes().get(self.record.l3 as usize..) } else { None }
     }
 
-    /// Its IPv4 header; none if the options are cut.
+    /// Returns the IPv4 header; `None` if its options are cut.
     #[inline(always)]
     pub fn ipv4(&self) -> Option<View<'_, Ipv4>> {
         Ipv4::parse(self.at_ip()?)
     }
 
-    /// Its IPv6 header.
+    /// Returns the IPv6 header.
     #[inline(always)]
     pub fn ipv6(&self) -> Option<View<'_, Ipv6>> {
         Ipv6::parse(self.at_ip()?)
@@ -164,19 +164,19 @@ impl Packet<'_> {
         Headers::outer(self.record)
     }
 
-    /// From whom; [`IpAddress::UNSPECIFIED`] if it is not IP.
+    /// Returns the source address; [`IpAddress::UNSPECIFIED`] if the packet is not IP.
     #[inline(always)]
     pub fn src_ip(&self) -> IpAddress {
         self.headers().and_then(|at| at.address(self.bytes(), Side::Source)).unwrap_or_default()
     }
 
-    /// To whom; [`IpAddress::UNSPECIFIED`] if it is not IP.
+    /// Returns the destination address; [`IpAddress::UNSPECIFIED`] if the packet is not IP.
     #[inline(always)]
     pub fn dst_ip(&self) -> IpAddress {
         self.headers().and_then(|at| at.address(self.bytes(), Side::Destination)).unwrap_or_default()
     }
 
-    /// Both at once, of an IPv4 packet, as they stand there.
+    /// Returns source and destination address of an IPv4 packet, in network byte order.
     #[inline(always)]
     pub fn addresses_v4(&self) -> Option<([u8; 4], [u8; 4])> {
         let ip = self.at_ip().filter(|_| !self.record.flags.has(Flags::V6))?;
@@ -184,32 +184,34 @@ impl Packet<'_> {
         both.first_chunk().copied().zip(both.last_chunk().copied())
     }
 
-    /// IP protocol number of what follows the IP header and its extension headers; 0 if it is not IP.
+    /// Returns the IP protocol number after the IP header and its extension headers; 0 if the packet is not IP.
     #[inline(always)]
     pub fn protocol(&self) -> u8 {
         self.record.proto
     }
 
-    /// Source and destination port of TCP, UDP or SCTP; none in later fragments and if they are cut.
+    /// Returns source and destination port of TCP, UDP or SCTP; `None` for later fragments and if the ports are cut.
     #[inline(always)]
     pub fn ports(&self) -> Option<(u16, u16)> {
         self.headers()?.ports(self.bytes())
     }
 
-    /// Time to live or hop limit.
+    /// Returns the time to live or hop limit.
     #[inline(always)]
     pub fn ttl(&self) -> Option<u8> {
         let at = if self.record.flags.has(Flags::V6) { 7 } else { 8 };
         self.at_ip()?.get(at).copied()
     }
 
-    /// Offset of the transport header from the frame's first byte; none in later fragments. It may lie behind the end.
+    /// Returns the offset of the transport header from the frame's first byte; `None` for later fragments. It may lie beyond
+    /// the end.
     #[inline(always)]
     pub fn l4_offset(&self) -> Option<usize> {
         self.headers()?.transport()
     }
 
-    /// `N` bytes from the IP header on, if all are present; of what is not IP, from the frame's first byte.
+    /// Returns the first `N` bytes of the IP header and what follows, if all are present; for a packet that is not IP, of the
+    /// frame.
     #[inline(always)]
     pub fn ip_chunk<const N: usize>(&self) -> Option<&[u8; N]> {
         self.chunk(self.record.l3.into())
@@ -223,27 +225,30 @@ impl Packet<'_> {
         self.room.get(usize::from(self.record.start) + at..)?.first_chunk()
     }
 
-    /// Bytes from the transport header on, if its protocol is `number`.
+    /// Returns the bytes from the transport header on, if its protocol is `number`.
     #[inline(always)]
     fn at_transport(&self, number: u8) -> Option<&[u8]> {
         if self.protocol() == number { self.bytes().get(self.l4_offset()?..) } else { None }
     }
 
-    /// The IP header and the twenty bytes behind it of what most packets are: IPv4 without options, no piece, TCP or UDP; and whether
-    /// it is UDP. None of all others, and if these bytes are not present.
+    /// Returns the IP header and the 20 bytes after it of a *plain* packet, and whether it is UDP. Plain packets, the most
+    /// common kind, are unfragmented TCP or UDP over IPv4 without options. `None` for all others, or if these bytes are not
+    /// present.
     #[inline(always)]
     pub fn plain(&self) -> Option<(&[u8; PLAIN], bool)> {
         let (at, udp) = self.plain_at(Flags::FRAGMENT | Flags::LATER_FRAGMENT)?;
         Some((self.bytes().get(at..)?.first_chunk()?, udp))
     }
 
-    /// Headers of IPv4 without options and of UDP of a packet that is no piece, right behind an Ethernet header without tags: what nearly all datagrams have.
+    /// Returns the IPv4 and UDP headers of an unfragmented packet without IPv4 options or Ethernet tags, as nearly all
+    /// datagrams have.
     #[inline(always)]
     pub fn plainest_udp(&self) -> Option<&[u8; 28]> {
         if self.record.parsed() == Record::PLAINEST_UDP { self.chunk(14) } else { None }
     }
 
-    /// Where the header of a plain packet begins, and whether it is UDP. Nearly all are right behind an Ethernet header without tags: that takes one comparison.
+    /// Returns the offset of a plain packet's IP header, and whether the packet is UDP. For untagged Ethernet, which is
+    /// nearly all traffic, this takes one comparison.
     #[inline(always)]
     pub(super) fn plain_at(&self, pieces: u8) -> Option<(usize, bool)> {
         match self.record.parsed() {
@@ -258,9 +263,10 @@ impl Packet<'_> {
         Some((self.record.l3.into(), self.is_plain_udp(pieces)?))
     }
 
-    /// Of IPv4 without options, and TCP or UDP behind it, whether it is UDP; none of all others, and of pieces with one of these flags.
+    /// For TCP or UDP over IPv4 without options, returns whether the packet is UDP; `None` for all others, and for fragments
+    /// with one of the flags in `pieces`.
     fn is_plain_udp(&self, pieces: u8) -> Option<bool> {
-        // Five words of IPv4 header, then the protocol: compared as one word of two bytes.
+        // The header length in words (five) and the protocol, compared together as one 16-bit word.
         const TCP: u16 = u16::from_le_bytes([5, protocol::TCP]);
         const UDP: u16 = u16::from_le_bytes([5, protocol::UDP]);
         let kind = u16::from_le_bytes([self.record.l4, self.record.proto]);
@@ -268,7 +274,7 @@ impl Packet<'_> {
         (flags == Flags::IP && (kind == UDP || kind == TCP)).then_some(kind == UDP)
     }
 
-    /// Of IPv6 without extension headers, and TCP or UDP behind it, whether it is UDP; none of all others.
+    /// For TCP or UDP over IPv6 without extension headers, returns whether the packet is UDP; `None` for all others.
     #[inline(always)]
     pub(super) fn is_plain_v6_udp(&self) -> Option<bool> {
         const TCP: u32 = Record::found(0, 10, protocol::TCP, Flags::IP | Flags::V6);
@@ -278,51 +284,51 @@ impl Packet<'_> {
         (found == UDP || found == TCP).then_some(found == UDP)
     }
 
-    /// Its TCP header; none if it, or its options, are not whole.
+    /// Returns the TCP header; `None` if it or its options are incomplete.
     #[inline(always)]
     pub fn tcp(&self) -> Option<View<'_, Tcp>> {
         Tcp::parse(self.at_transport(protocol::TCP)?)
     }
 
-    /// Its UDP header.
+    /// Returns the UDP header.
     #[inline(always)]
     pub fn udp(&self) -> Option<View<'_, Udp>> {
         Udp::parse(self.at_transport(protocol::UDP)?)
     }
 
-    /// Its SCTP common header.
+    /// Returns the SCTP common header.
     #[inline(always)]
     pub fn sctp(&self) -> Option<View<'_, Sctp>> {
         Sctp::parse(self.at_transport(protocol::SCTP)?)
     }
 
-    /// Its ICMP header, of an IPv4 packet.
+    /// Returns the ICMP header of an IPv4 packet.
     #[inline(always)]
     pub fn icmp(&self) -> Option<View<'_, Icmp>> {
         let bytes = self.at_transport(protocol::ICMP)?;
         if self.record.flags.has(Flags::V6) { None } else { Icmp::parse(bytes) }
     }
 
-    /// Its ICMPv6 header, of an IPv6 packet.
+    /// Returns the ICMPv6 header of an IPv6 packet.
     #[inline(always)]
     pub fn icmpv6(&self) -> Option<View<'_, Icmpv6>> {
         let bytes = self.at_transport(protocol::ICMPV6)?;
         if self.record.flags.has(Flags::V6) { Icmpv6::parse(bytes) } else { None }
     }
 
-    /// Identifier of an ICMP or ICMPv6 query or reply.
+    /// Returns the identifier of an ICMP or ICMPv6 query or reply.
     #[inline]
     pub fn icmp_id(&self) -> Option<u16> {
         be16(self.bytes(), self.headers()?.icmp_id_at(self.bytes())?)
     }
 
-    /// Control bits of TCP; none if they are cut.
+    /// Returns the TCP control bits; `None` if they are cut.
     #[inline(always)]
     pub fn tcp_flags(&self) -> Option<u8> {
         self.at_transport(protocol::TCP)?.get(13).copied()
     }
 
-    /// Bytes of the datagram behind the IP header and its extension headers, without link padding; cut to what is present.
+    /// Returns the payload of the IP packet after its extension headers, without link padding; cut to what is present.
     #[inline]
     pub fn ip_payload(&self) -> &[u8] {
         let Some(at) = self.record.l4_offset() else { return &[] };
@@ -334,8 +340,8 @@ impl Packet<'_> {
         bytes.get(at..end).unwrap_or_default()
     }
 
-    /// What the transport header carries, without link padding; cut to what is present. The whole IP payload for protocols
-    /// other than TCP, UDP, SCTP and ICMP and for later fragments; empty if it is not IP.
+    /// Returns the payload of the transport protocol, without link padding; cut to what is present. For later fragments and
+    /// for protocols other than TCP, UDP, SCTP and ICMP this is the whole IP payload; it is empty if the packet is not IP.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         let bytes = self.ip_payload();
@@ -351,8 +357,8 @@ impl Packet<'_> {
         bytes.get(header..).unwrap_or_default()
     }
 
-    /// Whether every checksum that can be verified is right: IPv4 header; TCP, UDP, ICMP, ICMPv6, SCTP if the datagram is
-    /// whole. What is absent (UDP's zero), cut or fragmented counts as right. Reads the whole packet.
+    /// Returns whether every verifiable checksum is right: IPv4 header, and TCP, UDP, ICMP, ICMPv6 or SCTP if the datagram is
+    /// whole. A checksum that is absent (zero in UDP), cut or fragmented counts as right. Reads the whole packet.
     pub fn checksums_ok(&self) -> bool {
         if self
             .ipv4()

@@ -1,7 +1,7 @@
-//! What can be changed in a packet, with every checksum kept right.
+//! Setters of a packet, which keep every checksum right.
 //!
-//! Checksums are updated incrementally: a right one stays right, a wrong one stays wrong, so a damaged packet does not
-//! become a good one on its way. Setters return whether they did it; if not, nothing has changed.
+//! Checksums are updated incrementally: a right one stays right and a wrong one stays wrong, so a damaged packet is not
+//! repaired by accident. Setters return whether they succeeded; if not, nothing has changed.
 
 use super::Packet;
 use crate::address::{IpAddress, MacAddress};
@@ -12,20 +12,20 @@ use crate::headers::{Ethernet, Header, Icmp, Icmpv6, Ipv4, Sctp, Tcp, Udp, Vlan}
 use crate::parse::{is_tag, protocol};
 use crate::record::{Flags, Link, Port};
 
-/// What came of a translation that counts a hop.
+/// Result of a translation that decrements the hop count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Translated {
-    /// All was written.
+    /// Everything was written.
     Done,
-    /// The time to live or hop limit is used up: the packet must not go on. Nothing was written.
+    /// The time to live or hop limit is used up, so the packet must not be forwarded. Nothing was written.
     Expired,
-    /// The packet has no such port or the address is of the other family. Nothing was written.
+    /// The packet has no such port, or the address is of the other family. Nothing was written.
     Refused,
 }
 
 impl Packet<'_> {
-    /// Its Ethernet header, to change.
+    /// Returns the Ethernet header for modification.
     #[inline(always)]
     pub fn ethernet_mut(&mut self) -> Option<&mut Ethernet> {
         if self.link() != Link::Ethernet {
@@ -35,7 +35,7 @@ impl Packet<'_> {
         Some(Ethernet::parse_mut(header)?.into_fixed())
     }
 
-    /// Its outermost VLAN tag, to change.
+    /// Returns the outermost VLAN tag for modification.
     #[inline(always)]
     pub fn vlan_mut(&mut self) -> Option<&mut Vlan> {
         let tagged = is_tag(self.ethernet()?.ether_type());
@@ -43,27 +43,27 @@ impl Packet<'_> {
         if tagged { Some(Vlan::parse_mut(self.change(at))?.into_fixed()) } else { None }
     }
 
-    /// Sets the Ethernet source.
+    /// Sets the Ethernet source address.
     #[inline(always)]
     pub fn set_eth_src(&mut self, address: MacAddress) -> bool {
         self.ethernet_mut().map(|ethernet| ethernet.set_source(address)).is_some()
     }
 
-    /// Sets the Ethernet destination.
+    /// Sets the Ethernet destination address.
     #[inline(always)]
     pub fn set_eth_dst(&mut self, address: MacAddress) -> bool {
         self.ethernet_mut().map(|ethernet| ethernet.set_destination(address)).is_some()
     }
 
-    /// Sets the port by which it counts as having come in.
+    /// Sets the arrival port.
     #[inline]
     pub fn set_port(&mut self, port: Port) {
         self.save_record();
         self.record.port = port;
     }
 
-    /// Counts one hop off the time to live or hop limit. False, and nothing is written, if it is used up: the packet must not
-    /// go on (RFC 1812 section 5.3.1, RFC 8200 section 3). True for what is not IP.
+    /// Decrements the time to live or hop limit. Returns `false`, and writes nothing, if it is used up: the packet must not
+    /// be forwarded (RFC 1812 section 5.3.1, RFC 8200 section 3). Returns `true` for a packet that is not IP.
     #[inline(always)]
     pub fn decrement_ttl(&mut self) -> bool {
         let Some(ttl) = self.ttl() else { return true };
@@ -74,7 +74,7 @@ impl Packet<'_> {
         true
     }
 
-    /// Sets the time to live or hop limit. False for what is not IP.
+    /// Sets the time to live or hop limit. Returns `false` for a packet that is not IP.
     pub fn set_ttl(&mut self, ttl: u8) -> bool {
         let before = self.ttl();
         before.into_iter().for_each(|before| self.write_ttl(before, ttl));
@@ -88,7 +88,7 @@ impl Packet<'_> {
             self.change(l3 + 7..l3 + 8).fill(ttl);
         } else if let Some([field, _, high, low]) = self.change_chunk(l3 + 8) {
             *field = ttl;
-            // In one word with the protocol, which stays.
+            // Updates the checksum for the 16-bit word that it shares with the protocol field, which does not change.
             let sum = Change::NONE.u16(u16::from(before) << 8, u16::from(ttl) << 8);
             [*high, *low] = sum.apply(u16::from_be_bytes([*high, *low])).to_be_bytes();
         }
@@ -100,69 +100,70 @@ impl Packet<'_> {
         edit(self.change(0..at.end()), at).is_some()
     }
 
-    /// Sets the source address, of the packet's own family. In a fragment that does not hold the transport checksum only the
-    /// IP header changes: translate the first fragment as well.
+    /// Sets the source address; it must be of the packet's own family. In a fragment without the transport checksum, only the
+    /// IP header changes: the first fragment must be translated too.
     #[inline(always)]
     pub fn set_src_ip(&mut self, address: IpAddress) -> bool {
         self.set_address(Side::Source, address)
     }
 
-    /// Sets the destination address, as [`Packet::set_src_ip`] does.
+    /// Sets the destination address, like [`Packet::set_src_ip`].
     #[inline(always)]
     pub fn set_dst_ip(&mut self, address: IpAddress) -> bool {
         self.set_address(Side::Destination, address)
     }
 
-    /// Sets the source port of TCP, UDP or SCTP; not in later fragments, and SCTP in no fragment at all, since its checksum
-    /// needs the length of the whole datagram.
+    /// Sets the source port of TCP, UDP or SCTP. This fails for later fragments, and for any SCTP fragment, because SCTP's
+    /// checksum depends on the length of the whole datagram.
     #[inline(always)]
     pub fn set_src_port(&mut self, port: u16) -> bool {
         self.edit(|frame, at| edit::set_port(frame, at, Side::Source, port))
     }
 
-    /// Sets the destination port, as [`Packet::set_src_port`] does.
+    /// Sets the destination port, like [`Packet::set_src_port`].
     #[inline(always)]
     pub fn set_dst_port(&mut self, port: u16) -> bool {
         self.edit(|frame, at| edit::set_port(frame, at, Side::Destination, port))
     }
 
-    /// Lowers to `most` what the sender of a TCP segment says of the longest that it takes (RFC 9293 section 3.7.1): for segments that begin a
-    /// connection. False, and nothing is written, if it says nothing of that, or no more.
+    /// Lowers the maximum segment size option of a TCP segment to `most` (RFC 9293 section 3.7.1); for segments that open a
+    /// connection. Returns `false`, and writes nothing, if the option is absent or not larger.
     pub fn lower_segment_size(&mut self, most: u16) -> bool {
         const OPTIONS_MAX: usize = 40;
         let Some(at) = self.headers() else { return false };
         edit::lower_segment_size(self.change(0..at.end() + OPTIONS_MAX), at, most).is_some()
     }
 
-    /// Sets source address and source port at once, with one update of the transport checksum. False, and nothing is written, if
+    /// Sets source address and source port with one update of the transport checksum. Returns `false`, and writes nothing, if
     /// the packet has no ports or the address is of the other family.
     #[inline(always)]
     pub fn set_src(&mut self, address: IpAddress, port: u16) -> bool {
         self.set_end(Side::Source, address, port)
     }
 
-    /// Sets destination address and destination port at once, as [`Packet::set_src`] does.
+    /// Sets destination address and destination port, like [`Packet::set_src`].
     #[inline(always)]
     pub fn set_dst(&mut self, address: IpAddress, port: u16) -> bool {
         self.set_end(Side::Destination, address, port)
     }
 
-    /// What a router does that translates, in one step with one update of each checksum: counts one hop, sets the source address
-    /// and, if there is one, the source port. The same as [`Packet::decrement_ttl`] and then [`Packet::set_src`] or
-    /// [`Packet::set_src_ip`], but for doing all or nothing.
+    /// Does what a translating router does, with one update of each checksum: decrements the hop count, sets the source
+    /// address and, if given, the source port. Equivalent to [`Packet::decrement_ttl`] followed by [`Packet::set_src`] or
+    /// [`Packet::set_src_ip`], but all or nothing.
     #[inline(always)]
     pub fn translate_src(&mut self, address: IpAddress, port: Option<u16>) -> Translated {
         self.translate(Side::Source, address, port)
     }
 
-    /// The same for destination address and destination port.
+    /// Translates destination address and destination port, like [`Packet::translate_src`].
     #[inline(always)]
     pub fn translate_dst(&mut self, address: IpAddress, port: Option<u16>) -> Translated {
         self.translate(Side::Destination, address, port)
     }
 
-    /// As [`Packet::translate_src`] if the packet may be: `plainly` says so of most, by what [`Packet::plain`] is of them, and `otherwise`
-    /// of those of which it does not, or that are not plain. Refused if neither does.
+    /// Translates the source, like [`Packet::translate_src`], if a predicate accepts the packet. `plainly` is called with the
+    /// result of [`Packet::plain`]; if it returns `false` or the packet is not plain, `otherwise` is called. If neither
+    /// accepts the packet, the result is [`Translated::Refused`].
     #[inline(always)]
     pub fn translate_src_if(
         &mut self,
@@ -173,7 +174,7 @@ impl Packet<'_> {
         self.translate_if(Side::Source, end, plainly, otherwise)
     }
 
-    /// The same for destination address and destination port.
+    /// Translates the destination, like [`Packet::translate_src_if`].
     #[inline(always)]
     pub fn translate_dst_if(
         &mut self,
@@ -236,7 +237,7 @@ impl Packet<'_> {
         if set && self.decrement_ttl() { Translated::Done } else { Translated::Refused }
     }
 
-    /// What [`edit::set_plain`] takes, if that is what the packet is; and whether it is UDP.
+    /// Returns the bytes for [`edit::set_plain`] if the packet is plain, and whether it is UDP.
     #[inline(always)]
     fn plain_mut(&mut self) -> Option<(&mut [u8; PLAIN], bool)> {
         let (at, udp) = self.plain_at(Flags::LATER_FRAGMENT)?;
@@ -283,8 +284,8 @@ impl Packet<'_> {
         self.edit(|frame, at| edit::set_icmp_id(frame, at, id))
     }
 
-    /// Computes all checksums anew, for a packet that a function has written: IPv4 header; TCP, UDP, ICMP, ICMPv6 and SCTP if
-    /// the datagram is whole and no fragment. The headers must have been parsed. Reads the whole packet.
+    /// Computes all checksums, for a packet that a function has built: IPv4 header, and TCP, UDP, ICMP, ICMPv6 or SCTP if the
+    /// datagram is whole and unfragmented. The headers must have been parsed. Reads the whole packet.
     pub fn fill_checksums(&mut self) {
         let l3 = self.record.l3 as usize;
         if let Some(header_len) = self.ipv4().map(|ip| ip.header_len()) {

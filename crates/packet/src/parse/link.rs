@@ -1,13 +1,14 @@
-//! Between a frame's first byte and its IP header: the link header, tags, LLC/SNAP, an MPLS label stack, a PPPoE session.
+//! Everything between a frame's first byte and its IP header: the link header, tags, LLC/SNAP, an MPLS label stack, a PPPoE
+//! session.
 
 use super::{ETHER_TYPE_MIN, be16};
 use crate::headers::ether_type;
 use crate::record::Link;
 
-/// What lies behind the tags is not IP.
+/// Stands for any payload other than IP.
 const NOT_IP: u16 = 0;
 
-/// Ethernet type and offset of what follows the link header and everything between it and IP. None if it is cut.
+/// Returns Ethernet type and offset of what follows the link header and everything before IP. `None` if the frame is cut.
 pub(super) fn network_header(frame: &[u8], link: Link) -> Option<(u16, usize)> {
     let (kind, at) = link_header(frame, link)?;
     let (kind, at) = snap(frame, kind, at);
@@ -17,19 +18,19 @@ pub(super) fn network_header(frame: &[u8], link: Link) -> Option<(u16, usize)> {
     pppoe(frame, kind, at)
 }
 
-/// What stands between the link header and the network header, for keys.
+/// Link-layer fields for keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkFields {
     /// VLAN of the outermost tag, 0 if there is none.
     pub(crate) vlan: u16,
-    /// Type behind the tags, 0 for 802.3 without SNAP.
+    /// Ethernet type after the tags, 0 for 802.3 without SNAP.
     pub(crate) ether_type: u16,
-    /// Offset of what has that type.
+    /// Offset of the payload with that type.
     pub(crate) at: usize,
 }
 
 impl LinkFields {
-    /// None if the link has no Ethernet types, or they are cut.
+    /// Returns the fields; `None` if the link has no Ethernet types, or they are cut.
     pub(crate) fn of(frame: &[u8], link: Link) -> Option<LinkFields> {
         if !matches!(link, Link::Ethernet | Link::Cooked1 | Link::Cooked2) {
             return None;
@@ -43,7 +44,7 @@ impl LinkFields {
         Some(LinkFields { vlan, ether_type, at })
     }
 
-    /// The outermost label of an MPLS packet.
+    /// Returns the outermost label of an MPLS packet.
     pub(crate) fn mpls_label(&self, frame: &[u8]) -> Option<u32> {
         if !matches!(self.ether_type, ether_type::MPLS | ether_type::MPLS_UPSTREAM) {
             return None;
@@ -61,7 +62,7 @@ fn link_header(frame: &[u8], link: Link) -> Option<(u16, usize)> {
         Link::Cooked2 => (be16(frame, 0)?, 20),
         Link::Loopback => {
             let family = frame.first_chunk::<4>()?;
-            // The family is a small number in either byte order; each BSD and Darwin has its own for IPv6.
+            // The address family is a small number in either byte order; each BSD and Darwin use a different one for IPv6.
             let kind = match family[0].max(family[3]) {
                 2 => ether_type::IPV4,
                 10 | 24 | 28 | 30 => ether_type::IPV6,
@@ -91,7 +92,7 @@ fn ppp(frame: &[u8], at: usize) -> Option<(u16, usize)> {
     Some((kind, at + len))
 }
 
-/// RFC 1042 encapsulation of an Ethernet type in an 802.3 frame.
+/// Skips the RFC 1042 encapsulation of an Ethernet type in an 802.3 frame.
 fn snap(frame: &[u8], kind: u16, at: usize) -> (u16, usize) {
     match frame.get(at..at + 8) {
         Some(&[0xaa, 0xaa, 0x03, 0, 0, 0, high, low]) if kind < ETHER_TYPE_MIN => {
@@ -106,7 +107,7 @@ pub(crate) fn is_tag(kind: u16) -> bool {
 }
 
 fn tags(frame: &[u8], mut kind: u16, mut at: usize) -> Option<(u16, usize)> {
-    // More tags than fit before offset 255 leave the packet unparsed anyway.
+    // A packet with more tags than fit before offset 255 is not parsed anyway.
     while is_tag(kind) && at <= 255 {
         kind = be16(frame, at + 2)?;
         at += 4;
