@@ -1,11 +1,11 @@
 //! Large zeroed memory regions on the largest pages that the machine offers.
 //!
-//! `packet` (buffers) and `stm` (state), which know nothing of each other, both build on this crate; it is separate because only it
-//! may call `mmap`. A [`Region`] is zeroed, lives until dropped, and never moves; it is anonymous, or has a descriptor by which
-//! another process can map it again ([`Region::shared`]).
+//! Both `packet` (buffers) and `stm` (state) build on this crate, while they know nothing of each other. It is a separate
+//! crate because only it may call `mmap`. A [`Region`] is zeroed, lives until dropped, and never moves. It is either
+//! anonymous or has a descriptor by which another process can map it again ([`Region::shared`]).
 //!
-//! A [`Region`] hands out no slices: who may touch which byte is the contract of the crate that builds on it. [`Bytes`] is a
-//! region with one owner, used as plain bytes.
+//! A [`Region`] hands out no slices: the crate that builds on it defines who may access which byte. [`Bytes`] is a region
+//! with one owner, used as plain bytes.
 
 mod raw;
 

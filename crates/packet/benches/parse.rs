@@ -1,9 +1,9 @@
-//! Nanoseconds per packet of what every packet meets: parsing, and the key and hash of its five-tuple. 64-byte frames in the
-//! first- or second-level cache, one core. `cargo bench -p braid-packet`
+//! Nanoseconds per packet for the work done on every packet: parsing, and the key and hash of its five-tuple. It uses 64-byte
+//! frames in the first- or second-level cache and one core. Run with `cargo bench -p braid-packet`.
 //!
-//! Each figure is the best of several runs, so that other work on the machine does not count. With two arguments, a part of a
-//! name and a number, only what has that name runs, so many times: the difference between two numbers, under
-//! `valgrind --tool=callgrind`, is instructions.
+//! Each figure is the best of several runs, to exclude other work on the machine. With two arguments, a part of a name and a
+//! number, only benchmarks with that name run, and that many times: the difference between two such counts, under `valgrind
+//! --tool=callgrind`, is in instructions.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use braid_packet::{
 const ROUNDS: usize = 2000;
 const RUNS: usize = 15;
 
-/// Name and rounds asked for.
+/// Name and number of rounds given as arguments.
 fn asked() -> Option<(String, usize)> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     Some((arguments.first()?.clone(), arguments.get(1)?.parse().ok()?))

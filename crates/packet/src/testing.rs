@@ -1,4 +1,4 @@
-//! Packets for tests, written by a second hand: plain loops over bytes that share nothing with the code under test.
+//! Packets for tests, written independently: plain loops over bytes that share nothing with the code under test.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::fields::Layout;
 use crate::pool::{Buffers, Pool, PoolConfig};
 use crate::record::Link;
 
-/// Parsed frames in a batch of their own, in buffers that held other packets before.
+/// Creates a batch of parsed frames, in buffers that held other packets before.
 pub(crate) fn batch(frames: &[(Vec<u8>, Link)], layout: Layout) -> Batch {
     let mut batch = unparsed(frames, layout);
     batch.parse_all();
     batch
 }
 
-/// The same, of which nothing is known yet.
+/// Creates a batch of frames that are not parsed yet, in buffers that held other packets before.
 pub(crate) fn unparsed(frames: &[(Vec<u8>, Link)], layout: Layout) -> Batch {
     let config = PoolConfig { buffers: 64, jumbos: 1, pages: braid_memory::HugePages::Never };
     let pool = Pool::new(&config).unwrap();
@@ -33,7 +33,7 @@ pub(crate) fn unparsed(frames: &[(Vec<u8>, Link)], layout: Layout) -> Batch {
     batch
 }
 
-/// One parsed frame.
+/// Creates a batch of one parsed frame.
 pub(crate) fn single(bytes: &[u8], link: Link) -> Batch {
     batch(&[(bytes.to_vec(), link)], Layout::bare())
 }
@@ -63,7 +63,7 @@ fn naive_crc32c(bytes: &[u8]) -> u32 {
     !register
 }
 
-/// What stands between link and IP header.
+/// What is between link header and IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrap {
     Plain,
@@ -89,11 +89,11 @@ pub(crate) enum Transport {
     Echo,
     Sctp,
     Other(u8),
-    /// An ICMP error that quotes so many bytes of a packet.
+    /// An ICMP error that quotes this many bytes of a packet.
     Error(Box<Spec>, usize),
 }
 
-/// A packet before it is written.
+/// Description of a packet to be built.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     pub(crate) wrap: Wrap,
@@ -102,14 +102,14 @@ pub(crate) struct Spec {
     pub(crate) ports: (u16, u16),
     pub(crate) id: u16,
     pub(crate) ttl: u8,
-    /// Words of IPv4 options, or eight-byte extension headers.
+    /// Number of words of IPv4 options, or of eight-byte extension headers.
     pub(crate) options: usize,
     pub(crate) transport: Transport,
     pub(crate) payload: Vec<u8>,
 }
 
 impl Spec {
-    /// A UDP packet with a little of everything.
+    /// Creates a description with default values for everything else.
     pub(crate) fn new(src: &str, dst: &str, ports: (u16, u16), transport: Transport) -> Spec {
         let (src, dst) = (src.parse().unwrap(), dst.parse().unwrap());
         Spec { wrap: Wrap::Plain, src, dst, ports, id: 7, ttl: 64, options: 0, transport, payload: vec![1, 2, 3, 4, 5] }
@@ -206,7 +206,7 @@ impl Spec {
         packet
     }
 
-    /// The frame and what it begins with.
+    /// Returns the frame and its link type.
     pub(crate) fn frame(&self) -> (Vec<u8>, Link) {
         let kind: [u8; 2] = if self.is_v6() { [0x86, 0xdd] } else { [8, 0] };
         let ppp: [u8; 2] = if self.is_v6() { [0, 0x57] } else { [0, 0x21] };
@@ -229,7 +229,7 @@ impl Spec {
         ([head, self.ip_packet()].concat(), link)
     }
 
-    /// Offset of the IP header in the frame.
+    /// Returns the offset of the IP header in the frame.
     pub(crate) fn l3(&self) -> usize {
         self.frame().0.len() - self.ip_packet().len()
     }

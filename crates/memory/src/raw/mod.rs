@@ -1,4 +1,4 @@
-//! The unsafe part: system calls and prefetch instructions.
+//! Unsafe code: system calls and prefetch instructions.
 
 pub(crate) mod cycles;
 pub(crate) mod region;

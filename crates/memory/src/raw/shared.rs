@@ -1,7 +1,7 @@
-//! Memory that has a descriptor (`memfd_create(2)`): whoever has the descriptor may map it again, also when this process has become
-//! another program. It has no name in any file system, so the size of `/dev/shm` does not limit it.
+//! Memory with a descriptor (`memfd_create(2)`): whoever has the descriptor can map it again, even after another program has
+//! replaced this process. It has no name in any file system, so the size of `/dev/shm` does not limit it.
 //!
-//! Its size is sealed: no descriptor of it can take pages from under a mapping.
+//! Its size is sealed, so no holder of a descriptor can remove pages from under a mapping.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -11,15 +11,15 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use super::region::{Backing, Error, HUGE_PAGE, HugePages, PAGE, Region};
 
-/// include/uapi/asm-generic/mman-common.h, since Linux 6.1: makes huge pages out of small ones, at once and whatever
-/// `/sys/kernel/mm/transparent_hugepage` says of shared memory.
+/// From include/uapi/asm-generic/mman-common.h, since Linux 6.1: turns small pages into huge ones, immediately and regardless
+/// of what `/sys/kernel/mm/transparent_hugepage` says about shared memory.
 const MADV_COLLAPSE: libc::c_int = 25;
-/// include/uapi/linux/magic.h
+/// From include/uapi/linux/magic.h.
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 
 impl Region {
-    /// Maps at least `bytes` zeroed bytes that have a descriptor. Transparent huge pages are made at once (Linux 6.1), so that memory is in use
-    /// from the beginning.
+    /// Maps at least `bytes` zeroed bytes with a descriptor. Transparent huge pages are made immediately (Linux 6.1), so the
+    /// memory is in use from the start.
     pub fn shared(bytes: usize, pages: HugePages) -> Result<Region, Error> {
         let large = bytes >= HUGE_PAGE;
         let reserved = match pages {
@@ -30,8 +30,8 @@ impl Region {
         made.map_err(|source| Error { bytes, source })
     }
 
-    /// Maps memory again that [`shared`](Self::shared) made, in this program or in the one before it. An error if it is anything else, or
-    /// smaller.
+    /// Maps memory again that [`shared`](Self::shared) made, in this program or its predecessor. Returns an error if it is
+    /// anything else or has another size.
     pub fn again(memory: OwnedFd, bytes: usize, pages: HugePages) -> Result<Region, Error> {
         let failed = |source| Error { bytes, source };
         let is_sealed = fcntl_get_seals(&memory).map_err(failed)?.contains(SealFlags::SHRINK);
@@ -42,7 +42,7 @@ impl Region {
         Self::of(memory, bytes, pages).map_err(failed)
     }
 
-    /// Its descriptor; none of private memory.
+    /// Returns the descriptor; `None` for private memory.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.descriptor.as_ref().map(AsFd::as_fd)
     }
@@ -72,7 +72,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Makes huge pages out of small ones, which have to be there; of huge ones it does nothing.
+    /// Turns small pages, which must exist, into huge ones; has no effect on huge pages. Returns whether it succeeded.
     fn collapse(&self) -> bool {
         for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite] {
             // SAFETY: advice on our own mapping changes no contents.
@@ -83,23 +83,23 @@ impl Region {
     }
 }
 
-/// Bytes of the memory of a region of so many.
+/// Returns the size in bytes of the memory behind a region of `bytes` bytes.
 fn size_of(bytes: usize) -> usize {
     bytes.max(1).next_multiple_of(if bytes >= HUGE_PAGE { HUGE_PAGE } else { PAGE })
 }
 
-/// Maps so many bytes of it, at a multiple of a huge page.
+/// Maps `bytes` bytes of the memory at an address that is a multiple of a huge page.
 fn map(memory: &OwnedFd, bytes: usize) -> rustix::io::Result<NonNull<u8>> {
     let place = bytes + HUGE_PAGE;
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice aliases nothing.
+    // SAFETY: a new anonymous mapping at an address chosen by the kernel aliases nothing.
     let place_at = unsafe { mmap_anonymous(ptr::null_mut(), place, ProtFlags::empty(), MapFlags::PRIVATE)? };
     let head = (place_at as usize).next_multiple_of(HUGE_PAGE) - place_at as usize;
     // SAFETY: `head` is less than a huge page, so it lies inside the place.
     let base = unsafe { place_at.cast::<u8>().add(head) };
     let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: it takes the place of a part of the mapping made above, which nobody knows of yet.
+    // SAFETY: this replaces part of the mapping made above, to which nothing refers yet.
     let mapped = unsafe { mmap(base.cast(), bytes, protection, MapFlags::SHARED | MapFlags::FIXED, memory, 0) };
-    // SAFETY: what is left of that mapping on both sides; or all of it, where nothing has taken its place.
+    // SAFETY: this unmaps what is left of that mapping on both sides, or all of it if nothing has replaced it.
     unsafe {
         match mapped {
             Ok(_) if head > 0 => munmap(place_at, head)?,
@@ -120,7 +120,7 @@ mod tests {
     fn check(bytes: usize, pages: HugePages) {
         let first = Region::shared(bytes, pages).expect("this much memory is there");
         let memory = first.descriptor().expect("it is shared").try_clone_to_owned().expect("a descriptor");
-        // SAFETY: the last byte lies inside the region, which nobody else knows of yet.
+        // SAFETY: the last byte lies inside the region, to which nothing else refers yet.
         unsafe {
             assert_eq!(first.base().add(bytes - 1).read(), 0);
             first.base().add(bytes - 1).write(7);

@@ -1,4 +1,4 @@
-//! Checksums against a plain loop, word by word.
+//! Tests checksums against a plain word-by-word loop.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn an_update_never_gives_the_wrong_zero() {
 #[test]
 fn zero_of_udp_means_none() {
     assert_eq!(Change::NONE.u16(1, 2).apply_udp(0), 0);
-    // The sum becomes zero: sent as all ones.
+    // The sum becomes zero, which is sent as all ones.
     assert_eq!(Change::NONE.u16(0, 1).apply(0x0001), 0);
     assert_eq!(Change::NONE.u16(0, 1).apply_udp(0x0001), 0xffff);
 }
@@ -63,11 +63,11 @@ proptest! {
     fn an_update_equals_full_recomputation(
         mut bytes in prop::collection::vec(any::<u8>(), 2..100), at: prop::sample::Index, new in prop::collection::vec(any::<u8>(), 0..20),
     ) {
-        // A word of ones keeps the sum from being zero, as every real header does.
+        // A nonzero word keeps the sum from being zero, as in every real header.
         bytes.extend([0, 0, 0, 1][bytes.len() % 2..].iter());
         let at = at.index(bytes.len() / 2) * 2;
         let new = &new[..new.len().min(bytes.len() - at)];
-        // An odd number of bytes in the middle leaves half a word as it was.
+        // An odd number of bytes in the middle would change only half of a word.
         let new = if at + new.len() == bytes.len() { new } else { &new[..new.len() & !1] };
         prop_assume!(bytes.len() - at - new.len() >= 2 || at > 0);
         let before = naive_checksum(&[&bytes]);

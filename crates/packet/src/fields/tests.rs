@@ -1,4 +1,4 @@
-//! Layouts: what shares bytes, what is left out, what is refused.
+//! Tests of layouts: which fields share bytes, are left out, or are rejected.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Each header type: what it reads, what it writes, what it refuses.
+//! Tests of each header type: what it reads, writes and rejects.
 
 use etherparse::{ArpHardwareId, EtherType, IpNumber};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::address::{IpAddress, MacAddress};
 
-/// Asks everything that a header can be asked, and sets everything that can be set.
+/// Calls every accessor and every setter of a header.
 fn exercise<H: Header + std::fmt::Debug>(bytes: &[u8], read: impl Fn(View<'_, H>) -> usize, write: impl Fn(&mut H)) {
     if let Some(view) = H::parse(bytes) {
         assert_eq!(view.header_len() + view.payload().len(), bytes.len());
@@ -75,7 +75,7 @@ proptest! {
     #[test]
     fn no_accessor_panics_on_any_bytes(mut bytes in prop::collection::vec(any::<u8>(), 0..200), first: u8, n: u32) {
         every_header(&bytes, n);
-        // First bytes that lead deeper than most random ones.
+        // First bytes that reach deeper code than most random ones.
         let leads = [0x45, 0x46, 0x4f, 0x60, 0x30, 0x34, 0x37, 0x11, 0xb0, 0x08];
         if let Some(place) = bytes.first_mut() {
             *place = leads[usize::from(first) % leads.len()];

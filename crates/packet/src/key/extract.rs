@@ -1,4 +1,4 @@
-//! From packets to keys: a definition, compiled, and the general way of one packet.
+//! Extraction of keys from packets: the compiled definition, and the generic path for a single packet.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use crate::port_set::PortSet;
 use crate::record::{Flags, Link, Record};
 use crate::segments::Segments;
 
-/// A definition, ready to run.
+/// A compiled packet-set definition.
 #[derive(Clone, Debug)]
 pub struct KeyExtractor {
     fields: u32,
     pub(super) form: Form,
     pub(super) symmetric: bool,
     pub(super) shape: KeyShape,
-    /// One bit for each IP protocol that belongs.
+    /// Bit set of the IP protocols that belong to the set.
     pub(super) protocols: Option<[u64; 4]>,
-    /// Keys of IPv4 fit 16 bytes with addresses of four.
+    /// Whether IPv4 keys fit into 16 bytes, with addresses of four bytes.
     narrow_v4: bool,
     pub(super) hash: KeyHash,
-    /// What numbers of segments mean.
+    /// Meaning of segment numbers.
     segments: Option<Arc<Segments>>,
-    /// The ports outside, if sides are told apart.
+    /// The outside ports, if sides are kept apart.
     pub(super) outside: Option<PortSet>,
 }
 
@@ -38,10 +38,10 @@ const NEED_IP: u32 = FIVE_TUPLE | FieldId::IcmpId.bit();
 const MACS: u32 = FieldId::EthSrc.bit() | FieldId::EthDst.bit();
 const NEED_LINK: u32 =
     FieldId::EtherType.bit() | FieldId::VlanId.bit() | FieldId::MplsLabel.bit() | FieldId::ArpTarget.bit();
-/// Where wide keys with addresses say which IP version they have.
+/// Byte of a wide key with addresses that states the IP version.
 const VERSION_AT: usize = Keys::WIDE_BYTES - 1;
 
-/// Byte [`VERSION_AT`] as a part of the last word.
+/// Shift of byte [`VERSION_AT`] within the last word.
 pub(super) const VERSION_SHIFT: u32 = 56;
 
 /// A packet's key before it is stored.
@@ -52,7 +52,7 @@ pub(super) struct Packed {
     pub(super) swapped: bool,
 }
 
-/// Which way keys are made.
+/// Kind of key, which selects a fast path.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Form {
     FiveTuple,
@@ -78,7 +78,7 @@ impl Form {
     }
 }
 
-/// What stands at one end of a packet, in the order in which ends are compared.
+/// The fields of one end of a packet, in the order in which ends are compared.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct End {
     address: [u8; 16],
@@ -87,12 +87,12 @@ struct End {
 }
 
 impl KeyExtractor {
-    /// Compiles a definition, with the hash seed of repeatable runs.
+    /// Compiles a definition, with the fixed hash seed of repeatable runs.
     pub fn compile(def: &SetDef) -> Result<KeyExtractor, KeyError> {
         KeyExtractor::compile_seeded(def, DEFAULT_SEED)
     }
 
-    /// Compiles a definition with a hash seed.
+    /// Compiles a definition with the given hash seed.
     pub fn compile_seeded(def: &SetDef, seed: u64) -> Result<KeyExtractor, KeyError> {
         let fields = def.fields.iter().fold(0, |mask, field| mask | field.bit());
         if fields == 0 {
@@ -136,14 +136,14 @@ impl KeyExtractor {
         })
     }
 
-    /// Tells two sides apart: both directions of a symmetric set are what goes from inside to outside and what comes back (not
-    /// the smaller end and the greater one), and a one-way set has packets of one side only. So no set has two packets of
-    /// different sides that look alike.
+    /// Keeps the two sides of a chain apart. In a symmetric set, the two directions become from inside to outside and back
+    /// (rather than smaller end and greater end); in a one-way set, each set has packets of one side only. So no set contains
+    /// two identical-looking packets from different sides.
     pub fn by_sides(mut self, outside: PortSet) -> Result<KeyExtractor, KeyError> {
         let bytes = |address| -> usize { select(self.fields).map(|field| field.bytes(address)).sum() };
         let version = usize::from(self.fields & ADDRESSES != 0);
         if !self.symmetric {
-            // The mark of the side takes the last bit.
+            // The side is marked in the last bit.
             self.narrow_v4 &= bytes(4) < Keys::NARROW_BYTES;
             if bytes(16) + version.max(1) > Keys::WIDE_BYTES {
                 return Err(KeyError::TooWide { name: "with its side".to_owned(), bytes: bytes(16) + 1 });
@@ -153,22 +153,22 @@ impl KeyExtractor {
         Ok(self)
     }
 
-    /// The hash it uses.
+    /// Returns the hash function.
     pub fn hash(&self) -> KeyHash {
         self.hash
     }
 
-    /// What numbers of segments in its keys mean, if there are any.
+    /// Returns the meaning of segment numbers in the keys, if any.
     pub fn segments(&self) -> Option<&Segments> {
         self.segments.as_deref()
     }
 
-    /// Fields of the keys it makes.
+    /// Returns the shape of the extracted keys.
     pub fn shape(&self) -> KeyShape {
         self.shape
     }
 
-    /// Key of one packet, given its parsed record and its bytes. None for an orphan.
+    /// Returns the key of one packet, given its parsed record and its bytes; `None` for an orphan.
     pub fn extract(&self, record: &Record, frame: &[u8]) -> Option<Extracted> {
         if self.protocols.is_some_and(|protocols| !admits(&protocols, record)) {
             return None;
@@ -182,7 +182,7 @@ impl KeyExtractor {
         self.fields & mask != 0
     }
 
-    /// The general way: any fields.
+    /// The generic path, for any fields.
     #[inline(never)]
     pub(super) fn pack(&self, record: &Record, frame: &[u8]) -> Option<Packed> {
         let ip = Headers::outer(record);
@@ -236,7 +236,7 @@ impl KeyExtractor {
         Some(self.segments.as_ref()?.of(record.port, frame, record.flags.link()))
     }
 
-    /// Both ends, with zeroes in what the set does not name. None if what it names is missing.
+    /// Returns both ends, with zeroes for fields that the set does not name; `None` if a named field is missing.
     fn ends(&self, record: &Record, ip: Option<Headers>, frame: &[u8]) -> Option<(End, End)> {
         let (mut source, mut destination) = (End::default(), End::default());
         if self.wants(ADDRESSES) {
@@ -260,13 +260,13 @@ impl KeyExtractor {
     }
 }
 
-/// Whether the packet's protocol belongs; a set that names protocols takes in IP only.
+/// Returns whether the packet's protocol belongs to the set; a set that names protocols admits only IP.
 #[inline(always)]
 pub(super) fn admits(protocols: &[u64; 4], record: &Record) -> bool {
     record.flags.has(Flags::IP) && has(protocols, record.proto)
 }
 
-/// Whether a protocol is among them.
+/// Returns whether a protocol is in the bit set.
 #[inline(always)]
 pub(super) fn has(protocols: &[u64; 4], number: u8) -> bool {
     protocols[usize::from(number >> 6)] >> (number & 63) & 1 != 0

@@ -1,9 +1,10 @@
-//! The keys that nearly all functions use, without detours: five-tuples, one address, a pair of Ethernet addresses.
+//! Fast paths for the keys that nearly all functions use: five-tuples, single addresses, pairs of Ethernet addresses.
 //!
-//! They are equal, bit for bit, to what the general way makes of the same fields; a property test compares the two. What has
-//! no narrow key here (IPv6, fragments, cut headers) goes on to the functions of the second part or to the general way.
+//! The keys are bit for bit equal to those of the generic path for the same fields; a property test compares the two. A
+//! packet without a narrow key here (IPv6, fragments, cut headers) goes on to the IPv6 functions below or to the generic
+//! path.
 //!
-//! Heads reach beyond the frame, so a function here compares once with the frame's length and then reads where it likes.
+//! Heads extend beyond the frame, so a function here compares once with the frame's length and then reads freely.
 
 use super::extract::{Packed, VERSION_SHIFT};
 use super::{KeyClass, protocol};
@@ -16,11 +17,11 @@ use crate::record::{Flags, Link, Record};
 /// A key of 16 bytes, and whether the ends were exchanged.
 pub(super) struct Narrow(pub(super) [u64; 2], pub(super) bool);
 
-/// Set in the last word of a one-way key if sides are told apart and the packet came from outside.
+/// Set in the last word of a one-way key if sides are kept apart and the packet came from outside.
 pub(super) const OUTSIDE: u64 = 1 << 63;
 
 impl Narrow {
-    /// This one-way five-tuple as the key of both directions: the smaller end first.
+    /// Turns a one-way five-tuple into the key of both directions: the smaller end first.
     #[inline(always)]
     pub(super) fn by_end(self) -> Narrow {
         let Narrow([addresses, rest], _) = self;
@@ -31,14 +32,14 @@ impl Narrow {
         if swapped { self.turned() } else { self }
     }
 
-    /// One address of this five-tuple.
+    /// Reduces the five-tuple to one address.
     #[inline(always)]
     pub(super) fn address(self, side: Side) -> Narrow {
         let Narrow([addresses, _], _) = self;
         Narrow([if side == Side::Destination { addresses >> 32 } else { u64::from(addresses as u32) }, 0], false)
     }
 
-    /// The packet that goes back.
+    /// Returns the five-tuple of the opposite direction.
     #[inline(always)]
     fn turned(self) -> Narrow {
         let Narrow([addresses, rest], _) = self;
@@ -46,7 +47,8 @@ impl Narrow {
         Narrow([addresses.rotate_left(32), rest >> 32 << 32 | ports], true)
     }
 
-    /// This one-way five-tuple as the key of a chain that tells its sides apart: inside end first, or marked with its side.
+    /// Turns a one-way five-tuple into the key of a chain that keeps its sides apart: inside end first, or marked with its
+    /// side.
     #[inline(always)]
     pub(super) fn by_side(self, symmetric: bool, outside: bool) -> Narrow {
         let Narrow([addresses, rest], _) = self;
@@ -58,7 +60,7 @@ impl Narrow {
     }
 }
 
-/// [`Narrow::by_end`] of the five-tuples of four packets.
+/// [`Narrow::by_end`] for the five-tuples of four packets.
 #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
 #[inline(always)]
 pub(super) fn four_by_end(tuples: [Tuple; FOUR]) -> [Narrow; FOUR] {
@@ -66,14 +68,14 @@ pub(super) fn four_by_end(tuples: [Tuple; FOUR]) -> [Narrow; FOUR] {
     std::array::from_fn(|i| Narrow(keys[i], swapped[i]))
 }
 
-/// The same on other processors.
+/// Portable version.
 #[cfg(not(all(target_arch = "x86_64", target_feature = "avx2")))]
 pub(super) fn four_by_end(tuples: [Tuple; FOUR]) -> [Narrow; FOUR] {
     tuples.map(|tuple| Narrow(tuple, false).by_end())
 }
 
 impl Packed {
-    /// The same for a wide one.
+    /// [`Narrow::by_side`] for a wide key.
     #[inline(always)]
     pub(super) fn by_side(mut self, symmetric: bool, outside: bool) -> Packed {
         let [a, b, c, d, rest] = self.words;
@@ -90,31 +92,31 @@ impl Packed {
     }
 }
 
-/// Eight bytes of the frame, the first one lowest.
+/// Loads eight bytes of the frame, the first one lowest.
 #[inline(always)]
 fn load(head: &Head, at: usize) -> Option<u64> {
     head.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Four bytes of the frame, the first one lowest.
+/// Loads four bytes of the frame, the first one lowest.
 #[inline(always)]
 fn load_u32(head: &Head, at: usize) -> Option<u64> {
     head.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes).into())
 }
 
-/// Whether an IPv4 header was found, and it is not that of a later fragment.
+/// Returns whether an IPv4 header was found that is not that of a later fragment.
 #[inline(always)]
 fn is_plain_v4(record: &Record) -> bool {
     record.flags.0 & (Flags::IP | Flags::V6 | Flags::LATER_FRAGMENT) == Flags::IP
 }
 
-/// Whether that is Ethernet, IPv4 without options and TCP or UDP: nearly all that there is.
+/// Returns whether the packet is TCP or UDP over IPv4 without options on untagged Ethernet, as nearly all are.
 #[inline(always)]
 fn is_plainest(found: u32) -> bool {
     found == Record::PLAINEST_TCP || found == Record::PLAINEST_UDP
 }
 
-/// Key of IPv4 by addresses, ports and protocol; none if there should be ports but are not.
+/// Key of an IPv4 packet by addresses, ports and protocol; `None` if the protocol has ports but they are missing.
 #[inline(always)]
 pub(super) fn five_tuple<const SYMMETRIC: bool>(packet: &Seen<'_>, head: &Head) -> Option<Narrow> {
     if is_plainest(packet.found()) {
@@ -140,21 +142,22 @@ fn five_tuple_v4<const SYMMETRIC: bool>(record: &Record, head: &Head) -> Option<
     Some(tuple::<SYMMETRIC>(addresses, if has_ports { ports } else { 0 }, record.proto))
 }
 
-/// A key from source and destination address and source and destination port, first byte lowest.
+/// Creates a key from both addresses and both ports, source before destination, first byte lowest.
 #[inline(always)]
 fn tuple<const SYMMETRIC: bool>(addresses: u64, ports: u64, proto: u8) -> Narrow {
     let key = Narrow([addresses, ports | u64::from(proto) << 32], false);
     if SYMMETRIC { key.by_end() } else { key }
 }
 
-/// Whether the source's port is the greater one, given both, first byte lowest: what decides between ends with one address.
+/// Returns whether the source port is greater, given both ports, first byte lowest; this decides between ends with the same
+/// address.
 #[cold]
 #[inline(never)]
 fn is_from_higher_port(ports: u64) -> bool {
     (ports as u16).swap_bytes() > ((ports >> 16) as u16).swap_bytes()
 }
 
-/// Key of IPv4 by one address.
+/// Key of an IPv4 packet by one address.
 #[inline(always)]
 pub(super) fn one_address(packet: &Seen<'_>, head: &Head, side: Side) -> Option<Narrow> {
     let record = packet.record();
@@ -165,7 +168,7 @@ pub(super) fn one_address(packet: &Seen<'_>, head: &Head, side: Side) -> Option<
     Some(Narrow([load_u32(head, l3 + if side == Side::Destination { 16 } else { 12 })?, 0], false))
 }
 
-/// Key by Ethernet source and destination, and by VLAN if `VLAN`: of frames that have types, and at most one tag.
+/// Key by Ethernet source and destination, and by VLAN if `VLAN`; for frames with an Ethernet type and at most one tag.
 #[inline(always)]
 pub(super) fn mac_pair<const SYMMETRIC: bool, const VLAN: bool>(packet: &Seen<'_>, head: &Head) -> Option<Narrow> {
     let record = packet.record();
@@ -195,10 +198,10 @@ fn is_plain_v6(record: &Record) -> bool {
     record.flags.0 & mask == Flags::IP | Flags::V6 && record.l4 != 0
 }
 
-/// Key of IPv6 by addresses, ports and protocol; none if there should be ports but are not.
+/// Key of an IPv6 packet by addresses, ports and protocol; `None` if the protocol has ports but they are missing.
 #[inline(always)]
 pub(super) fn five_tuple_v6<const SYMMETRIC: bool>(record: &Record, head: &Head) -> Option<Packed> {
-    // Nearly all that there is, as with IPv4.
+    // Nearly all packets are of these two kinds, as with IPv4.
     let found = record.parsed();
     if (found == Record::PLAINEST_V6_UDP || found == Record::PLAINEST_V6_TCP) && record.len() >= 58 {
         return tuple_v6::<SYMMETRIC>(head.get(22..54)?, load_u32(head, 54)?, (found >> 16) as u8);
@@ -217,7 +220,7 @@ fn less_plain_v6<const SYMMETRIC: bool>(record: &Record, head: &Head) -> Option<
     tuple_v6::<SYMMETRIC>(head.get(l3 + 8..l3 + 40)?, if has_ports { ports } else { 0 }, record.proto)
 }
 
-/// A key from both addresses, one behind the other, and source and destination port, first byte lowest.
+/// Creates a key from both addresses, in `addresses` one after the other, and both ports, first byte lowest.
 #[inline(always)]
 fn tuple_v6<const SYMMETRIC: bool>(addresses: &[u8], ports: u64, proto: u8) -> Option<Packed> {
     let word = |at: usize| addresses.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
@@ -225,7 +228,7 @@ fn tuple_v6<const SYMMETRIC: bool>(addresses: &[u8], ports: u64, proto: u8) -> O
     Some(key_of_v6::<SYMMETRIC>(tuple))
 }
 
-/// Key of IPv6 by a five-tuple.
+/// Key of an IPv6 five-tuple.
 #[inline(always)]
 pub(super) fn key_of_v6<const SYMMETRIC: bool>([a, b, c, d, rest]: TupleV6) -> Packed {
     let (mut source, mut destination, mut ports, mut swapped) = ([a, b], [c, d], rest as u32, false);
@@ -242,14 +245,14 @@ pub(super) fn key_of_v6<const SYMMETRIC: bool>([a, b, c, d, rest]: TupleV6) -> P
     Packed { words, class: KeyClass::Wide, swapped }
 }
 
-/// Key of IPv6 by one address of a five-tuple.
+/// Key by one address of an IPv6 five-tuple.
 #[inline(always)]
 pub(super) fn address_of_v6([a, b, c, d, _]: TupleV6, side: Side) -> Packed {
     let [high, low] = if side == Side::Destination { [c, d] } else { [a, b] };
     Packed { words: [high, low, 0, 0, 6 << VERSION_SHIFT], class: KeyClass::Wide, swapped: false }
 }
 
-/// Key of IPv6 by one address.
+/// Key of an IPv6 packet by one address.
 #[inline(always)]
 pub(super) fn one_address_v6(record: &Record, head: &Head, side: Side) -> Option<Packed> {
     let l3 = record.l3 as usize;
@@ -266,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    /// Few of each, so that ends are often the same.
+    /// Few distinct values, so that ends are often equal.
     fn tuple() -> impl Strategy<Value = Tuple> {
         let address = prop_oneof![Just(0), Just(1 << 24), Just(1), any::<u32>()];
         let port = prop_oneof![Just(0u16), Just(1), Just(1 << 8), any::<u16>()];

@@ -1,15 +1,16 @@
-//! A seeded hash of keys: two or four wide multiplications, folded. The last one is what makes keys in a row (neighbours' addresses,
-//! one port after another) fall as if by chance: after a single product their hashes are in a row too, and some seeds put most of them into few places.
+//! A seeded hash of keys: two or four wide multiplications, folded. The last one scatters consecutive keys (neighbouring
+//! addresses, ascending ports). After a single product, their hashes would be equally spaced too, and some seeds would put
+//! most of them into few places.
 
 use super::KeyClass;
 
-/// Seed for runs that shall be repeatable.
+/// Seed for runs that must be repeatable.
 pub const DEFAULT_SEED: u64 = 0x2d35_8dcc_aa6c_78a5;
 
 /// Factor of the last product.
 const LAST: u64 = 0xd6e8_feb8_6659_fd93;
 
-/// The hash of one seed. All 64 bits are usable; different seeds give unrelated values.
+/// The hash function for one seed. All 64 bits are usable; different seeds give unrelated values.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyHash {
     first: u64,
@@ -23,13 +24,13 @@ fn fold(a: u64, b: u64) -> u64 {
 }
 
 impl KeyHash {
-    /// The hash with a seed; draw it at random where senders may try to make keys collide.
+    /// Creates the hash function for a seed; choose the seed at random if senders might try to make keys collide.
     pub const fn new(seed: u64) -> KeyHash {
-        // Odd constants without structure; a seed of zero is as good as any other.
+        // Odd constants without structure, so that a seed of zero is as good as any other.
         KeyHash { first: seed ^ 0x9e37_79b9_7f4a_7c15, second: seed.rotate_left(32) ^ 0x8bb8_4b93_962e_acc9 }
     }
 
-    /// Hash of a key of either class; 0 for none.
+    /// Hashes a key of either class; 0 if there is none.
     #[inline(always)]
     pub(super) fn of(&self, class: KeyClass, words: &[u64; 5]) -> u64 {
         match class {
@@ -39,13 +40,13 @@ impl KeyHash {
         }
     }
 
-    /// Hash of a narrow key.
+    /// Hashes a narrow key.
     #[inline(always)]
     pub fn narrow(&self, key: &[u64; 2]) -> u64 {
         fold(fold(key[0] ^ self.first, key[1] ^ self.second), LAST)
     }
 
-    /// Hash of a wide key.
+    /// Hashes a wide key.
     #[inline(always)]
     pub fn wide(&self, key: &[u64; 5]) -> u64 {
         let hash = fold(key[0] ^ self.first, key[1] ^ self.second);
@@ -58,7 +59,7 @@ impl KeyHash {
 mod tests {
     use super::*;
 
-    /// How many of so many keys find a group full if there are groups of 31 for 20 each.
+    /// Counts the keys that find their group full, with groups of 31 places for 20 keys each on average.
     fn strays(keys: u64, hash: impl Fn(u64) -> u64) -> u64 {
         let mut groups = vec![0; keys.div_ceil(20) as usize];
         (0..keys)

@@ -1,12 +1,12 @@
-//! What comes out of an extractor: the keys of a batch, and of a single packet.
+//! Results of key extraction: the keys of a batch, and of a single packet.
 
 use super::{KeyClass, KeyShape, SetKey};
 use crate::batch::BATCH_MAX;
 
-/// Keys of a batch, field by field. What stands beyond the batch's length or belongs to another class is left over.
+/// Keys of a batch as separate arrays. Entries beyond the batch's length or of another class are stale.
 #[derive(Debug)]
 pub struct Keys {
-    /// Which of the two arrays has the packet's key.
+    /// Which of the two arrays holds the packet's key.
     pub class: [KeyClass; BATCH_MAX],
     /// Whether a symmetric key exchanged the packet's ends: the packet goes from the greater end to the smaller one.
     pub swapped: [bool; BATCH_MAX],
@@ -14,20 +14,20 @@ pub struct Keys {
     pub hash: [u64; BATCH_MAX],
     /// Keys of at most 16 bytes.
     pub narrow: [[u64; 2]; BATCH_MAX],
-    /// Keys of more.
+    /// Longer keys.
     pub wide: [[u64; 5]; BATCH_MAX],
-    /// Fields of all keys.
+    /// Shape of all keys.
     pub shape: KeyShape,
-    /// Class of the keys of all packets of the batch; none if they differ, a packet has none, or nobody knows.
+    /// Class of the keys of all packets of the batch; `None` if the classes differ, a packet has no key, or this is unknown.
     pub of_all: KeyClass,
 }
 
 impl Keys {
-    /// Most bytes of a key.
+    /// Maximum length of a key in bytes.
     pub const WIDE_BYTES: usize = 40;
     pub(super) const NARROW_BYTES: usize = 16;
 
-    /// Room for a batch, all orphans.
+    /// Creates keys for a batch, all of them orphans.
     pub fn boxed() -> Box<Keys> {
         Box::new(Keys {
             class: [KeyClass::None; BATCH_MAX],
@@ -40,8 +40,8 @@ impl Keys {
         })
     }
 
-    /// Whether packet `i`'s key is the one of which `word` tells the words, a [`SetKey`] as it lies. Those that a narrow one has no use for are
-    /// zeroes in each, and are not compared.
+    /// Returns whether packet `i`'s key equals a [`SetKey`] in memory, whose words are returned by `word`. Words unused by
+    /// narrow keys are zero in every key and are not compared.
     #[inline(always)]
     pub fn is(&self, i: usize, word: impl Fn(usize) -> u64) -> bool {
         let last = |class: KeyClass| -> u64 { zerocopy::transmute!([self.shape.0, class as u32]) };
@@ -56,7 +56,7 @@ impl Keys {
         }
     }
 
-    /// Key of packet `i`, to keep or to print; [`SetKey::NONE`] for an orphan.
+    /// Returns the key of packet `i`, to store or print; [`SetKey::NONE`] for an orphan.
     #[inline(always)]
     pub fn key(&self, i: usize) -> SetKey {
         match self.class[i] {

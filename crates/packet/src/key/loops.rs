@@ -1,4 +1,4 @@
-//! The loops that make the keys of whole batches, of parsed packets or on the parser's way.
+//! The loops that extract the keys of whole batches, either parsed before or parsed in the same loop.
 
 use super::extract::{Form, KeyExtractor, Packed, admits, has};
 use super::fast::{self, Narrow};
@@ -9,14 +9,14 @@ use crate::raw::fours::{FOUR, Tuple, TupleV6, VisitFours};
 use crate::raw::held::{Head, Seen};
 use crate::record::Record;
 
-/// Of sets whose keys are not made from five-tuples.
+/// For sets whose keys are not made from five-tuples.
 const NO_TUPLE: Option<(OfFour, OfV6)> = None;
 
-/// How the keys of four packets are made of their five-tuples, and how that of one of IPv6.
+/// Functions that make the keys of four IPv4 packets from their five-tuples, and the key of one IPv6 packet from its.
 type OfFour = fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR];
 type OfV6 = fn(&Record, TupleV6) -> Packed;
 
-/// Makes keys of the five-tuples of four packets, one by one.
+/// Makes the keys of four packets one by one from their five-tuples.
 #[inline(always)]
 fn each_of_four(key: impl Fn(&Record, Narrow) -> Narrow) -> impl Fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR] {
     move |records, tuples| std::array::from_fn(|i| key(&records[i], Narrow(tuples[i], false)))
@@ -28,7 +28,7 @@ impl KeyExtractor {
         self.extract_from(batch, keys);
     }
 
-    /// Parses a batch, and writes keys and hashes of all its packets: [`Batch::parse_all`] and then
+    /// Parses a batch and writes keys and hashes of all its packets: [`Batch::parse_all`] followed by
     /// [`extract_batch`](Self::extract_batch), in one loop.
     pub fn parse_and_extract(&self, batch: &mut Batch, keys: &mut Keys) {
         self.extract_from(Unparsed(batch), keys);
@@ -83,7 +83,7 @@ impl KeyExtractor {
         self.each(packets, keys, Some((each_of_four(by_side), of_v6)), narrow, wide);
     }
 
-    /// Writes key and hash of packet `i` of a parsed batch alone; of those of all others nothing is known then.
+    /// Writes key and hash of packet `i` of a parsed batch; [`Keys::of_all`] is then unknown.
     pub fn extract_at(&self, batch: &Batch, i: usize, keys: &mut Keys) {
         keys.shape = self.shape;
         let record = &batch.records()[i];
@@ -92,8 +92,8 @@ impl KeyExtractor {
         keys.of_all = KeyClass::None;
     }
 
-    /// The loop over a batch: first from the tuples of packets that come four at a time, if there is such a way, then the narrow way, the wide one,
-    /// and the general one, which decides on orphans.
+    /// The loop over a batch. It tries the tuples of four packets at a time (if `tuple` is given), then `narrow`, then
+    /// `wide`, then the generic path, which decides about orphans.
     #[inline(always)]
     fn each(
         &self,
@@ -103,11 +103,11 @@ impl KeyExtractor {
         narrow: impl Fn(&Seen<'_>, &Head) -> Option<Narrow>,
         wide: impl Fn(&Record, &Head) -> Option<Packed>,
     ) {
-        // Two loops, so that sets without protocols do not ask for them.
+        // Two loops, so that sets without protocols do not test for them.
         match self.protocols {
             None => self.each_of(packets, keys, Ways { admits: |_: &Record| true, tuple, narrow, wide }),
             Some(protocols) => {
-                // They are one of both, and are not asked which.
+                // Plainest packets are TCP or UDP; if the set admits both, they need no test.
                 let both = [protocol::TCP, protocol::UDP].into_iter().all(|number| has(&protocols, number));
                 let (admits, tuple) = (|record: &Record| admits(&protocols, record), tuple.filter(|_| both));
                 self.each_of(packets, keys, Ways { admits, tuple, narrow, wide });
@@ -124,7 +124,7 @@ impl KeyExtractor {
         N: Fn(&Seen<'_>, &Head) -> Option<Narrow>,
         W: Fn(&Record, &Head) -> Option<Packed>,
     {
-        // What nearly all are; the others write their own.
+        // The class of nearly all keys; other packets overwrite theirs.
         let len = packets.len();
         keys.class[..len].fill(KeyClass::Narrow);
         let fours = ways.tuple.is_some();
@@ -152,17 +152,17 @@ impl KeyExtractor {
     }
 }
 
-/// How keys are made, from the shortest way to longer ones.
+/// The ways to make a key, fastest first.
 struct Ways<A, T, S, N, W> {
-    /// Whether a packet belongs.
+    /// Returns whether a packet belongs to the set.
     admits: A,
-    /// From the five-tuples of four packets that are plainest, and from that of one of IPv6.
+    /// From the five-tuples of four plainest IPv4 packets, and from that of one IPv6 packet.
     tuple: Option<(T, S)>,
     narrow: N,
     wide: W,
 }
 
-/// The keys of a batch while they are made.
+/// The keys of a batch under construction.
 struct Making<'a, A, T, S, N, W> {
     extractor: &'a KeyExtractor,
     keys: &'a mut Keys,
@@ -211,7 +211,7 @@ where
 
     #[inline(always)]
     fn one(&mut self, i: usize, packet: Seen<'_>) {
-        // No other number occurs, and no place need be asked whether it is there.
+        // Numbers are always in range; the modulo removes the bounds checks.
         let i = i % BATCH_MAX;
         let belongs = (self.ways.admits)(packet.record());
         if belongs
@@ -244,16 +244,16 @@ impl Keys {
     }
 }
 
-/// The places of four packets from the `first` on.
+/// Returns the places of four packets, starting with `first`.
 #[inline(always)]
 fn four_of<T>(all: &mut [T; BATCH_MAX], first: usize) -> Option<&mut [T; FOUR]> {
     all.get_mut(first..)?.first_chunk_mut()
 }
 
-/// The packets of a batch, parsed on the way if they are not yet.
+/// The packets of a batch, parsed during the visit if they are not yet.
 trait Packets {
     fn len(&self) -> usize;
-    /// Shows them; `fours`: those that are plainest together. Returns who was shown them.
+    /// Visits the packets; with `fours`, plainest packets four at a time. Returns the visitor.
     fn each<V: VisitFours>(self, visit: V, fours: bool) -> V;
 }
 

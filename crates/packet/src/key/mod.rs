@@ -1,11 +1,11 @@
-//! Packet sets: which packets belong together, and the key that says so.
+//! Packet sets: which packets belong together, and the keys that identify sets.
 //!
-//! A [`SetDef`] names header fields; a [`KeyExtractor`] is compiled from it once and writes the keys of a whole batch into
+//! A [`SetDef`] names header fields. A [`KeyExtractor`] is compiled from it once and writes the keys of a whole batch into
 //! [`Keys`], with their hashes. Packets that lack a field belong to no set: they are orphans.
 //!
-//! Conventions. *Ports* are 0 for IP packets that have none: other protocols than TCP, UDP and SCTP, later fragments, cut
-//! headers; but a set that names its protocols takes in no packet whose ports are missing though its protocol has them. The
-//! ICMP identifier and the VLAN are 0 in the same way. All other fields must be present.
+//! Conventions: *ports* are 0 for IP packets without ports: protocols other than TCP, UDP and SCTP, later fragments, cut
+//! headers. However, a set that names its protocols excludes packets whose protocol has ports but whose ports are missing.
+//! The ICMP identifier and the VLAN are likewise 0 if absent. All other fields must be present.
 
 mod extract;
 mod fast;
@@ -29,31 +29,31 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::parse::protocol;
 use crate::segments::Segments;
 
-/// A header field that can be part of a key. The order is that of the fields in a key.
+/// A header field that can be part of a key. Fields appear in keys in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum FieldId {
     /// Source address of the outermost IP header.
     IpSrc,
-    /// Its destination address.
+    /// Destination address of the outermost IP header.
     IpDst,
     /// Source port.
     SrcPort,
     /// Destination port.
     DstPort,
-    /// Protocol behind IPv6's extension headers.
+    /// IP protocol number after IPv6 extension headers.
     IpProto,
     /// Identifier of an ICMP or ICMPv6 query or reply.
     IcmpId,
-    /// Ethernet source.
+    /// Ethernet source address.
     EthSrc,
-    /// Ethernet destination.
+    /// Ethernet destination address.
     EthDst,
-    /// Ethernet type behind the tags; 0 for 802.3 frames without SNAP.
+    /// Ethernet type after the tags; 0 for 802.3 frames without SNAP.
     EtherType,
     /// VLAN of the outermost tag.
     VlanId,
-    /// Port by which the packet came in.
+    /// Arrival port.
     InPort,
     /// Outermost MPLS label.
     MplsLabel,
@@ -61,14 +61,14 @@ pub enum FieldId {
     GtpTeid,
     /// Network identifier of a VXLAN packet to UDP port 4789.
     VxlanVni,
-    /// Address that an ARP packet asks for.
+    /// Target address of an ARP packet.
     ArpTarget,
-    /// Number that the set's [`Segments`] give to the port and the VLAN tags by which the packet came.
+    /// Number that the set's [`Segments`] assign to the packet's arrival port and VLAN tags.
     Segment,
 }
 
 impl FieldId {
-    /// All of them, in the order of a key.
+    /// All fields, in the order of a key.
     pub const ALL: [FieldId; 16] = {
         use FieldId::*;
         [
@@ -77,7 +77,7 @@ impl FieldId {
         ]
     };
 
-    /// Name in plan files and reports.
+    /// Returns the name used in plan files and reports.
     pub fn name(self) -> &'static str {
         match self {
             FieldId::IpSrc => "ip.src",
@@ -99,12 +99,12 @@ impl FieldId {
         }
     }
 
-    /// The field with that name.
+    /// Returns the field with this name.
     pub fn by_name(name: &str) -> Option<FieldId> {
         FieldId::ALL.into_iter().find(|field| field.name() == name)
     }
 
-    /// The same field of the packet's other end, if it has two.
+    /// Returns the corresponding field of the packet's other end, if there is one.
     pub fn opposite(self) -> Option<FieldId> {
         Some(match self {
             FieldId::IpSrc => FieldId::IpDst,
@@ -117,7 +117,7 @@ impl FieldId {
         })
     }
 
-    /// Bytes in a key; addresses take four in keys of IPv4 that fit 16 bytes.
+    /// Returns the field's length in a key in bytes, given that of an address: four in IPv4 keys that fit into 16 bytes.
     fn bytes(self, address: usize) -> usize {
         match self {
             FieldId::IpSrc | FieldId::IpDst => address,
@@ -133,68 +133,69 @@ impl FieldId {
     }
 }
 
-/// Which packets belong together.
+/// Definition of a packet set: which packets belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetDef {
-    /// What reports call it.
+    /// Name of the set in reports.
     pub name: String,
-    /// Fields whose values must be equal; their order has no meaning.
+    /// Fields whose values must be equal; their order does not matter.
     pub fields: Vec<FieldId>,
-    /// Both directions belong together.
+    /// Whether both directions belong to the same set.
     pub symmetric: bool,
-    /// IP protocols that belong; `None`: all packets that have the fields.
+    /// IP protocols that belong; `None` admits all packets that have the fields.
     pub protocols: Option<Vec<u8>>,
-    /// What [`FieldId::Segment`] means, if it is one of the fields.
+    /// Meaning of [`FieldId::Segment`], if it is one of the fields.
     pub segments: Option<Arc<Segments>>,
 }
 
 impl SetDef {
-    /// A set by some fields, one-way, of all protocols.
+    /// Creates a one-way set by the given fields, for all protocols.
     pub fn new(name: &str, fields: &[FieldId]) -> SetDef {
         SetDef { name: name.to_owned(), fields: fields.to_vec(), symmetric: false, protocols: None, segments: None }
     }
 
-    /// One-way flows: addresses, ports, protocol. Every IP packet belongs to one.
+    /// One-way flows: addresses, ports and protocol. Every IP packet belongs to one.
     pub fn five_tuple() -> SetDef {
         use FieldId::*;
         SetDef::new("five-tuple", &[IpSrc, IpDst, SrcPort, DstPort, IpProto])
     }
 
-    /// Packets from one address.
+    /// Packets by source address.
     pub fn src_ip() -> SetDef {
         SetDef::new("source address", &[FieldId::IpSrc])
     }
 
-    /// Packets to one address.
+    /// Packets by destination address.
     pub fn dst_ip() -> SetDef {
         SetDef::new("destination address", &[FieldId::IpDst])
     }
 
-    /// Packets between one Ethernet source and one destination.
+    /// Packets by Ethernet source and destination address.
     pub fn mac_pair() -> SetDef {
         SetDef::new("mac pair", &[FieldId::EthSrc, FieldId::EthDst])
     }
 
-    /// The same set with both directions joined.
+    /// Joins both directions into one set.
     pub fn symmetric(mut self) -> SetDef {
         self.symmetric = true;
         self
     }
 
-    /// The same set with only some IP protocols.
+    /// Restricts the set to some IP protocols.
     pub fn only(mut self, protocols: &[u8]) -> SetDef {
         self.protocols = Some(protocols.to_vec());
         self
     }
 
-    /// Whether packets that belong under both definitions are told apart alike, and seen in as many directions.
+    /// Returns whether both definitions have the same fields and the same symmetry, so that they separate the packets
+    /// admitted by both in the same way.
     pub fn tells_as(&self, other: &SetDef) -> bool {
         let has_all = |of: &SetDef, all: &SetDef| all.fields.iter().all(|field| of.fields.contains(field));
         has_all(self, other) && has_all(other, self) && self.symmetric == other.symmetric
     }
 
-    /// Whether the packets of one set under this definition are always of one set under `coarser` too, and seen in as many
-    /// directions.
+    /// Returns whether all packets of a set under this definition always belong to one set under `coarser`, with the same
+    /// symmetry.
     pub fn refines(&self, coarser: &SetDef) -> bool {
         let all_belong = match (&self.protocols, &coarser.protocols) {
             (_, None) => true,
@@ -205,7 +206,7 @@ impl SetDef {
         fields && all_belong && self.symmetric == coarser.symmetric
     }
 
-    /// The same set within each of these segments by itself.
+    /// Separates the sets of different segments.
     pub fn within(mut self, segments: Arc<Segments>) -> SetDef {
         self.fields.push(FieldId::Segment);
         self.segments = Some(segments);
@@ -213,34 +214,34 @@ impl SetDef {
     }
 }
 
-/// Why a definition makes no key.
+/// Why a definition cannot be compiled to a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// No field at all.
+    /// The set names no field.
     #[error("packet set `{0}` names no field")]
     Empty(String),
-    /// Too many fields.
+    /// The fields need too many bytes.
     #[error("packet set `{name}` needs {bytes} bytes of key, {most} is the most", most = Keys::WIDE_BYTES)]
     TooWide {
         /// Name of the set.
         name: String,
-        /// Bytes that its fields need.
+        /// Bytes that the fields need.
         bytes: usize,
     },
-    /// Symmetric, but a field has no counterpart in the set.
+    /// The set is symmetric, but a field's counterpart is missing.
     #[error("packet set `{name}` is symmetric but names {} without {}", field.name(), other.name())]
     OneSided {
         /// Name of the set.
         name: String,
-        /// Field that is there.
+        /// Field that is present.
         field: FieldId,
         /// Field that is missing.
         other: FieldId,
     },
-    /// Segments are a field, but there are none.
+    /// The set names segments, but has none.
     #[error("packet set `{0}` names segments, which only a function can have")]
     NoSegments(String),
-    /// Symmetric, but no field tells directions apart.
+    /// The set is symmetric, but no field depends on the direction.
     #[error("packet set `{0}` is symmetric but names no field that has two directions")]
     NoDirection(String),
 }
@@ -252,23 +253,23 @@ pub enum KeyClass {
     /// The packet belongs to no set.
     #[default]
     None,
-    /// In 16 bytes.
+    /// The key is stored in 16 bytes.
     Narrow,
-    /// In 40 bytes.
+    /// The key is stored in 40 bytes.
     Wide,
 }
 
-/// Which fields stand in a key, and whether it is symmetric: what a key's words mean.
+/// The fields of a key and whether it is symmetric: the meaning of its words.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(transparent)]
 pub struct KeyShape(u32);
 
-/// Set in a [`KeyShape`] if the set is symmetric; the other bits are those of the fields.
+/// Bit of a [`KeyShape`] for symmetric sets; the other bits stand for fields.
 const SYMMETRIC: u32 = 1 << 31;
 
-/// A key that stands for itself: plain data that can be stored, compared, and printed without its definition.
+/// A self-contained key: plain data that can be stored, compared and printed without its definition.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SetKey {
@@ -278,27 +279,27 @@ pub struct SetKey {
 }
 
 impl SetKey {
-    /// Words of one: those of the fields, and what they mean.
+    /// Number of words of a key, including its shape and class.
     const WORDS: usize = size_of::<SetKey>() / 8;
 
-    /// No key: that of an orphan.
+    /// The absent key, used for orphans.
     pub const NONE: SetKey = SetKey { words: [0; 5], shape: KeyShape(0), class: 0 };
 
     fn new(shape: KeyShape, class: KeyClass, words: [u64; 5]) -> SetKey {
         SetKey { words, shape, class: class as u32 }
     }
 
-    /// A key of 16 bytes.
+    /// Creates a key of 16 bytes.
     pub fn narrow(shape: KeyShape, words: [u64; 2]) -> SetKey {
         SetKey::new(shape, KeyClass::Narrow, [words[0], words[1], 0, 0, 0])
     }
 
-    /// A key of 40 bytes.
+    /// Creates a key of 40 bytes.
     pub fn wide(shape: KeyShape, words: [u64; 5]) -> SetKey {
         SetKey::new(shape, KeyClass::Wide, words)
     }
 
-    /// How it is stored.
+    /// Returns how the key is stored.
     pub fn class(&self) -> KeyClass {
         match self.class {
             1 => KeyClass::Narrow,
@@ -307,22 +308,22 @@ impl SetKey {
         }
     }
 
-    /// What its words mean.
+    /// Returns the meaning of its words.
     pub fn shape(&self) -> KeyShape {
         self.shape
     }
 
-    /// The words of a narrow key.
+    /// Returns the words of a narrow key.
     pub fn narrow_words(&self) -> [u64; 2] {
         [self.words[0], self.words[1]]
     }
 
-    /// The words of a wide key; those of a narrow one with zeroes behind them.
+    /// Returns the words of a wide key, or of a narrow key followed by zeroes.
     pub fn wide_words(&self) -> [u64; 5] {
         self.words
     }
 
-    /// Its hash under the seed with which it was extracted: equal to that in [`Keys`].
+    /// Returns the key's hash; with the seed used for extraction it equals the one in [`Keys`].
     pub fn hash_with(&self, hash: KeyHash) -> u64 {
         hash.of(self.class(), &self.words)
     }

@@ -1,11 +1,11 @@
-//! The general way's parts: a key filled field by field, and the fields that need a look into what the packet carries.
+//! Parts of the generic path: filling a key field by field, and the fields inside of UDP, ICMP and ARP.
 
 use super::{Keys, protocol};
 use crate::edit::Headers;
 use crate::headers::{Arp, GtpU, Header, Vxlan};
 use crate::parse::{LinkFields, be16};
 
-/// Bytes of a key, filled from the front; the fields were checked to fit.
+/// Bytes of a key, filled from the front; the fields have been checked to fit.
 pub(super) struct Packing {
     pub(super) bytes: [u8; Keys::WIDE_BYTES],
     pub(super) at: usize,
@@ -30,7 +30,7 @@ pub(super) fn icmp_id(ip: Headers, frame: &[u8]) -> u16 {
     ip.icmp_id_at(frame).and_then(|at| be16(frame, at)).unwrap_or(0)
 }
 
-/// What a UDP packet to `port` carries.
+/// Returns the payload of a UDP packet to `port`.
 pub(super) fn udp_payload(ip: Headers, frame: &[u8], port: u16) -> Option<&[u8]> {
     let to = ip.ports(frame)?.1;
     if ip.proto == protocol::UDP && to == port { frame.get(ip.transport()? + 8..) } else { None }

@@ -1,4 +1,4 @@
-//! Keys as people read them: `10.0.0.1:1234 > 10.0.0.2:80 tcp`.
+//! Keys in readable form: `10.0.0.1:1234 > 10.0.0.2:80 tcp`.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use super::keys::Keys;
 use super::{FieldId, KeyClass, SYMMETRIC, SetKey, protocol};
 use crate::address::{IpAddress, MacAddress};
 
-/// The fields of a key, unpacked. Of a symmetric key, which end comes first says nothing.
+/// The fields of a key, unpacked. In a symmetric key, the order of the ends is unspecified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyParts {
     fields: u32,
@@ -22,19 +22,19 @@ pub struct KeyParts {
 }
 
 impl SetKey {
-    /// Its fields.
+    /// Returns the fields.
     pub fn parts(&self) -> KeyParts {
         KeyParts::of(self)
     }
 }
 
 impl KeyParts {
-    /// Whether both directions have this key.
+    /// Returns whether both directions have this key.
     pub fn is_symmetric(&self) -> bool {
         self.fields & SYMMETRIC != 0
     }
 
-    /// One of the fields that are plain numbers, if the key has it.
+    /// Returns one of the numeric fields in `rest`, if the key has it.
     pub fn number(&self, field: FieldId) -> Option<u32> {
         self.rest.iter().find(|(known, _)| *known == field).map(|(_, value)| *value)
     }
@@ -73,7 +73,7 @@ impl KeyParts {
         }
     }
 
-    /// Address and port of one end, whatever there is of them.
+    /// Formats address and port of one end, as far as present.
     fn end(&self, side: usize) -> Option<String> {
         let port = self.ports[side];
         match (self.ips[side], port) {

@@ -1,4 +1,4 @@
-//! Keys: what they print as, what makes none, and the fast ways against the general one.
+//! Tests of keys: how they are printed, what has no key, and the fast paths against the generic one.
 
 use std::collections::HashMap;
 
@@ -129,7 +129,7 @@ fn the_hash_spreads_flows_that_differ_by_little() {
         for i in 0..65_536u64 {
             let key = if shift == 48 { [i << 8, 6 << 32] } else { [0x0a00_0001_0a00_0002, i << (shift % 48)] };
             let hash = hash.narrow(&key);
-            // The upper half picks a bucket, the lower bits the tag.
+            // The upper half selects a bucket, the lower bits the tag.
             buckets[(hash >> 52) as usize] += 1;
             buckets[(hash & 0xfff) as usize] += 1;
         }
@@ -138,7 +138,7 @@ fn the_hash_spreads_flows_that_differ_by_little() {
     }
 }
 
-/// A key with its meaning, from the packet's own accessors.
+/// Computes a key and its fields from the packet's own accessors.
 fn oracle(batch: &mut Batch, i: usize, symmetric: bool) -> Option<(IpAddress, u16, IpAddress, u16, u8, bool)> {
     let packet = batch.packet(i, None);
     let (sport, dport) = packet.ports().unwrap_or((0, 0));
@@ -167,7 +167,7 @@ proptest! {
             prop_assert_eq!(alone.is_some(), expected.is_some());
             if let (Some(alone), Some(expected)) = (alone, expected) {
                 let key = keys.key(i);
-                // The fast way and the general way agree.
+                // The fast path and the generic path agree.
                 prop_assert_eq!((alone.key, alone.hash, alone.swapped), (key, keys.hash[i], keys.swapped[i]));
                 prop_assert_eq!(key.hash_with(extractor.hash()), keys.hash[i]);
                 prop_assert_eq!(keys.swapped[i], expected.5);
@@ -216,7 +216,7 @@ proptest! {
         lengths in prop::collection::vec((0usize..40, 0u8..12, 0usize..10), 0..4),
         form in 0usize..4, protocols in prop::option::of(prop::sample::subsequence(vec![6u8, 17, 47], 1..3)),
     ) {
-        // All of IPv4, all of IPv6, or some of both.
+        // All IPv4, all IPv6, or a mixture.
         let frame = |&(ends, is_tcp, payload, of_eight): &([u8; 36], bool, usize, u8)| {
             let (transport, v6) = (if is_tcp { Transport::Tcp } else { Transport::Udp }, of_eight < v6_below);
             let (mut frame, link) = Spec { payload: vec![0; payload], ..spec(v6, transport) }.frame();

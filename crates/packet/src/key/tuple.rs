@@ -1,4 +1,4 @@
-//! What a five-tuple key says, for functions that get a key and no packet: when a set has expired.
+//! The fields of a five-tuple key, for functions that get a key without a packet, as when a set has expired.
 
 use super::extract::FIVE_TUPLE;
 use super::keys::Keys;
@@ -6,12 +6,12 @@ use super::{KeyClass, SYMMETRIC, SetKey};
 use crate::address::IpAddress;
 use crate::parse::be16;
 
-/// Ends and protocol of a flow. Of a symmetric key, which end is the source says nothing.
+/// Ends and protocol of a flow. In a symmetric key, it is unspecified which end is the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FiveTuple {
-    /// From whom.
+    /// Source address.
     pub src_ip: IpAddress,
-    /// To whom.
+    /// Destination address.
     pub dst_ip: IpAddress,
     /// Source port, 0 if there is none.
     pub src_port: u16,
@@ -22,7 +22,8 @@ pub struct FiveTuple {
 }
 
 impl SetKey {
-    /// The ends of a key that [`SetDef::five_tuple`](super::SetDef::five_tuple) made, symmetric or not; none for other keys.
+    /// Returns the fields of a key made by [`SetDef::five_tuple`](super::SetDef::five_tuple), symmetric or not; `None` for
+    /// other keys.
     pub fn five_tuple(&self) -> Option<FiveTuple> {
         if self.shape.0 & !SYMMETRIC != FIVE_TUPLE {
             return None;

@@ -1,4 +1,4 @@
-//! Packets: questions, edits against packets written anew, undo.
+//! Tests of packets: accessors, edits compared with rebuilt packets, and undo.
 
 mod edits;
 
@@ -19,7 +19,7 @@ use crate::testing::{self, Spec, Transport, noise, single, specs};
 const V4: (&str, &str) = ("10.0.0.1", "192.0.2.7");
 const V6: (&str, &str) = ("2001:db8::1", "2001:db8::7");
 
-/// The edit must turn one well-formed packet into the other, byte by byte.
+/// Checks that the edit turns one well-formed packet into the other, byte by byte.
 #[track_caller]
 fn check(before: &Spec, after: &Spec, edit: impl FnOnce(&mut Packet<'_>) -> bool) {
     let (frame, link) = before.frame();
@@ -105,7 +105,7 @@ fn a_wrong_checksum_stays_wrong() {
     assert!(packet.checksums_ok());
 }
 
-/// A datagram in two pieces, whose addresses and port are translated piece by piece, must be right when put together.
+/// A datagram in two fragments, whose addresses and port are translated fragment by fragment, must be right when reassembled.
 #[test]
 fn fragments_are_translated_piece_by_piece() {
     let whole = Spec { payload: vec![7; 40], ..spec(V4, Transport::Udp) };
@@ -209,7 +209,7 @@ fn a_column_has_the_field_of_every_packet() {
     assert_eq!(testing::batch(&frames, Layout::bare()).wire_bytes(), total);
 }
 
-/// Everything that undo must bring back.
+/// Everything that undo must restore.
 fn state(batch: &Batch, i: usize) -> (Vec<u8>, String, Vec<u8>) {
     (batch.bytes(i).to_vec(), format!("{:?}", batch.records()[i]), batch.meta(i).to_vec())
 }

@@ -1,4 +1,4 @@
-//! The parser against a second, slow one, and against etherparse.
+//! Tests of the parser against an independent slow one, and against etherparse.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{Spec, Transport, Wrap, noise, specs};
 
-/// What `parse` should find, straight from the conventions for flows: a second, slow parser without offsets of eight bits.
+/// What `parse` should find according to the conventions for flows: an independent slow parser without eight-bit offsets.
 fn oracle(b: &[u8], link: Link) -> Option<(usize, usize, u8, bool)> {
     let half = |at: usize| Some(u16::from(*b.get(at)?) << 8 | u16::from(*b.get(at + 1)?));
     let (mut kind, mut o) = match link {
@@ -94,7 +94,7 @@ fn oracle_v6(b: &[u8], o: usize) -> Option<(usize, usize, u8, bool)> {
             _ => h += (units + 1) * 8,
         }
         proto = next;
-        // The one limit of the parser: what is farther away than 1020 bytes is not reached.
+        // The parser's only limit: it does not reach what is more than 1020 bytes away.
         if h - o > 1020 {
             return Some((o, o, proto, first));
         }
@@ -157,7 +157,7 @@ fn fragments_are_told_apart() {
 fn a_later_fragment_of_ipv6_ends_the_walk() {
     let mut frame = plain("2001:db8::1");
     frame[20] = 44;
-    // Next header 60 would be walked in a first fragment.
+    // In a first fragment, next header 60 would be walked.
     frame[54..58].copy_from_slice(&[60, 0, 0, 8]);
     let parsed = parse(&frame, Link::Ethernet);
     assert_eq!((parsed.proto, parsed.l4), (60, 12));

@@ -1,8 +1,10 @@
-//! Four frames looked at together: of nearly all only the same few bytes have to be compared, and one vector has those of two.
+//! Parses four frames together: for nearly all frames the same few bytes have to be compared, and one vector holds those of
+//! two frames.
 //!
-//! A frame is *plainest* if it is Ethernet without tags, a whole IPv4 packet without options that is no fragment or a whole IPv6 packet without
-//! extension headers, and TCP or UDP, in a buffer where it was received. What is found and the key of its flow are as from the ordinary way; four
-//! among which one is not so, or is of the other family, are left to that.
+//! A frame is *plainest* if it is untagged Ethernet with a whole, unfragmented IPv4 packet without options or a whole IPv6
+//! packet without extension headers, carries TCP or UDP, and starts at the arrival offset of an ordinary buffer. The parser
+//! results and flow keys equal those of the ordinary path. A group of four in which one frame is not plainest, or is of the
+//! other family, takes the ordinary path.
 
 #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
 mod vectors;
@@ -11,28 +13,28 @@ use super::held::{Seen, parse_one, see_one};
 use super::slab::{Bases, Slab};
 use crate::record::Record;
 
-/// Frames that are looked at together.
+/// Number of frames parsed together.
 pub(crate) const FOUR: usize = 4;
 
-/// Whether this processor has such vectors.
+/// Whether the target processor has such vectors.
 pub(crate) const HAS_FOURS: bool = cfg!(all(target_arch = "x86_64", target_feature = "avx2"));
 
-/// Addresses; ports, and the protocol in the upper half: source before destination, first byte lowest.
+/// A five-tuple: addresses, then ports with the protocol in the upper half; source before destination, first byte lowest.
 pub(crate) type Tuple = [u64; 2];
 
-/// The same of IPv6, two words an address.
+/// A five-tuple of IPv6, with two words per address.
 pub(crate) type TupleV6 = [u64; 5];
 
-/// A version of IP.
+/// An IP version.
 trait Family {
-    /// What the flow of its packets is known by.
+    /// The five-tuple of a packet of this version.
     type Tuple;
 }
 
-/// Without options.
+/// IPv4 without options.
 struct V4;
 
-/// Without extension headers.
+/// IPv6 without extension headers.
 struct V6;
 
 impl Family for V4 {
@@ -43,24 +45,24 @@ impl Family for V6 {
     type Tuple = TupleV6;
 }
 
-/// So many fours of a batch may be found to be something else before the rest goes the ordinary way at once.
+/// Number of failed groups of four in a batch after which the rest takes the ordinary path directly.
 const PATIENCE: u32 = 4;
 
-/// Who looks at the packets of a batch, most of which come four at a time.
+/// Visitor of the packets of a batch, most of which come four at a time.
 pub(crate) trait VisitFours {
-    /// Four of them, from the `first` on, that are plainest and of IPv4, with their five-tuples.
+    /// Visits four plainest IPv4 packets, starting with number `first`, with their five-tuples.
     fn four(&mut self, first: usize, records: &[Record; FOUR], tuples: [Tuple; FOUR]);
-    /// The same of IPv6.
+    /// Visits four plainest IPv6 packets, starting with number `first`, with their five-tuples.
     fn four_v6(&mut self, first: usize, records: &[Record; FOUR], tuples: [TupleV6; FOUR]);
-    /// Another one.
+    /// Visits a single packet of any kind.
     fn one(&mut self, i: usize, packet: Seen<'_>);
 }
 
-/// Finds the headers of all packets, writes them into the records and shows the packets. Who is shown them is handed on and returned, so that what it
-/// consists of is in registers in the loop for IPv4.
+/// Finds the headers of all packets, writes them into the records and shows the packets to the visitor. The visitor is passed
+/// by value and returned, so that its fields stay in registers in the IPv4 loop.
 ///
 /// # Safety
-/// The records own ordinary buffers of this slab, to which nobody writes meanwhile.
+/// The records must own ordinary buffers of this slab, to which nothing may write meanwhile.
 #[inline(always)]
 pub(super) unsafe fn parse_in_fours<V: VisitFours>(slab: &Slab, records: &mut [Record], mut visit: V) -> V {
     let (bases, mut done, mut patience) = (slab.bases(), 0, PATIENCE);
@@ -68,12 +70,12 @@ pub(super) unsafe fn parse_in_fours<V: VisitFours>(slab: &Slab, records: &mut [R
         let mut many = records.len() - done;
         if patience > 0 {
             while let Some(four) = records[done..].first_chunk_mut() {
-                // SAFETY: as this function asks.
+                // SAFETY: by this function's contract.
                 let Some(tuples) = (unsafe { parse_four::<V4>(bases, four) }) else { break };
                 visit.four(done, four, tuples);
                 done += FOUR;
             }
-            // SAFETY: as this function asks.
+            // SAFETY: by this function's contract.
             let (of_v6, visitor) = unsafe { parse_row_v6(bases, &mut records[done..], done, visit) };
             (visit, done) = (visitor, done + of_v6);
             if of_v6 > 0 {
@@ -83,7 +85,7 @@ pub(super) unsafe fn parse_in_fours<V: VisitFours>(slab: &Slab, records: &mut [R
             patience -= 1;
         }
         for (i, record) in records[done..][..many].iter_mut().enumerate() {
-            // SAFETY: as this function asks.
+            // SAFETY: by this function's contract.
             visit.one(done + i, unsafe { parse_one(slab, record) });
         }
         done += many;
@@ -91,7 +93,7 @@ pub(super) unsafe fn parse_in_fours<V: VisitFours>(slab: &Slab, records: &mut [R
     visit
 }
 
-/// The same for the packets that come first, as long as four of them are plainest and of IPv6; says how many are.
+/// Parses the leading packets as long as four at a time are plainest IPv6; returns their number.
 ///
 /// # Safety
 /// As for [`parse_in_fours`].
@@ -104,7 +106,7 @@ unsafe fn parse_row_v6<V: VisitFours>(
 ) -> (usize, V) {
     let mut done = 0;
     for four in records.as_chunks_mut().0 {
-        // SAFETY: as this function asks.
+        // SAFETY: by this function's contract.
         let Some(tuples) = (unsafe { parse_four::<V6>(bases, four) }) else { break };
         visit.four_v6(first + done, four, tuples);
         done += FOUR;
@@ -112,7 +114,7 @@ unsafe fn parse_row_v6<V: VisitFours>(
     (done, visit)
 }
 
-/// Shows all packets, whose headers have been found.
+/// Shows all packets, whose headers must have been found, to the visitor.
 ///
 /// # Safety
 /// As for [`parse_in_fours`].
@@ -121,12 +123,12 @@ pub(super) unsafe fn see_in_fours<V: VisitFours>(slab: &Slab, records: &[Record]
     let (bases, mut done) = (slab.bases(), 0);
     while done < records.len() {
         while let Some(four) = records[done..].first_chunk() {
-            // SAFETY: as this function asks.
+            // SAFETY: by this function's contract.
             let Some(tuples) = (unsafe { tuples_of_four::<V4>(bases, four) }) else { break };
             visit.four(done, four, tuples);
             done += FOUR;
         }
-        // SAFETY: as this function asks.
+        // SAFETY: by this function's contract.
         let (of_v6, visitor) = unsafe { see_row_v6(bases, &records[done..], done, visit) };
         (visit, done) = (visitor, done + of_v6);
         if of_v6 > 0 {
@@ -134,7 +136,7 @@ pub(super) unsafe fn see_in_fours<V: VisitFours>(slab: &Slab, records: &[Record]
         }
         let many = FOUR.min(records.len() - done);
         for (i, record) in records[done..][..many].iter().enumerate() {
-            // SAFETY: as this function asks.
+            // SAFETY: by this function's contract.
             visit.one(done + i, unsafe { see_one(bases, record) });
         }
         done += many;
@@ -142,7 +144,7 @@ pub(super) unsafe fn see_in_fours<V: VisitFours>(slab: &Slab, records: &[Record]
     visit
 }
 
-/// As [`parse_row_v6`], of packets whose headers have been found.
+/// Like [`parse_row_v6`], for packets whose headers have been found.
 ///
 /// # Safety
 /// As for [`parse_in_fours`].
@@ -150,7 +152,7 @@ pub(super) unsafe fn see_in_fours<V: VisitFours>(slab: &Slab, records: &[Record]
 unsafe fn see_row_v6<V: VisitFours>(bases: Bases<'_>, records: &[Record], first: usize, mut visit: V) -> (usize, V) {
     let mut done = 0;
     for four in records.as_chunks().0 {
-        // SAFETY: as this function asks.
+        // SAFETY: by this function's contract.
         let Some(tuples) = (unsafe { tuples_of_four::<V6>(bases, four) }) else { break };
         visit.four_v6(first + done, four, tuples);
         done += FOUR;
@@ -158,16 +160,16 @@ unsafe fn see_row_v6<V: VisitFours>(bases: Bases<'_>, records: &[Record], first:
     (done, visit)
 }
 
-/// Finds the headers of four frames if all are plainest, and writes them into their records; the five-tuples are those of the packets then.
+/// Finds the headers of four frames if all are plainest, writes them into their records, and returns the five-tuples.
 ///
 /// # Safety
-/// The records own ordinary buffers, to which nobody writes meanwhile.
+/// The records must own ordinary buffers, to which nothing may write meanwhile.
 #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
 #[inline(always)]
 unsafe fn parse_four<F: vectors::Layout>(bases: Bases<'_>, records: &mut [Record; FOUR]) -> Option<[F::Tuple; FOUR]> {
     let (pairs, _) = records.as_chunks_mut::<2>();
     let [first, second] = pairs else { return None };
-    // SAFETY: the program is built for processors with AVX2, and buffers are as this function's contract has them.
+    // SAFETY: the program is built for processors with AVX2, and the buffers are as this function's contract requires.
     unsafe {
         let (one, other) = (vectors::Pair::<F>::load(bases, first), vectors::Pair::<F>::load(bases, second));
         if !vectors::hold([one.as_expected(), other.as_expected()], [one.too_much(), other.too_much()]) {
@@ -180,7 +182,7 @@ unsafe fn parse_four<F: vectors::Layout>(bases: Bases<'_>, records: &mut [Record
     }
 }
 
-/// Five-tuples of four packets with the smaller end first, and of which of them the ends have changed places.
+/// Returns the five-tuples of four packets with the smaller end first, and for which of them the ends were exchanged.
 #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
 #[inline(always)]
 pub(crate) fn by_end([a, b, c, d]: [Tuple; FOUR]) -> ([Tuple; FOUR], [bool; FOUR]) {
@@ -188,7 +190,7 @@ pub(crate) fn by_end([a, b, c, d]: [Tuple; FOUR]) -> ([Tuple; FOUR], [bool; FOUR
     ([a, b, c, d], vectors::lowest_of([first, second]))
 }
 
-/// The five-tuples of four packets whose headers have been found, if all are plainest.
+/// Returns the five-tuples of four packets whose headers have been found, if all are plainest.
 ///
 /// # Safety
 /// As for [`parse_four`].
@@ -208,7 +210,7 @@ unsafe fn tuples_of_four<F: vectors::Layout>(bases: Bases<'_>, records: &[Record
     }
 }
 
-/// On other processors none ever is.
+/// Fallback for other processors: no group of four is handled together.
 ///
 /// # Safety
 /// None needed.
@@ -217,7 +219,7 @@ unsafe fn parse_four<F: Family>(_: Bases<'_>, _: &mut [Record; FOUR]) -> Option<
     None
 }
 
-/// As [`parse_four`].
+/// Fallback for other processors, like [`parse_four`].
 ///
 /// # Safety
 /// None needed.

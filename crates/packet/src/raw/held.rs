@@ -1,10 +1,10 @@
 //! The records of a batch and the bytes that they own.
 //!
-//! Invariant: every record here owns a buffer of the pool here. Records come in through [`Held::push`], which is told their
-//! pool, and through the copying functions, which take buffers from a stock of that pool; all compare pools. So a shared
-//! borrow of the whole may read every buffer, and a unique one may change them, one frame at a time.
+//! Invariant: every record here owns a buffer of this pool. Records enter through [`Held::push`], which is given their pool,
+//! and through the copying functions, which take buffers from a stock of that pool; all compare pools. A shared borrow of the
+//! whole may therefore read every buffer, and a unique borrow may change them, one frame at a time.
 //!
-//! Bytes behind a frame's end are whatever the buffer held before: initialised, without meaning.
+//! Bytes after a frame's end are whatever the buffer held before: initialised, but meaningless.
 
 use std::sync::Arc;
 
@@ -21,18 +21,18 @@ use crate::parse::{COMMON, PLAIN_TOTAL, Word, parse_any, parse_plainest, parse_t
 use crate::pool::{Buffers, HEADROOM, Pool};
 use crate::record::{Link, Record};
 
-/// First bytes of a frame and what lies behind it in its buffer.
+/// The first bytes of a frame, and what follows it in its buffer.
 pub(crate) type Head = [u8; HEAD];
 
-/// Lines and frames ahead of a copy that are asked for: those of the next batch. The processor's own prefetching stops at every page, and a card
-/// would have written them into its cache.
+/// How many lines and frames ahead of a copy are prefetched: those of the next batch. The hardware prefetcher stops at every
+/// page, whereas a network card would have written the lines into the cache.
 const AHEAD: usize = BATCH_MAX;
 
 #[derive(Debug)]
 pub(crate) struct Held {
     pool: Arc<Pool>,
     records: Vec<Record>,
-    /// Whether a jumbo buffer has come in since all were given back; that it has left again is not minded.
+    /// Whether a jumbo buffer has entered since the batch was last emptied, even if it has left again.
     has_jumbo: bool,
 }
 
@@ -51,7 +51,7 @@ impl Held {
         &self.records
     }
 
-    /// Takes in a record of the pool with that number. Panics if it is another pool, or if there is no room.
+    /// Adds a record of the pool with id `pool`. Panics if that is another pool, or if there is no room.
     pub(crate) fn push(&mut self, record: Record, pool: u32) {
         assert!(self.records.len() < BATCH_MAX && pool == self.pool.id());
         self.add(record);
@@ -63,13 +63,13 @@ impl Held {
         self.records.push(record);
     }
 
-    /// Whether no packet lies in a jumbo buffer.
+    /// Returns whether no packet is in a jumbo buffer.
     #[inline(always)]
     pub(crate) fn is_ordinary(&self) -> bool {
         !self.has_jumbo
     }
 
-    /// Exchanges the buffer of packet `i` for another one of the pool with that number; what the packet was stays in its record.
+    /// Exchanges the buffer of packet `i` for another buffer of the pool with id `pool`; the rest of the record stays.
     pub(crate) fn exchange(&mut self, i: usize, buffer: Buffer, pool: u32) -> Buffer {
         assert!(pool == self.pool.id());
         self.has_jumbo |= buffer.is_jumbo();
@@ -80,32 +80,33 @@ impl Held {
         self.records.pop()
     }
 
-    /// Gives all buffers back.
+    /// Returns all buffers.
     #[inline(always)]
     pub(crate) fn release(&mut self, buffers: &mut Buffers) {
         assert!(buffers.pool().id() == self.pool.id());
-        // Each is owned by the stock from here on.
+        // From here on, the stock owns each buffer.
         buffers.put(self.records.iter().map(|record| record.buffer.alias()));
         self.records.clear();
         self.has_jumbo = false;
     }
 
-    /// Copies one frame in; the record has everything but its buffer. False if there is no room or no buffer.
+    /// Copies one frame in; the record has everything except its buffer. Returns `false` if there is no room or no buffer.
     #[inline(always)]
     pub(crate) fn copy_in(&mut self, buffers: &mut Buffers, bytes: &[u8], record: Record) -> bool {
         if self.records.len() >= BATCH_MAX || buffers.pool().id() != self.pool.id() {
             return false;
         }
         let Some(buffer) = buffers.take(bytes.len()) else { return false };
-        // SAFETY: it was taken from a stock of this pool and is in no record yet.
+        // SAFETY: the buffer was taken from a stock of this pool and is in no record yet.
         let room = unsafe { self.pool.slab.bases().bytes_mut(&buffer) };
         room[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(bytes);
         self.add(Record { buffer, ..record });
         true
     }
 
-    /// Copies frames in that lie in `lines` one behind another, and says how many frames and lines: fewer if there is no room, no
-    /// buffer, a frame that fits into none, or not all of its lines.
+    /// Copies in frames that are stored in `lines` one after another, and returns how many frames and lines were consumed:
+    /// fewer than given if there is no room or no buffer, if a frame is too long for any buffer, or if its lines are
+    /// incomplete.
     #[inline(always)]
     pub(crate) fn copy_lines(&mut self, buffers: &mut Buffers, all: &[Line], frames: &[LinedFrame]) -> (usize, usize) {
         assert!(buffers.pool().id() == self.pool.id());
@@ -127,7 +128,7 @@ impl Held {
         }
     }
 
-    /// Copies frames of one line, up to the first longer one.
+    /// Copies frames of one line each, up to the first longer one.
     #[inline(always)]
     fn copy_short(&mut self, buffers: &mut Buffers, lines: &[Line], frames: &[LinedFrame]) -> usize {
         let bases = self.pool.slab.bases();
@@ -135,7 +136,7 @@ impl Held {
         let room = self.records.spare_capacity_mut();
         let most = frames.len().min(lines.len()).min(stock.len()).min(room.len());
         let from = stock.len() - most;
-        // All of one length, so that the loop counts only once.
+        // All slices have the same length, so that the loop has a single counter.
         let (frames, lines, room) = (&frames[..most], &lines[..most], &mut room[..most]);
         let newest = &stock[from..];
         let mut taken = 0;
@@ -147,13 +148,13 @@ impl Held {
             prefetch_second_level(std::ptr::from_ref(line).wrapping_add(AHEAD));
             prefetch_second_level(std::ptr::from_ref(frame).wrapping_add(AHEAD));
             place.write(Record { buffer: buffer.alias(), ..frame.record.duplicate() });
-            // SAFETY: the stock holds ordinary buffers of this pool, in which HEADROOM + 64 bytes lie.
+            // SAFETY: the stock holds ordinary buffers of this pool, each of which has HEADROOM + 64 bytes.
             unsafe { bases.ordinary(buffer).add(HEADROOM).cast::<[u8; 64]>().write(line.0) };
             taken = i + 1;
         }
-        // The buffers move into the records, so no two own the same one.
+        // The buffers move into the records, so none has two owners.
         stock.truncate(from + most - taken);
-        // SAFETY: so many records were written behind the old ones.
+        // SAFETY: `taken` records have been written after the existing ones.
         unsafe { self.records.set_len(self.records.len() + taken) };
         taken
     }
@@ -162,9 +163,9 @@ impl Held {
     fn copy_long(&mut self, buffers: &mut Buffers, lines: &[Line], frame: &LinedFrame) -> bool {
         let Some(lines) = lines.get(..frame.lines()) else { return false };
         let Some(buffer) = buffers.take(lines.len() * 64) else { return false };
-        // SAFETY: it was taken from a stock of this pool and is in no record yet.
+        // SAFETY: the buffer was taken from a stock of this pool and is in no record yet.
         let room = unsafe { self.pool.slab.bases().bytes_mut(&buffer) };
-        // All that this frame takes at once, before the copy waits for memory.
+        // Prefetch everything for this frame before the copy stalls on memory.
         lines.iter().for_each(|line| prefetch_second_level(std::ptr::from_ref(line).wrapping_add(AHEAD)));
         for (to, from) in room[HEADROOM..].as_chunks_mut().0.iter_mut().zip(lines) {
             *to = from.0;
@@ -173,15 +174,15 @@ impl Held {
         true
     }
 
-    /// Bytes of packet `i`.
+    /// Returns the bytes of packet `i`.
     #[inline(always)]
     pub(crate) fn frame(&self, i: usize) -> &[u8] {
         let record = &self.records[i];
-        // SAFETY: the record owns the buffer; `&self` keeps everybody from writing to it while the result lives.
+        // SAFETY: the record owns the buffer; `&self` prevents writes to it while the result lives.
         record.cut(unsafe { self.pool.slab.bases().bytes(&record.buffer) })
     }
 
-    /// Records and bytes of all packets.
+    /// Returns the records and bytes of all packets.
     #[inline(always)]
     pub(crate) fn frames(&self) -> impl Iterator<Item = (&Record, &[u8])> {
         let bases = self.pool.slab.bases();
@@ -191,17 +192,17 @@ impl Held {
         })
     }
 
-    /// Shows all packets, with their numbers.
+    /// Calls `visit` with the number and contents of each packet.
     #[inline(always)]
     pub(crate) fn each(&self, mut visit: impl FnMut(usize, Seen<'_>)) {
         let bases = self.pool.slab.bases();
         for (i, record) in self.records[..self.records.len().min(BATCH_MAX)].iter().enumerate() {
-            // SAFETY: the record owns the buffer; `&self` keeps everybody from writing to it.
+            // SAFETY: the record owns the buffer; `&self` prevents writes to it.
             visit(i, unsafe { see_one(bases, record) });
         }
     }
 
-    /// The same, but four packets that are plainest are shown together.
+    /// Like [`each`](Self::each), but shows four plainest packets together.
     #[inline(always)]
     pub(crate) fn each_in_fours<V: VisitFours>(&self, mut visit: V) -> V {
         if !HAS_FOURS || self.has_jumbo {
@@ -209,7 +210,7 @@ impl Held {
             return visit;
         }
         let records = &self.records[..self.records.len().min(BATCH_MAX)];
-        // SAFETY: no record has a jumbo buffer, each owns its own, and `&self` keeps everybody from writing to them.
+        // SAFETY: no record has a jumbo buffer, each owns its buffer, and `&self` prevents writes to them.
         unsafe { see_in_fours(&self.pool.slab, records, visit) }
     }
 
@@ -219,12 +220,12 @@ impl Held {
         let slab = &self.pool.slab;
         let most = self.records.len().min(BATCH_MAX);
         for (i, record) in self.records[..most].iter_mut().enumerate() {
-            // SAFETY: the record owns the buffer, and `&mut self` keeps everybody from writing to it.
+            // SAFETY: the record owns the buffer, and `&mut self` prevents other writes to it.
             visit(i, unsafe { parse_one(slab, record) });
         }
     }
 
-    /// The same, but four packets that are plainest are shown together.
+    /// Like [`parse_each`](Self::parse_each), but shows four plainest packets together.
     #[inline(always)]
     pub(crate) fn parse_in_fours<V: VisitFours>(&mut self, mut visit: V) -> V {
         if !HAS_FOURS || self.has_jumbo {
@@ -232,27 +233,27 @@ impl Held {
             return visit;
         }
         let most = self.records.len().min(BATCH_MAX);
-        // SAFETY: no record has a jumbo buffer, each owns its own, and `&mut self` keeps everybody from writing to them.
+        // SAFETY: no record has a jumbo buffer, each owns its buffer, and `&mut self` prevents other writes to them.
         unsafe { parse_in_fours(&self.pool.slab, &mut self.records[..most], visit) }
     }
 
-    /// The same without looking at them.
+    /// Finds the headers of every packet and writes them into the records.
     #[inline(never)]
     pub(crate) fn parse_all(&mut self) {
         self.parse_each(|_, _| ());
     }
 
-    /// Record and all bytes of the buffer of packet `i`, to change.
+    /// Returns the record and all bytes of the buffer of packet `i` for modification.
     #[inline(always)]
     pub(crate) fn parts_mut(&mut self, i: usize) -> (&mut Record, &mut [u8]) {
         let record = &mut self.records[i];
-        // SAFETY: the record owns the buffer, and it is borrowed mutably for as long as the result lives.
+        // SAFETY: the record owns the buffer and is borrowed mutably for as long as the result lives.
         let room = unsafe { self.pool.slab.bases().bytes_mut(&record.buffer) };
         (record, room)
     }
 
-    /// A walk over packets of the batch, with their metadata. Panics if there is none with such a number, or, with `ORDINARY`, if one
-    /// may lie in a jumbo buffer.
+    /// Starts a walk over packets of the batch, with their metadata. Panics if a number is out of range, or if `ORDINARY` is
+    /// set and a packet may be in a jumbo buffer.
     #[inline(always)]
     pub(crate) fn walk<'a, const ORDINARY: bool>(
         &'a mut self,
@@ -260,11 +261,11 @@ impl Held {
         order: Order<'a>,
     ) -> Walk<'a, ORDINARY> {
         assert!(!ORDINARY || self.is_ordinary());
-        // SAFETY: the records own buffers of the pool; with `ORDINARY` none of them is a jumbo buffer (just asserted).
+        // SAFETY: the records own buffers of the pool; with `ORDINARY` none of them is a jumbo buffer (asserted above).
         unsafe { Walk::new(&mut self.records, self.pool.slab.bases(), metas, order) }
     }
 
-    /// Asks the processor for the first line of packet `i`.
+    /// Prefetches the first cache line of packet `i`.
     #[inline(always)]
     pub(crate) fn prefetch(&self, i: usize) {
         let record = &self.records[i];
@@ -272,13 +273,13 @@ impl Held {
     }
 }
 
-/// A packet whose headers have been found.
+/// Returns a view of a packet whose headers have been found.
 ///
 /// # Safety
-/// The record owns a buffer of this slab, to which nobody writes for as long as the result lives.
+/// The record must own a buffer of this slab, to which nothing may write while the result lives.
 #[inline(always)]
 pub(super) unsafe fn see_one<'a>(bases: Bases<'a>, record: &'a Record) -> Seen<'a> {
-    // SAFETY: as this function asks.
+    // SAFETY: by this function's contract.
     let head = unsafe { bases.head(&record.buffer, record.start) };
     let found = if record.len() >= 14 + PLAIN_TOTAL { record.parsed() } else { 0 };
     Seen { record, head, found, bases }
@@ -291,7 +292,7 @@ pub(super) unsafe fn see_one<'a>(bases: Bases<'a>, record: &'a Record) -> Seen<'
 #[inline(always)]
 pub(super) unsafe fn parse_one<'a>(slab: &'a Slab, record: &'a mut Record) -> Seen<'a> {
     let (bases, mut found) = (slab.bases(), 0);
-    // SAFETY: as this function asks.
+    // SAFETY: by this function's contract.
     let head = unsafe { bases.head(&record.buffer, record.start) };
     match head.and_then(|head| head.first_chunk()) {
         Some(common) if record.flags.link() == Link::Ethernet => match parse_plainest(common, record.len()) {
@@ -306,7 +307,7 @@ pub(super) unsafe fn parse_one<'a>(slab: &'a Slab, record: &'a mut Record) -> Se
     Seen { record, head, found, bases }
 }
 
-/// The frame has the tag that many have, or it is something else.
+/// Parses a frame that has one VLAN tag, or is something else.
 #[inline(never)]
 fn parse_less_plain(slab: &Slab, record: &mut Record, head: &[u8; COMMON]) {
     match parse_tagged(head, record.len()) {
@@ -318,22 +319,24 @@ fn parse_less_plain(slab: &Slab, record: &mut Record, head: &[u8; COMMON]) {
 #[cold]
 #[inline(never)]
 fn parse_slowly(slab: &Slab, record: &mut Record) {
-    // SAFETY: a caller here holds the record mutably, so nobody writes to its buffer; slab and record are of one pool.
+    // SAFETY: every caller holds the record mutably, so nothing writes to its buffer; slab and record belong to the same
+    // pool.
     let frame = record.cut(unsafe { slab.bases().bytes(&record.buffer) });
     record.set_parsed(parse_any(frame, record.flags.link()));
 }
 
-/// The same four fields in one load, also where some have been read by themselves.
+/// Loads the four parser fields at once, even where some were already loaded separately.
 #[inline(always)]
 pub(crate) fn word_of(record: &Record) -> u32 {
-    // SAFETY: these four bytes are the last of the record's (asserted beside it).
+    // SAFETY: these four bytes are the last ones of the record (asserted next to its definition).
     u32::from_le_bytes(unsafe { std::ptr::from_ref(record).cast::<[u8; 4]>().add(3).read() })
 }
 
-/// Four fields in one store.
+/// Stores the four parser fields at once.
 #[inline(always)]
 fn set_word(record: &mut Record, word: u32) {
-    // SAFETY: these four bytes are the last of the record's (asserted beside it), and all values of them are valid.
+    // SAFETY: these four bytes are the last ones of the record (asserted next to its definition), and all values of them are
+    // valid.
     unsafe { std::ptr::from_mut(record).cast::<[u8; 4]>().add(3).write(word.to_le_bytes()) };
 }
 
@@ -347,7 +350,8 @@ pub(crate) struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// What the parser found, if that is Ethernet and IPv4 without options and the frame goes on for another four bytes. Of others it says so or nothing, 0.
+    /// Returns what the parser found if the packet is plainest (untagged Ethernet, IPv4 without options, long enough for
+    /// ports). For other packets, this is their own parser result or 0.
     #[inline(always)]
     pub(crate) fn found(&self) -> u32 {
         self.found
@@ -358,16 +362,16 @@ impl<'a> Seen<'a> {
         self.record
     }
 
-    /// Its head; none in jumbo buffers and where the frame begins late in its buffer.
+    /// Returns the head; `None` for jumbo buffers, and if the frame begins too late in its buffer.
     #[inline(always)]
     pub(crate) fn head(&self) -> Option<&'a Head> {
         self.head
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> &'a [u8] {
-        // SAFETY: the record owns the buffer; the borrow keeps everybody from writing to it while the result lives.
+        // SAFETY: the record owns the buffer; the borrow prevents writes to it while the result lives.
         self.record.cut(unsafe { self.bases.bytes(&self.record.buffer) })
     }
 }

@@ -1,8 +1,8 @@
-//! Buffers in the hands of a device that writes to them or reads from them by itself.
+//! Buffers lent to a device that reads or writes them on its own.
 //!
-//! Invariant: a buffer that is lent stands in [`Loans`] under its number and nowhere else. While it stands there nobody in this
-//! program refers to its bytes; it leaves only for a batch or a stock. What a device names, it names by an offset, and an
-//! offset in a buffer that it was not lent comes to nothing: it can return a wrong packet, but never make two owners.
+//! Invariant: a lent buffer is in [`Loans`] under its number and nowhere else. While it is there, nothing in this program
+//! refers to its bytes; it leaves only for a batch or a stock. A device refers to buffers by offset, and an offset into a
+//! buffer that was not lent to it has no effect: a device can return a wrong packet, but never create a second owner.
 
 use std::sync::Arc;
 
@@ -11,43 +11,43 @@ use crate::pool::{Buffers, FRAME_MAX, HEADROOM, Pool};
 use crate::raw::slab::{Buffer, STRIDE};
 use crate::record::Record;
 
-/// Where all ordinary buffers of a pool lie, for a device that is told so once.
+/// Where all ordinary buffers of a pool are, for a device that registers the region once.
 #[derive(Clone, Copy, Debug)]
 pub struct LendableRegion {
     /// First byte, at the beginning of a page.
     pub address: *mut u8,
-    /// Bytes.
+    /// Length of the region in bytes.
     pub len: usize,
-    /// Bytes of each buffer; they lie one behind another.
+    /// Size of each buffer in bytes; the buffers are contiguous.
     pub buffer: usize,
 }
 
-/// Part of a buffer that a device was lent: offset of its first byte in the region, and bytes.
+/// Part of a buffer that a device was lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lent {
-    /// Offset in the region.
+    /// Offset of its first byte in the region.
     pub at: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// The buffers of a pool that one device has.
+/// The buffers of a pool that are lent to one device.
 #[derive(Debug)]
 pub struct Loans {
     pool: Arc<Pool>,
-    /// By number; the number of none where a buffer is not lent.
+    /// Indexed by buffer number; the default buffer (no buffer) where none is lent.
     lent: Box<[Buffer]>,
     count: usize,
 }
 
 impl Loans {
-    /// None lent yet.
+    /// Creates loans with no buffer lent.
     pub fn new(pool: &Arc<Pool>) -> Loans {
         let lent = (0..pool.slab.buffers()).map(|_| Buffer::default()).collect();
         Loans { pool: Arc::clone(pool), lent, count: 0 }
     }
 
-    /// These, which are buffers of the pool.
+    /// Creates loans of these buffers, which must belong to the pool.
     pub(crate) fn of(pool: &Arc<Pool>, lent: Vec<Buffer>) -> Loans {
         let mut loans = Loans::new(pool);
         for buffer in lent {
@@ -56,24 +56,24 @@ impl Loans {
         loans
     }
 
-    /// Where buffers lie. Valid while the loans live.
+    /// Returns where the buffers are. Valid while the loans live.
     pub fn region(&self) -> LendableRegion {
         let region = self.pool.slab.region();
         LendableRegion { address: region.base(), len: region.len(), buffer: STRIDE }
     }
 
-    /// Numbers of the buffers that are lent now, in order.
+    /// Returns the numbers of the buffers that are lent, in ascending order.
     pub fn numbers(&self) -> impl Iterator<Item = u32> {
         let numbered = (0..).zip(&*self.lent);
         numbered.filter(|(_, buffer)| !buffer.is(&Buffer::default())).map(|(number, _)| number)
     }
 
-    /// Buffers that are lent now.
+    /// Returns the number of buffers that are lent.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Lends a free buffer, to be filled: the offset of its first byte. None if the pool is used up.
+    /// Lends a free buffer to be filled and returns the offset of its first byte; `None` if the pool is exhausted.
     #[inline]
     pub fn lend(&mut self, buffers: &mut Buffers) -> Option<u64> {
         assert!(Arc::ptr_eq(buffers.pool(), &self.pool));
@@ -81,18 +81,19 @@ impl Loans {
         Some(self.enter(buffer))
     }
 
-    /// Lends a buffer with a copy of these bytes. None if the pool is used up or no buffer is long enough.
+    /// Lends a buffer with a copy of these bytes; `None` if the pool is exhausted or no buffer is large enough.
     pub fn lend_copy(&mut self, buffers: &mut Buffers, bytes: &[u8]) -> Option<Lent> {
         assert!(Arc::ptr_eq(buffers.pool(), &self.pool));
         let buffer = if bytes.len() <= FRAME_MAX { buffers.take(0)? } else { return None };
-        // SAFETY: it was taken from a stock of this pool and is in no record yet.
+        // SAFETY: the buffer was taken from a stock of this pool and is in no record yet.
         let room = unsafe { self.pool.slab.bases().bytes_mut(&buffer) };
         room[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(bytes);
         Some(Lent { at: self.enter(buffer) + HEADROOM as u64, len: bytes.len() })
     }
 
-    /// Lends packet `i` of a batch, to be read: its bytes are the device's, and those of the batch mean nothing any more. None,
-    /// and nothing happened, if it lies in a jumbo buffer or the pool has no buffer to put in its place.
+    /// Lends packet `i` of a batch to be read: its bytes then belong to the device, and the packet's bytes in the batch
+    /// become meaningless. Returns `None`, with no effect, if the packet is in a jumbo buffer or the pool has no buffer to
+    /// replace it.
     #[inline]
     pub fn lend_packet(&mut self, batch: &mut Batch, buffers: &mut Buffers, i: usize) -> Option<Lent> {
         assert!(Arc::ptr_eq(buffers.pool(), &self.pool) && Arc::ptr_eq(batch.pool(), &self.pool));
@@ -105,8 +106,8 @@ impl Loans {
         Some(Lent { at: self.enter(buffer) + start, len })
     }
 
-    /// Adds a frame that the device has written to a buffer it was lent. False, and nothing happened, if it was not, or if
-    /// the frame does not end in its buffer. Panics if the batch is full.
+    /// Adds a frame that the device has written into a buffer lent to it. Returns `false` if the buffer was not lent, or if
+    /// the frame extends beyond it; nothing happens then. Panics if the batch is full.
     #[inline]
     pub fn receive(&mut self, batch: &mut Batch, frame: Lent, info: &FrameInfo) -> bool {
         let start = (frame.at % STRIDE as u64) as usize;
@@ -119,7 +120,7 @@ impl Loans {
         true
     }
 
-    /// The device is done with the buffer in which this offset lies. False if it was not lent.
+    /// Takes back the buffer that contains this offset, when the device is done with it. Returns `false` if it was not lent.
     #[inline]
     pub fn give_back(&mut self, buffers: &mut Buffers, at: u64) -> bool {
         assert!(Arc::ptr_eq(buffers.pool(), &self.pool));
@@ -148,7 +149,7 @@ impl Loans {
 }
 
 impl Drop for Loans {
-    /// The device is closed, so all buffers come back.
+    /// Returns all buffers to the pool, since the device has been closed.
     fn drop(&mut self) {
         let mut buffers = Buffers::new(&self.pool);
         let lent = self.lent.iter_mut().map(std::mem::take).filter(|buffer| !buffer.is(&Buffer::default()));

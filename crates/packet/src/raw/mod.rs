@@ -1,4 +1,4 @@
-//! The unsafe part: buffers, the records that own them, and buffers in the hands of devices.
+//! Unsafe code: buffers, the records that own them, and buffers lent to devices.
 
 pub(crate) mod fours;
 pub(crate) mod held;

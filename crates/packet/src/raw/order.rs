@@ -1,32 +1,33 @@
-//! In which order packets of a batch have their turns.
+//! The order in which packets of a batch are handled.
 //!
-//! Invariant: no number of an [`Order`] or a [`Lineup`] is as great as its `end`, which walks compare with the batch instead of the numbers.
+//! Invariant: every number in an [`Order`] or a [`Lineup`] is below its `end`. A walk compares only `end` with the batch,
+//! rather than each number.
 
 use std::ops::{Deref, Range};
 
 use crate::batch::BATCH_MAX;
 use crate::flagged::Flagged;
 
-/// Numbers that are written at once.
+/// Number of entries written at once.
 const RUN: usize = 16;
 
-/// Numbers of packets in the order in which they have their turns, of which it is known how far they go: walks over parts of it do
-/// not look at each number again.
+/// Numbers of packets in the order in which they are handled, with a known upper bound, so that walks over parts of it need
+/// not check each number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Order<'a> {
     pub(super) numbers: &'a [u16],
-    /// All numbers are below.
+    /// Upper bound: all numbers are smaller.
     pub(super) end: u32,
 }
 
 impl<'a> Order<'a> {
-    /// The order of these numbers.
+    /// Creates an order of these numbers.
     #[inline(always)]
     pub fn new(numbers: &'a [u16]) -> Order<'a> {
         Order { numbers, end: numbers.iter().fold(0, |end, &i| end.max(u32::from(i) + 1)) }
     }
 
-    /// A part of it. Panics if it is none.
+    /// Returns a part of the order. Panics if the range is out of bounds.
     #[inline(always)]
     pub fn part(self, range: Range<usize>) -> Order<'a> {
         Order { numbers: &self.numbers[range], end: self.end }
@@ -42,7 +43,7 @@ impl Deref for Order<'_> {
     }
 }
 
-/// An order that can be changed: of whose packets some step back behind others.
+/// An order that can be changed by moving packets behind others.
 #[derive(Clone, Debug)]
 pub struct Lineup {
     numbers: [u16; BATCH_MAX],
@@ -57,7 +58,7 @@ impl Default for Lineup {
 }
 
 impl Lineup {
-    /// These numbers, in this order. Panics if there are more than a batch has packets.
+    /// Creates a lineup of these numbers, in this order. Panics if there are more than [`BATCH_MAX`].
     #[inline(always)]
     pub fn new(numbers: &[u16]) -> Lineup {
         let mut lineup = Lineup::default();
@@ -65,28 +66,28 @@ impl Lineup {
         lineup
     }
 
-    /// Has these numbers from now on, in this order. Panics if there are more than a batch has packets.
+    /// Replaces the contents by these numbers, in this order. Panics if there are more than [`BATCH_MAX`].
     #[inline(always)]
     pub fn set(&mut self, numbers: &[u16]) {
         self.numbers[..numbers.len()].copy_from_slice(numbers);
         (self.len, self.end) = (numbers.len(), Order::new(numbers).end);
     }
 
-    /// The order of a part of it. Panics if it is none.
+    /// Returns a part as an order. Panics if the range is out of bounds.
     #[inline(always)]
     pub fn part(&self, range: Range<usize>) -> Order<'_> {
         Order { numbers: &self[range], end: self.end }
     }
 
-    /// Puts those of the numbers in `range` that `steps_back` names behind the others of it, either in the order in which they were; says where
-    /// they begin. Panics if there is no such range.
+    /// Moves those numbers in `range` that satisfy `steps_back` behind the others, keeping the order within both groups, and
+    /// returns the position of the first one moved. Panics if the range is out of bounds.
     #[inline]
     pub fn put_behind(&mut self, range: Range<usize>, steps_back: impl Fn(u16) -> bool) -> usize {
         let from = range.start;
         let (numbers, mut behind) = (&mut self.numbers[..self.len][range], [0; BATCH_MAX]);
         let (mut stay, mut go) = (0, 0);
         for at in 0..numbers.len() {
-            // Both are written and one is kept: cheaper than a branch.
+            // Both are written and one index advances; this is cheaper than a branch.
             let number = numbers[at];
             (numbers[stay], behind[go % BATCH_MAX]) = (number, number);
             let goes = steps_back(number);
@@ -96,7 +97,8 @@ impl Lineup {
         from + stay
     }
 
-    /// The same of those that are flagged. Where the numbers have no gap, as nearly always, only those who step back are looked at.
+    /// Like [`put_behind`](Self::put_behind), for the flagged numbers. If the numbers are consecutive, as they nearly always
+    /// are, only the flagged ones are visited.
     #[inline]
     pub fn put_flagged_behind(&mut self, range: Range<usize>, flagged: &Flagged) -> usize {
         let numbers = &mut self.numbers[..self.len][range.clone()];
@@ -106,10 +108,10 @@ impl Lineup {
         }
     }
 
-    /// Lets the numbers in `range` rise again. Panics if there is no such range.
+    /// Sorts the numbers in `range` in ascending order. Panics if the range is out of bounds.
     #[cold]
     pub fn put_in_order(&mut self, range: Range<usize>) {
-        // It goes through two rising rows once.
+        // The sort merges two ascending runs in one pass.
         self.numbers[..self.len][range].sort();
     }
 }
@@ -123,16 +125,16 @@ impl Deref for Lineup {
     }
 }
 
-/// The numbers, if each is the one behind the number before it.
+/// Returns the range of the numbers if they are consecutive.
 #[inline(always)]
 fn row_of(numbers: &[u16]) -> Option<Range<usize>> {
     let first = *numbers.first()?;
-    // No branch in the loop, so that it looks at many at once.
+    // No branch in the loop, so that it can be vectorised.
     let others = numbers.iter().zip(first..).fold(0, |others, (number, in_row)| others | (number ^ in_row));
     (others == 0).then(|| usize::from(first)..usize::from(first) + numbers.len())
 }
 
-/// Writes the numbers of a row, those that are flagged behind the others; says where they begin.
+/// Writes consecutive numbers with the flagged ones behind the others, and returns the position of the first flagged one.
 #[inline(always)]
 fn part_row(numbers: &mut [u16], row: Range<usize>, flagged: &Flagged) -> usize {
     const COUNT: [u16; RUN] = {
@@ -147,7 +149,7 @@ fn part_row(numbers: &mut [u16], row: Range<usize>, flagged: &Flagged) -> usize 
     let (mut stay, mut go, mut next) = (0, 0, row.start);
     let mut keep_to = |end: usize| {
         while next < end {
-            // A whole run, of which what is too much is written over.
+            // Write a whole run; excess entries are overwritten later.
             if let Some(run) = ahead[stay..].first_chunk_mut::<RUN>() {
                 *run = COUNT.map(|i| next as u16 + i);
             }

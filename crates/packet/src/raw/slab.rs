@@ -1,31 +1,31 @@
-//! Buffers by number in two regions: ordinary ones at a stride of 33 cache lines, a few jumbo ones.
+//! Numbered buffers in two regions: ordinary ones at a stride of 33 cache lines, and a few jumbo ones.
 //!
-//! Invariant: a [`Buffer`] is the only one with its number. The slab makes each once, at the start; it cannot be cloned, so
-//! whoever holds it owns the bytes, and a borrow of it is a borrow of them. Which slab it belongs to is not written on it: the
-//! pool keeps buffers and slab together, and [`Held`](super::held::Held) compares pools before it lets a buffer in.
+//! Invariant: each [`Buffer`] is the only one with its number. The slab creates each once, at the start, and it cannot be
+//! cloned. Whoever holds it therefore owns the bytes, and a borrow of it is a borrow of them. A buffer does not record its
+//! slab: the pool keeps buffers and slab together, and [`Held`](super::held::Held) compares pools before it admits a buffer.
 
 use std::marker::PhantomData;
 
 use braid_memory::{Error, HugePages, Region};
 
 /// Distance between two buffers in bytes: 33 cache lines. An odd number of lines spreads the headers over all sets of the
-/// first-level cache; 2048 would use two of them.
+/// first-level cache; a stride of 2048 would use two of them.
 pub(crate) const STRIDE: usize = 33 * 64;
 /// Distance between two jumbo buffers: room for the largest snap length in use (256 KiB), again an odd number of lines.
 pub(crate) const JUMBO_STRIDE: usize = 4101 * 64;
-/// Marks the number of a jumbo buffer.
+/// Bit that marks the number of a jumbo buffer.
 const JUMBO: u32 = 1 << 31;
-/// First bytes of a buffer's contents that can be read without asking where the frame ends: more than any offset that a
-/// [`Record`](crate::Record) can name (255 to the IP header, 1020 across it) and a transport header's ports.
+/// Number of bytes of a frame's buffer that can be read without checking where the frame ends: more than any offset that a
+/// [`Record`](crate::Record) can express (255 to the IP header, 1020 across it) plus a transport header's ports.
 pub(crate) const HEAD: usize = 1280;
 
-/// A buffer of a pool; to hold it is to own its bytes.
+/// A buffer of a pool; holding it means owning its bytes.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Buffer(u32);
 
 impl Default for Buffer {
-    /// No buffer: the number of none.
+    /// Returns the number that stands for no buffer.
     fn default() -> Buffer {
         Buffer(u32::MAX)
     }
@@ -37,7 +37,7 @@ impl Buffer {
         self.0 & JUMBO != 0
     }
 
-    /// Its number among the ordinary buffers.
+    /// Returns its number among the ordinary buffers.
     #[inline(always)]
     pub(crate) fn number(&self) -> usize {
         debug_assert!(!self.is_jumbo());
@@ -49,7 +49,7 @@ impl Buffer {
         self.0 == other.0
     }
 
-    /// The same number again, to recognise the buffer by; never to be put where buffers are owned.
+    /// Copies the number, to recognise the buffer; must never be put where buffers are owned.
     #[inline(always)]
     pub(crate) fn alias(&self) -> Buffer {
         Buffer(self.0)
@@ -64,7 +64,7 @@ pub(crate) struct Slab {
     jumbos: u32,
 }
 
-/// The regions' first bytes and counts, in registers: a loop that writes records need not read them again.
+/// The regions' first bytes and buffer counts, kept in registers by loops that write records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bases<'a> {
     ordinary: *mut u8,
@@ -77,7 +77,7 @@ pub(crate) struct Bases<'a> {
 impl<'a> Bases<'a> {
     #[inline(always)]
     fn address(&self, buffer: &Buffer) -> (*mut u8, usize) {
-        // One comparison: the numbers of jumbo buffers are greater than any count.
+        // One comparison suffices: the numbers of jumbo buffers are greater than any count.
         if buffer.0 < self.buffers {
             // SAFETY: the number is in range, so the buffer lies inside the region.
             return (unsafe { self.ordinary.add(buffer.0 as usize * STRIDE) }, STRIDE);
@@ -93,16 +93,16 @@ impl<'a> Bases<'a> {
         (unsafe { self.jumbo.add(number as usize * JUMBO_STRIDE) }, JUMBO_STRIDE)
     }
 
-    /// Where a buffer begins, for prefetching.
+    /// Returns the address of a buffer, for prefetching.
     #[inline(always)]
     pub(crate) fn pointer(&self, buffer: &Buffer) -> *const u8 {
         self.address(buffer).0
     }
 
-    /// All bytes of a buffer, to read.
+    /// Returns all bytes of a buffer.
     ///
     /// # Safety
-    /// The buffer is of this slab and owned, and nobody writes to its bytes for as long as the result lives.
+    /// The buffer must belong to this slab and be owned, and nothing may write to its bytes while the result lives.
     #[inline(always)]
     pub(crate) unsafe fn bytes(&self, buffer: &Buffer) -> &'a [u8] {
         let (address, len) = self.address(buffer);
@@ -110,10 +110,11 @@ impl<'a> Bases<'a> {
         unsafe { std::slice::from_raw_parts(address, len) }
     }
 
-    /// All bytes of a buffer, to change.
+    /// Returns all bytes of a buffer for modification.
     ///
     /// # Safety
-    /// The buffer is of this slab and owned, and there is no other reference to its bytes for as long as the result lives.
+    /// The buffer must belong to this slab and be owned, and there must be no other reference to its bytes while the result
+    /// lives.
     #[inline(always)]
     pub(crate) unsafe fn bytes_mut(&self, buffer: &Buffer) -> &'a mut [u8] {
         let (address, len) = self.address(buffer);
@@ -121,17 +122,18 @@ impl<'a> Bases<'a> {
         unsafe { std::slice::from_raw_parts_mut(address, len) }
     }
 
-    /// All bytes of an ordinary buffer, to change, without a look at the number.
+    /// Returns all bytes of an ordinary buffer for modification, without checking its number.
     ///
     /// # Safety
-    /// As for [`Bases::bytes_mut`], and it is no jumbo buffer.
+    /// As for [`Bases::bytes_mut`], and the buffer must not be a jumbo buffer.
     #[inline(always)]
     pub(crate) unsafe fn ordinary_bytes_mut(&self, buffer: &Buffer) -> &'a mut [u8] {
-        // SAFETY: an ordinary buffer lies inside the region; as above.
+        // SAFETY: an ordinary buffer lies inside the region; otherwise as above.
         unsafe { std::slice::from_raw_parts_mut(self.ordinary(buffer), STRIDE) }
     }
 
-    /// [`HEAD`] bytes of an ordinary buffer from `start` on; none of a jumbo buffer or too near to the end.
+    /// Returns [`HEAD`] bytes of an ordinary buffer from `start` on; `None` for a jumbo buffer, or if `start` is too close to
+    /// the end.
     ///
     /// # Safety
     /// As for [`Bases::bytes`].
@@ -140,14 +142,15 @@ impl<'a> Bases<'a> {
         if buffer.0 >= self.buffers || start as usize > STRIDE - HEAD {
             return None;
         }
-        // SAFETY: the number is in range, `start` leaves so many bytes of the buffer, and they are as in `bytes`.
+        // SAFETY: the number is in range, at least [`HEAD`] bytes of the buffer follow `start`, and the contract of `bytes`
+        // holds.
         Some(unsafe { &*self.ordinary.add(buffer.0 as usize * STRIDE + start as usize).cast() })
     }
 
-    /// Address of an ordinary buffer, without a look at the number.
+    /// Returns the address of an ordinary buffer without checking its number.
     ///
     /// # Safety
-    /// The buffer is of this slab and no jumbo buffer.
+    /// The buffer must belong to this slab and must not be a jumbo buffer.
     #[inline(always)]
     pub(crate) unsafe fn ordinary(&self, buffer: &Buffer) -> *mut u8 {
         debug_assert!(buffer.0 < self.buffers);
@@ -157,7 +160,8 @@ impl<'a> Bases<'a> {
 }
 
 impl Slab {
-    /// The slab with its ordinary buffers in this region, those buffers, its jumbo buffers. The first of each is the last of its list.
+    /// Creates a slab with its ordinary buffers in the given region. Returns the slab, the ordinary buffers and the jumbo
+    /// buffers, both lists in descending order of numbers.
     pub(crate) fn new(ordinary: Region, jumbos: u32) -> Result<(Slab, Vec<Buffer>, Vec<Buffer>), Error> {
         let buffers = (ordinary.len() / STRIDE) as u32;
         assert!(buffers < JUMBO && jumbos < JUMBO - 1);
@@ -167,17 +171,17 @@ impl Slab {
         Ok((slab, (0..buffers).rev().map(Buffer).collect(), jumbos))
     }
 
-    /// Number of ordinary buffers.
+    /// Returns the number of ordinary buffers.
     pub(crate) fn buffers(&self) -> u32 {
         self.buffers
     }
 
-    /// The region of the ordinary buffers.
+    /// Returns the region of the ordinary buffers.
     pub(crate) fn region(&self) -> &Region {
         &self.ordinary
     }
 
-    /// Where the buffers lie, to keep at hand in a loop over many of them.
+    /// Returns the base addresses, for loops over many buffers.
     #[inline(always)]
     pub(crate) fn bases(&self) -> Bases<'_> {
         let (ordinary, jumbo) = (self.ordinary.base(), self.jumbo.base());

@@ -1,7 +1,8 @@
-//! The packets of a batch one after another, in an order that is looked at as a whole: none is asked whether it is there.
+//! A walk over packets of a batch, in an order that is validated as a whole rather than packet by packet.
 //!
-//! Invariant: every number of the order is that of a record, and with `ORDINARY` no record owns a jumbo buffer. Both are checked where
-//! a walk begins, of the order only how far its numbers go ([`Order`]); records and order are borrowed until it ends, and nobody to whom a packet is lent can exchange its buffer.
+//! Invariant: every number of the order is that of a record, and with `ORDINARY` no record owns a jumbo buffer. Both are
+//! checked when a walk begins; of the order, only its upper bound is checked ([`Order`]). Records and order are borrowed
+//! until the walk ends, and whoever is lent a packet cannot exchange its buffer.
 
 use super::order::Order;
 use super::slab::Bases;
@@ -11,7 +12,7 @@ use crate::packet::Packet;
 use crate::record::Record;
 use crate::undo::Undo;
 
-/// A walk over packets of a batch. `ORDINARY`: all buffers are, and none need be asked.
+/// A walk over packets of a batch. `ORDINARY`: no buffer is a jumbo buffer, so none has to be checked.
 #[derive(Debug)]
 pub struct Walk<'a, const ORDINARY: bool> {
     records: &'a mut [Record],
@@ -19,15 +20,16 @@ pub struct Walk<'a, const ORDINARY: bool> {
     metas: &'a mut Metas,
     among_cuts: bool,
     order: &'a [u16],
-    /// How many of them have been lent.
+    /// Number of packets lent so far.
     lent: usize,
 }
 
 impl<'a, const ORDINARY: bool> Walk<'a, ORDINARY> {
-    /// A walk over the packets that `order` names. Panics if the order, or that of which it is a part, names one that is not there.
+    /// Starts a walk over the packets listed in `order`. Panics if the order, or the order of which it is a part, contains a
+    /// number that is out of range.
     ///
     /// # Safety
-    /// The records own buffers of the slab of `bases`; with `ORDINARY` none of them is a jumbo buffer.
+    /// The records must own buffers of the slab of `bases`; with `ORDINARY`, none of them may be a jumbo buffer.
     #[inline(always)]
     pub(super) unsafe fn new(
         records: &'a mut [Record],
@@ -40,15 +42,15 @@ impl<'a, const ORDINARY: bool> Walk<'a, ORDINARY> {
         Walk { records, bases, metas, among_cuts, order, lent: 0 }
     }
 
-    /// Goes on to the next packet.
+    /// Advances to the next packet.
     #[inline(always)]
     pub fn step(&mut self) -> Option<Turn<'_>> {
         let index = usize::from(*self.order.get(self.lent)?) & 255;
         self.lent += 1;
-        // SAFETY: numbers of the order are those of records (the module's invariant); no batch has more than 256.
+        // SAFETY: the numbers of the order are those of records (the module's invariant); no batch has more than 256.
         let record = unsafe { self.records.get_unchecked_mut(index) };
-        // SAFETY: the record owns the buffer, which is of this slab and, with `ORDINARY`, no jumbo buffer; it is borrowed as long
-        // as the walk is, which lends one packet at a time.
+        // SAFETY: the record owns the buffer, which belongs to this slab and, with `ORDINARY`, is not a jumbo buffer; it is
+        // borrowed for as long as the walk, which lends one packet at a time.
         let room = unsafe {
             match ORDINARY {
                 true => self.bases.ordinary_bytes_mut(&record.buffer),
@@ -58,14 +60,14 @@ impl<'a, const ORDINARY: bool> Walk<'a, ORDINARY> {
         Some(Turn { index, record, room, metas: self.metas, among_cuts: self.among_cuts })
     }
 
-    /// Packets that have had their turn, or have it.
+    /// Returns the number of packets lent so far, including the current one.
     #[inline(always)]
     pub fn lent(&self) -> usize {
         self.lent
     }
 }
 
-/// A packet whose turn it is.
+/// The current packet of a walk.
 #[derive(Debug)]
 pub struct Turn<'a> {
     index: usize,
@@ -76,13 +78,13 @@ pub struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// Its number in the batch, below 256.
+    /// Returns the packet's number in the batch, below 256.
     #[inline(always)]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// The packet, to read and change; changes go to `undo` first if there is one.
+    /// Returns the packet, to read and change; if there is an `undo` log, everything overwritten is saved there first.
     #[inline(always)]
     pub fn packet(self, undo: Option<&'a mut Undo>) -> Packet<'a> {
         Packet::new(self.index, self.record, self.room, (self.metas, self.among_cuts), undo)
@@ -99,7 +101,7 @@ mod tests {
     use crate::pool::{Buffers, FRAME_MAX, Pool, PoolConfig};
     use crate::{Batch, FrameInfo, Order};
 
-    /// Frames of these lengths, each filled with its number.
+    /// Creates a batch of frames with these lengths, each filled with its number.
     fn batch(lens: &[usize]) -> (Batch, Buffers) {
         let pool = Pool::new(&PoolConfig { buffers: 8, jumbos: 1, pages: HugePages::Never }).unwrap();
         let (mut batch, mut buffers) = (Batch::new(&pool, &Arc::new(Layout::bare())), Buffers::new(&pool));

@@ -1,4 +1,4 @@
-//! Any edits in any order, and one edit against the packet that was meant.
+//! Tests of edits: random edits in any order, and single edits against the intended packet.
 
 use proptest::prelude::*;
 
@@ -92,7 +92,7 @@ fn apply(packet: &mut Packet<'_>, edit: &Edit) {
     }
 }
 
-/// Asks everything that can be asked.
+/// Calls every accessor.
 fn read_all(packet: &Packet<'_>) -> usize {
     let ip = (packet.ipv4().map(|ip| ip.options().count()), packet.ipv6().map(|ip| ip.extensions().count()));
     let transport =
@@ -148,7 +148,8 @@ proptest! {
     fn the_quoted_packet_is_translated_with_all_checksums(spec in specs(), ports: (u16, u16), id: u16, other in specs()) {
         let Transport::Error(inner, keep) = &spec.transport else { return Ok(()) };
         let header = if inner.src.is_v4() { 20 } else { 40 } + inner.options * if inner.src.is_v4() { 4 } else { 8 };
-        // Enough for the ports or the identifier, and for every checksum in front of the payload: else its change is not seen.
+        // Enough for the ports or the identifier and for every checksum before the payload; otherwise its change is not
+        // visible.
         prop_assume!(*keep >= header + 20);
         let outer = |inner: Spec| Spec { transport: Transport::Error(Box::new(inner), *keep), ..spec.clone() };
         if other.src.is_v4() == inner.src.is_v4() {
@@ -233,7 +234,7 @@ proptest! {
         prop_assert_eq!(at_once, steps);
         prop_assert_eq!(one.bytes(0), other.bytes(0));
         prop_assert!(at_once == Translated::Done || one.bytes(0) == before);
-        // And the same if it is known beforehand which end it takes the place of.
+        // And the same if the end to be replaced is known in advance.
         let mut packet = known.packet(0, None);
         let (sent, came) = packet.ports().unwrap_or_default();
         let exchange = match side {
@@ -273,7 +274,7 @@ proptest! {
             let mut packet = batch.packet(*i, Some(&mut undo));
             edits.iter().for_each(|edit| apply(&mut packet, edit));
         }
-        // Packet by packet, in any order, as far as the mark; then the rest.
+        // Packet by packet, in any order, back to the mark; then the rest.
         for i in [1, 2, 0] {
             batch.restore(i, &mut undo, mark);
             prop_assert_eq!(state(&batch, i), at_mark[i].clone());
