@@ -1,7 +1,8 @@
-//! What a transaction costs, by algorithm, in one run: the table of docs/decisions/0001-transactions.md.
+//! The cost of a transaction by algorithm, in one run: the table of docs/decisions/0001-transactions.md.
 //!
-//! `cargo bench -p braid-stm` · all engines keep 16 bytes behind a header in a cache line of its own, and do the same work: per
-//! packet one object is read, or read and written (or three). `none` is relaxed loads and stores without any protection.
+//! `cargo bench -p braid-stm` · all engines keep 16 bytes behind a header in a cache line of its own and do the same work:
+//! per packet, one object is read, or read and written (or three are). `none` is relaxed loads and stores without any
+//! protection.
 
 mod engines;
 
@@ -10,12 +11,12 @@ use std::time::Instant;
 use braid_memory::thread_time;
 use engines::{Engine, Lazy, Locks, None, Tl2, Work};
 
-/// Objects that fit no cache.
+/// Number of objects that do not fit into any cache.
 const MANY: u32 = 2_000_000;
-/// Rounds of each cell; the best counts, because a neighbour's load can only slow a round down.
+/// Rounds of each cell; the best one counts, because a neighbour's load can only slow a round down.
 const ROUNDS: usize = 7;
 
-/// Threads, whether they use the same objects, and what to call it.
+/// Number of threads, whether they use the same objects, and the label.
 const PLACEMENTS: [(usize, bool, &str); 3] = [(1, false, "1"), (2, false, "2 disjoint"), (2, true, "2 shared")];
 
 struct Random(u64);
@@ -29,7 +30,8 @@ impl Random {
     }
 }
 
-/// Best processor time of one packet in ns, of the slower thread: neighbours on this machine do not count.
+/// Returns the best processor time of one packet in ns, of the slower thread; processor time excludes neighbours on this
+/// machine.
 fn measure<E: Engine>(engine: &E, threads: usize, shared: bool, batch: usize, work: Work, packets: usize) -> f64 {
     let objects = engine.objects();
     let round = || {

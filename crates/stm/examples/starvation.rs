@@ -1,10 +1,11 @@
-//! One worker's long transactions against another's storm of short ones.
+//! One worker's long transactions against another worker's storm of short ones.
 //!
 //! `cargo run --release -p braid-stm --example starvation [SECONDS]`
 //!
-//! The long one reads all cells and changes one; a short one changes one cell, so that hardly an attempt of the long one stays valid
-//! by itself. After [`PATIENCE`] aborts it takes its turn. Progress is what took effect, in accesses, per second of the worker's own
-//! processor time: a machine with other work does not change the ratio. NFOS's runtime on the same work: 0.002.
+//! The long transaction reads all cells and changes one; a short one changes one cell, so that hardly any attempt of the long
+//! one stays valid on its own. After [`PATIENCE`] aborts it takes its turn. Progress is the number of committed accesses per
+//! second of the worker's own processor time, so that other work on the machine does not change the ratio. The NFOS runtime
+//! achieves 0.002 on the same work.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,12 +18,12 @@ const CELLS: u32 = 512;
 const READ: Op = Op::new(1);
 const WRITE: Op = Op::new(2);
 
-/// What a worker did.
+/// What a worker has done.
 #[derive(Default)]
 struct Work {
     committed: u64,
     attempts: u64,
-    /// Attempts of the transaction that took most.
+    /// Attempts of the transaction that needed most.
     worst: u64,
     turns: u64,
     seconds: f64,
@@ -40,7 +41,7 @@ fn long(tx: &mut Tx, cells: &Arena, cell: u32) -> Result<(), Conflict> {
     change(tx, cells, cell)
 }
 
-/// Transactions one after another until the time is up.
+/// Runs transactions one after another until the time is up.
 fn work(
     mut tx: Tx,
     cells: &Arena,

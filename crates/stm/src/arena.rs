@@ -1,4 +1,4 @@
-//! Arenas: equal objects side by side, each on cache lines of its own unless they are packed.
+//! Arenas: objects of equal size side by side, each on cache lines of its own unless they are packed.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use crate::conflict::{ObjectId, Part};
 use crate::domain::Domain;
 use crate::raw::object::{Locator, Memory, ObjectRef, Spacing};
 
-/// What an arena shall be.
+/// Parameters of an arena.
 #[derive(Clone, Copy, Debug)]
 pub struct ArenaInit {
-    /// The structure that it belongs to.
+    /// The structure to which it belongs.
     pub object: ObjectId,
     /// Which of the structure's arenas it is.
     pub part: Part,
     /// Number of objects.
     pub objects: u32,
-    /// Words of 8 bytes in an object, below 65,536; up to 7 make one cache line together with the header.
+    /// Number of 8-byte words per object, below 65,536; up to 7 words fit one cache line together with the header.
     pub payload_words: usize,
-    /// Which pages to ask for.
+    /// Kind of pages to request.
     pub pages: HugePages,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct ArenaMemory {
     pub(crate) memory: Memory,
 }
 
-/// Objects of equal size in one region. Cloning is cheap and gives the same objects.
+/// Objects of equal size in one region. Cloning is cheap and refers to the same objects.
 #[derive(Clone)]
 pub struct Arena {
     locator: Locator,
@@ -37,14 +37,14 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Maps zeroed objects. Their memory lives until the last handle is dropped and the domain [gives it back](Domain::reclaim), or is
-    /// dropped itself.
+    /// Maps zeroed objects. Their memory lives until the last handle has been dropped and the domain has [freed
+    /// it](Domain::reclaim), or until the domain itself is dropped.
     pub fn new(domain: &Domain, init: ArenaInit) -> Result<Arena, Error> {
         Arena::spaced(domain, init, Spacing::Lines)
     }
 
-    /// The same with two objects on a cache line if they have at most three words: for many objects of which different workers
-    /// seldom write neighbours.
+    /// Like [`new`](Self::new), but with two objects per cache line if they have at most three words; for many objects whose
+    /// neighbours are seldom written by different workers.
     pub fn packed(domain: &Domain, init: ArenaInit) -> Result<Arena, Error> {
         Arena::spaced(domain, init, Spacing::Halves)
     }
@@ -57,35 +57,35 @@ impl Arena {
         Ok(Arena { locator: shared.memory.locator(), domain: domain.id(), shared })
     }
 
-    /// Number of objects.
+    /// Returns the number of objects.
     #[inline(always)]
     pub fn objects(&self) -> u32 {
         self.locator.objects()
     }
 
-    /// Words of an object.
+    /// Returns the number of words per object.
     #[inline(always)]
     pub fn payload_words(&self) -> usize {
         self.locator.payload_words()
     }
 
-    /// Bytes mapped.
+    /// Returns the number of bytes mapped.
     pub fn bytes(&self) -> usize {
         self.shared.memory.bytes()
     }
 
-    /// Which pages the objects lie on.
+    /// Returns the kind of pages that the objects are on.
     pub fn backing(&self) -> Backing {
         self.shared.memory.backing()
     }
 
-    /// Sets an object before the first transaction. While transactions run it may tear what they read.
+    /// Sets an object before the first transaction. If transactions are running, they may read a torn value.
     pub fn initialise(&self, index: u32, payload: &[u64]) {
         assert!(payload.len() <= self.payload_words());
         self.locator.object(index).write(0, payload);
     }
 
-    /// The committed content of an object, atomically, outside any transaction; for reports and snapshots.
+    /// Copies the committed value of an object atomically, outside of any transaction; for reports and snapshots.
     pub fn snapshot(&self, index: u32, out: &mut [u64]) {
         assert!(out.len() <= self.payload_words());
         let object = self.locator.object(index);
@@ -100,48 +100,49 @@ impl Arena {
         }
     }
 
-    /// Word `k` of an object as it is at this moment, outside any transaction and perhaps in the middle of a commit: a hint.
+    /// Returns word `k` of an object at this moment, outside of any transaction and possibly in the middle of a commit: a
+    /// hint only.
     #[inline(always)]
     pub fn hint(&self, index: u32, k: usize) -> u64 {
         assert!(k < self.payload_words());
         self.locator.object(index).some_word(k)
     }
 
-    /// Asks for the first line of an object, to read it soon. Any index is allowed.
+    /// Prefetches the first line of an object for reading. Any index is allowed.
     #[inline(always)]
     pub fn prefetch(&self, index: u32) {
         self.locator.prefetch(index);
     }
 
-    /// As [`prefetch`](Arena::prefetch), to write it soon.
+    /// Prefetches the first line of an object for writing. Any index is allowed.
     #[inline(always)]
     pub fn prefetch_write(&self, index: u32) {
         self.locator.prefetch_write(index);
     }
 
-    /// Asks for another line of an object, to read it or to `WRITE` it; 0 is its first one.
+    /// Prefetches any line of an object, for reading or, with `WRITE`, for writing; line 0 is the first.
     #[inline(always)]
     pub fn prefetch_line<const WRITE: bool>(&self, index: u32, line: usize) {
         self.locator.prefetch_line::<WRITE>(index, line);
     }
 
-    /// Touches the pages on which the first objects lie, so that whoever writes them first meets no page fault.
+    /// Touches the pages of the first objects, so that their first writer meets no page fault.
     pub fn touch(&self, objects: u32) {
         self.shared.memory.touch(objects.min(self.objects()));
     }
 
-    /// Which object begins at this address, if one of this arena does.
+    /// Returns the index of the object at this address, if it belongs to this arena.
     pub(crate) fn index_of(&self, object: ObjectRef) -> Option<u32> {
         self.shared.memory.index_of(object)
     }
 
-    /// Panics unless it belongs to the domain with this number.
+    /// Panics unless the arena belongs to the domain with this number.
     #[inline(always)]
     pub(crate) fn check(&self, domain: u64) {
         assert!(self.domain == domain, "an arena of another domain");
     }
 
-    /// The object, for a transaction of the domain with this number.
+    /// Returns an object, for a transaction of the domain with this number.
     #[inline(always)]
     pub(crate) fn object(&self, index: u32, domain: u64) -> ObjectRef {
         self.check(domain);

@@ -1,19 +1,21 @@
-//! Operations that commute and therefore need no conflict: done at once or at commit, and undone by their inverse.
+//! Boosted operations: operations that commute and therefore need no conflict. They are executed at once or at commit, and
+//! undone by their inverse.
 
-/// A structure with effects outside the objects of a transaction: a pool from which resources are popped.
+/// A structure with effects outside of a transaction's objects, for example a pool from which resources are popped.
 ///
-/// [`Tx::defer`](crate::Tx::defer) notes an `action` with an argument; their meaning is the structure's own. Exactly one of
-/// [`apply`](Boosted::apply) and [`undo`](Boosted::undo) is called for each note, `undo` in reverse order.
+/// [`Tx::defer`](crate::Tx::defer) notes an `action` with an argument, whose meaning is defined by the structure. For each
+/// note, exactly one of [`apply`](Boosted::apply) and [`undo`](Boosted::undo) is called, `undo` in reverse order.
 pub trait Boosted: Send + Sync {
-    /// Called while committing, with all written objects locked: is the action still right? `false` aborts.
+    /// Checks during commit, with all written objects locked, that the action is still permitted; `false` aborts.
     fn check(&self, action: u32, argument: u64) -> bool {
         let _ = (action, argument);
         true
     }
 
-    /// The transaction has committed. `sequence` is its place in the serial order when recording or replaying, else 0.
+    /// Applies the action, because the transaction has committed. `sequence` is its position in the serial order when
+    /// recording or replaying, otherwise 0.
     fn apply(&self, worker: usize, action: u32, argument: u64, sequence: u64);
 
-    /// The attempt did not happen.
+    /// Undoes the action, because the attempt was aborted or rolled back.
     fn undo(&self, worker: usize, action: u32, argument: u64);
 }

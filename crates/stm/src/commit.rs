@@ -1,8 +1,9 @@
-//! Commit: lock, draw, validate, publish.
+//! Commit: lock, draw the version, validate, publish.
 //!
-//! The order is the algorithm. The version is drawn with all locks held and before validating: a reader whose snapshot is at
-//! or above it began when the objects were locked already, one below it will extend and validate. NFOS's runtime validates
-//! first and draws afterwards, which lets a reader see the second of two transactions without the first.
+//! This order is essential. The version is drawn with all locks held and before validation. A reader whose snapshot is at or
+//! above this version began after the objects had been locked; a reader with an older snapshot will extend it and validate.
+//! The runtime of NFOS validates first and draws the version afterwards, so that a reader can see the second of two
+//! transactions without the first.
 
 use crate::conflict::{Conflict, ConflictKind, Op, Position};
 use crate::header::Header;
@@ -16,16 +17,16 @@ mod locks;
 
 pub use holding::Holding;
 
-/// A transaction happened.
+/// A transaction that has committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// Its place in a serial order of all transactions, from 1; 0 unless recording or replaying.
+    /// Position in a serial order of all transactions, from 1; 0 unless recording or replaying.
     pub sequence: u64,
 }
 
 impl Tx {
-    /// Makes everything since the last commit happen at once. After a conflict the attempt is as it was: go back to a
-    /// savepoint that [`survives`](Tx::survives) it and commit that, or abort.
+    /// Commits everything since the last commit atomically. On a conflict the attempt is left as it was: roll back to a
+    /// savepoint that [`survives`](Tx::survives) the conflict and commit again, or abort.
     #[inline(always)]
     pub fn commit(&mut self) -> Result<Committed, Conflict> {
         if self.settle_if_possible::<false>() || self.commit_one() || self.commit_alone() {
@@ -35,20 +36,21 @@ impl Tx {
         }
     }
 
-    /// Commits the single packet of a fresh attempt if that cannot fail: nothing was touched, or things were only read with
-    /// nobody watching. Else nothing happens.
+    /// Commits the only packet of a fresh attempt if that cannot fail: nothing was accessed, or only reads were made and
+    /// nothing observes them. Otherwise has no effect and returns `false`.
     #[inline(always)]
     pub fn settle(&mut self) -> bool {
         self.settle_if_possible::<true>()
     }
 
-    /// The same of one that has changed something, in a domain of one worker. Else nothing happens.
+    /// Like [`settle`](Self::settle), for a packet that has changed something, in a domain of one worker. Otherwise has no
+    /// effect and returns `false`.
     #[inline]
     pub fn settle_alone(&mut self) -> bool {
         self.domain.workers() == 1 && (self.commit_one() || self.commit_alone())
     }
 
-    /// `PACKET`: a packet has been handled of which a model of time has not heard.
+    /// `PACKET`: a packet has been handled that has not been reported to a time model.
     #[inline(always)]
     fn settle_if_possible<const PACKET: bool>(&mut self) -> bool {
         if self.slow == slow::IDLE {
@@ -60,13 +62,13 @@ impl Tx {
         if !self.writes.is_empty() || !self.deferred.is_empty() {
             return false;
         }
-        // Everything read was true at the snapshot: that is this transaction's place in the order.
+        // Everything read was true at the snapshot, which is this transaction's position in the serial order.
         self.stats.read_only += 1;
         self.finish();
         true
     }
 
-    /// The same where nothing but a model of time looks on.
+    /// Like `settle_if_possible`, if nothing but a time model observes the transaction.
     #[cold]
     fn settle_in_a_model(&mut self, packet: bool) -> bool {
         if self.slow & !slow::IDLE != slow::HOOKED || self.mode() != Mode::Free {
@@ -86,8 +88,8 @@ impl Tx {
         true
     }
 
-    /// Commits an attempt of which nothing is left but a single write of an object that this worker wrote last, if nobody
-    /// watches and nobody is in the way. Else nothing happens, and `commit_touched` finds out what to do.
+    /// Commits an attempt that consists of a single write to an object last written by this worker, if nothing observes it
+    /// and no other worker interferes. Otherwise has no effect, and `commit_touched` decides what to do.
     #[inline(never)]
     fn commit_one(&mut self) -> bool {
         let is_plain = self.slow == 0 && self.reads.is_empty() && self.deferred.is_empty() && !self.has_turn();
@@ -109,16 +111,16 @@ impl Tx {
         true
     }
 
-    /// Commits an attempt in a domain of one worker if nobody watches and all that it defers may be done. Nobody else can have changed what
-    /// it read or be about to: nothing is validated, and no other worker has to hear of it. Else nothing happens, and `commit_touched` finds
-    /// out what to do.
+    /// Commits an attempt in a domain of one worker, if nothing observes it and all of its deferred actions are permitted. No
+    /// other worker can have changed what it read or be about to, so there is no validation and no synchronisation. Otherwise
+    /// has no effect, and `commit_touched` decides what to do.
     #[inline(never)]
     fn commit_alone(&mut self) -> bool {
         if self.slow != 0 || self.domain.workers() != 1 || self.find_refused().is_some() {
             return false;
         }
         for (position, entry) in self.writes.entries().iter().enumerate() {
-            // For those who read outside of transactions.
+            // For readers outside of transactions.
             entry.object.lock_own(Header::locked(position, entry.signature()));
         }
         let version = self.draw_version();
@@ -159,7 +161,8 @@ impl Tx {
         Ok(Committed { sequence })
     }
 
-    /// A read-only transaction whose place in the recorded order must be now, not at its snapshot.
+    /// Commits a read-only transaction while recording or replaying: its position in the recorded order must be now, rather
+    /// than at its snapshot.
     fn commit_recorded_reads(&mut self) -> Result<u64, Conflict> {
         if self.mode() == Mode::Free {
             return Ok(0);
@@ -176,12 +179,12 @@ impl Tx {
         }
         let boosted = !self.deferred.is_empty();
         if boosted {
-            // SeqCst: before the load of the turn; partner `others_committing`.
+            // SeqCst: ordered before the load of the turn. Pairs with the load in `others_committing`.
             self.domain.cells[self.owner as usize].committing.store(true, Ordering::SeqCst);
         }
         let result = self.commit_locked();
         if boosted {
-            // Release: whoever sees `false` sees the effects of the deferred actions.
+            // Release: whoever reads `false` sees the effects of the deferred actions.
             self.domain.cells[self.owner as usize].committing.store(false, Ordering::Release);
         }
         result
@@ -199,7 +202,7 @@ impl Tx {
 
     fn commit_locked(&mut self) -> Result<u64, Conflict> {
         self.lock_writes()?;
-        // From here to `publish` nothing waits, so a lock is held only for a moment.
+        // From here to `publish` nothing waits, so locks are held only briefly.
         let (sequence, version) = match self.decide() {
             Ok(drawn) => drawn,
             Err(conflict) => {
@@ -213,12 +216,12 @@ impl Tx {
         Ok(sequence)
     }
 
-    /// With all locks held: the place in the serial order and the version, if this commit may happen.
+    /// With all locks held, returns the position in the serial order and the version, if this commit is permitted.
     #[inline(always)]
     fn decide(&mut self) -> Result<(u64, u64), Conflict> {
         self.check_turn()?;
         self.check_deferred()?;
-        // Drawn with the locks held: the order of the numbers is the order of conflicting commits.
+        // Drawn with the locks held, so that the order of the numbers is the order of conflicting commits.
         let sequence = self.draw_sequence();
         let version = self.draw_version();
         self.yield_at(YieldPoint::Validate);
@@ -249,7 +252,7 @@ impl Tx {
         }
     }
 
-    /// Position of the first noted action that is no longer right.
+    /// Returns the position of the first deferred action that is no longer permitted.
     #[inline(always)]
     fn find_refused(&mut self) -> Option<usize> {
         (0..self.deferred.len()).find(|&position| {
@@ -258,12 +261,12 @@ impl Tx {
         })
     }
 
-    /// Is everything that was read as it was, apart from this commit's own locks?
+    /// Checks that everything read is unchanged, apart from this commit's own locks.
     #[inline(always)]
     fn validate(&mut self) -> Result<(), Conflict> {
         for position in 0..self.reads.len() {
             let entry = &self.reads[position];
-            // SeqCst: two commits that each lock what the other has read must not both miss the other's lock.
+            // SeqCst: of two commits that each lock what the other has read, at least one must see the other's lock.
             let now = entry.object.load();
             if now == entry.seen {
                 continue;
@@ -281,7 +284,7 @@ impl Tx {
     #[cold]
     fn raise_changed(&mut self, position: usize, now: Header) -> Conflict {
         let theirs = match now.is_locked() && now.owner() == self.owner {
-            // Locked by this very commit, but someone changed it between the read and the lock.
+            // Locked by this commit, but another worker changed it between the read and the lock.
             true => self.writes.entry(now.version() as usize).seen,
             false => now,
         };
@@ -313,10 +316,11 @@ impl Tx {
         self.deferred.clear();
     }
 
-    /// To be called with all locks held.
+    /// Must be called with all locks held.
     #[inline(always)]
     fn draw_version(&self) -> u64 {
-        // SeqCst: after the locks, see `Tx::begin`. The clock is only read: no line is written by every commit.
+        // SeqCst: ordered after the locks, see `Tx::begin`. The clock is only read, so no cache line is written by every
+        // commit.
         self.domain.clock.load(Ordering::SeqCst).max(self.last_version) + 1
     }
 

@@ -1,11 +1,11 @@
-//! What an abort knows about itself.
+//! Conflicts: what an abort reports about itself.
 
 use std::fmt;
 use std::panic::Location;
 
-/// This attempt cannot commit. Hand it on with `?`: whoever runs the handler will run it again.
+/// The attempt cannot commit. Propagate it with `?`: whoever runs the handler will run it again.
 ///
-/// Nobody outside this crate can make one, and the transaction that returned it refuses to commit.
+/// It cannot be constructed outside of this crate, and the transaction that returned it refuses to commit.
 #[must_use = "a conflict must reach whoever runs the handler: return it with `?`"]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Conflict(());
@@ -28,28 +28,28 @@ impl fmt::Display for Conflict {
 
 impl std::error::Error for Conflict {}
 
-/// What a structure was doing when it touched an object: a number below 16 that the structure gives a name.
+/// Operation of a structure that accesses an object: a number below 16, to which the structure gives a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Op(u8);
 
 impl Op {
-    /// Operation `number`, below 16.
+    /// Creates operation `number`, which must be below 16.
     pub const fn new(number: u8) -> Op {
         assert!(number < 16, "a header has four bits for the operation");
         Op(number)
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn number(self) -> u8 {
         self.0
     }
 }
 
-/// A registered structure of a domain.
+/// Number of a registered structure of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub u32);
 
-/// Which arena of a structure: a map has buckets and entries.
+/// Number of an arena within a structure; a map, for example, has buckets and entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Part(pub u8);
 
@@ -60,46 +60,47 @@ pub enum ConflictKind {
     Locked,
     /// Another worker has changed the object since it was read.
     Changed,
-    /// Another worker has its turn: update commits wait.
+    /// Another worker holds the turn, so update commits have to wait.
     Turn,
-    /// A structure refused at commit: what it relied on outside the transaction is no longer so (a lease was refreshed
-    /// after it looked expired).
+    /// A structure refused at commit, because something that it relied on outside of the transaction no longer holds (for
+    /// example, a lease that looked expired was refreshed).
     Refused,
-    /// A structure can answer only when it is alone (is the pool really empty?); the next attempt waits for its turn.
+    /// A structure can answer only without concurrent commits (for example, whether a pool is really empty); the next attempt
+    /// waits for its turn.
     Exclusive,
 }
 
-/// One abort: who met whom, where, on what.
+/// One abort: the two parties, the place and the object.
 #[derive(Clone, Copy, Debug)]
 pub struct ConflictReport {
-    /// Why.
+    /// Reason for the abort.
     pub kind: ConflictKind,
-    /// The structure; none if no single object is to blame (a turn).
+    /// The structure; `None` if no single object is responsible (as with a turn).
     pub object: Option<ObjectId>,
-    /// Which arena of the structure.
+    /// Arena of the structure.
     pub part: Part,
-    /// Which object of that arena; the structure can say what it stands for.
+    /// Index of the object in that arena; the structure knows its meaning.
     pub index: u32,
-    /// What this attempt was doing with the object.
+    /// Operation of this attempt on the object.
     pub mine: Op,
-    /// What the other worker did.
+    /// Operation of the other worker.
     pub theirs: Op,
     /// The other worker.
     pub other: usize,
-    /// The line of the network function whose operation met the conflict.
+    /// Source line in the network function whose operation met the conflict.
     pub location: &'static Location<'static>,
     pub(crate) position: Position,
 }
 
-/// How far the logs of an attempt are untouched by its conflict.
+/// The part of an attempt's logs that its conflict does not affect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Position {
-    /// The read at this position of the read log.
+    /// Everything before the read at this position of the read log.
     Read(usize),
-    /// The write at this position of the write log.
+    /// Everything before the write at this position of the write log.
     Write(usize),
-    /// An operation that was not logged yet: everything before it may stand.
+    /// Everything: the conflict was met by an operation that was not logged yet.
     End,
-    /// The whole attempt.
+    /// Nothing: the whole attempt is affected.
     All,
 }

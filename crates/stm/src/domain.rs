@@ -14,28 +14,28 @@ use crate::registry::Registry;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::turn::Turn;
 
-/// Most workers of a domain: the owner field of a header.
+/// Maximum number of workers of a domain, limited by the owner field of a header.
 pub const WORKERS_MAX: usize = OWNERS;
 
-/// What reports call a structure.
+/// Name and kind of a structure, for reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectInfo {
-    /// Its name in the plan, as `nat.sessions`.
+    /// Name in the plan, such as `nat.sessions`.
     pub name: String,
-    /// Its kind, as `Map`; decides what the operation numbers mean.
+    /// Kind, such as `Map`; determines the meaning of operation numbers.
     pub kind: &'static str,
 }
 
-/// Per worker, on a line of its own.
+/// Per-worker flags, on a cache line of their own.
 pub(crate) struct WorkerCell {
-    /// A commit with deferred actions is on its way.
+    /// A commit with deferred actions is in progress.
     pub(crate) committing: AtomicBool,
-    /// A commit of this worker is locking objects by stores (`commit/locks.rs`). Read by workers that take an object over, hence
-    /// apart from what every commit may write.
+    /// A commit of this worker is locking objects with plain stores (`commit/locks.rs`). It is read by workers that take over
+    /// an object, hence kept apart from what every commit may write.
     pub(crate) locking: CachePadded<AtomicBool>,
 }
 
-/// What transactions share.
+/// Everything that transactions share.
 pub struct Domain {
     id: u64,
     pub(crate) clock: CachePadded<AtomicU64>,
@@ -46,7 +46,7 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// A domain of `workers` workers, at most [`WORKERS_MAX`].
+    /// Creates a domain of `workers` workers, at most [`WORKERS_MAX`].
     pub fn new(workers: usize) -> Arc<Domain> {
         static NEXT: PlainU64 = PlainU64::new(1);
         assert!((1..=WORKERS_MAX).contains(&workers), "{workers} workers: 1 to {WORKERS_MAX} are possible");
@@ -63,7 +63,7 @@ impl Domain {
         })
     }
 
-    /// Number of workers.
+    /// Returns the number of workers.
     #[inline(always)]
     pub fn workers(&self) -> usize {
         self.cells.len()
@@ -74,46 +74,46 @@ impl Domain {
         self.id
     }
 
-    /// Enters a structure into the books.
+    /// Registers a structure.
     pub fn register(&self, info: ObjectInfo) -> ObjectId {
         self.registry().register(info)
     }
 
-    /// Names who carries out the deferred actions of a structure. Handles of the structure hold it too: what the domain alone has is
-    /// [given up](Domain::reclaim).
+    /// Attaches the implementation of a structure's deferred actions. Handles of the structure must hold it too: an
+    /// implementation held by the domain alone is [given up](Domain::reclaim).
     pub fn attach(&self, object: ObjectId, boosted: Arc<dyn Boosted>) {
         self.registry().attach(object, boosted);
     }
 
-    /// Name and kind of a structure.
+    /// Returns the name and kind of a structure.
     pub fn info(&self, object: ObjectId) -> ObjectInfo {
         self.registry().info(object).clone()
     }
 
-    /// All structures by number, those that are gone included.
+    /// Returns all structures by number, including those that are gone.
     pub fn objects(&self) -> Vec<(ObjectId, ObjectInfo)> {
         let named = |(n, info): (usize, &ObjectInfo)| (ObjectId(n as u32), info.clone());
         self.registry().infos().enumerate().map(named).collect()
     }
 
-    /// Committed transactions so far in the serial order; counts only while recording.
+    /// Returns the number of committed transactions in the serial order; counted only while recording.
     pub fn sequence(&self) -> u64 {
         self.sequence.load(Ordering::SeqCst)
     }
 
-    /// Whether another worker is between the check of the turn and the end of its deferred actions. Only the worker
-    /// whose turn it is can rely on `false`.
+    /// Returns whether another worker is between checking the turn and the end of its deferred actions. Only the worker that
+    /// holds the turn can rely on `false`.
     pub(crate) fn others_committing(&self, owner: u64) -> bool {
-        // SeqCst: pairs with the store before the turn check in `commit.rs`.
+        // SeqCst: pairs with the store of `committing` before the turn check in `commit.rs`.
         let busy =
             |(n, cell): (usize, &CachePadded<WorkerCell>)| n as u64 != owner && cell.committing.load(Ordering::SeqCst);
         self.cells.iter().enumerate().any(busy)
     }
 
-    /// Gives memory back that nobody can reach any more: no handle of its structure is left, and every transaction has
-    /// [let go](crate::Tx::let_go) since that was noticed here. Says whether something waits for that: then it will go when all
-    /// transactions have let go and this is called again. A structure goes before its memory, and what it alone holds after it, so
-    /// that takes a few rounds. What somebody still has waits for the next time.
+    /// Frees memory that is no longer reachable: no handle of its structure is left, and every transaction has [let
+    /// go](crate::Tx::let_go) since this function noticed that. Returns whether something is still waiting; it is freed once
+    /// all transactions have let go and this is called again. A structure is dropped before its memory, and what only the
+    /// structure holds after that, so complete reclamation takes a few rounds. Anything still in use waits for a later call.
     pub fn reclaim(&self) -> bool {
         let unused = self.registry().take_unused();
         drop(unused);
@@ -122,7 +122,7 @@ impl Domain {
         self.registry().is_waiting()
     }
 
-    /// Bytes mapped for the objects of all structures, those that are to be given back included.
+    /// Returns the bytes mapped for the objects of all structures, including memory that is about to be freed.
     pub fn mapped_bytes(&self) -> usize {
         self.registry().mapped_bytes()
     }
@@ -132,7 +132,7 @@ impl Domain {
     }
 
     pub(crate) fn release(&self, owner: usize, last_version: u64) {
-        // The next transaction of this owner starts above: a header word never comes back.
+        // The next transaction of this owner starts above this version, so that no header word ever recurs.
         self.clock.fetch_max(last_version, Ordering::SeqCst);
         self.registry().release(owner);
     }
@@ -145,7 +145,7 @@ impl Domain {
         self.registry().keep(arena);
     }
 
-    /// Which structure, arena and object an address belongs to.
+    /// Returns the structure, arena and object to which an address belongs.
     pub(crate) fn identify(&self, object: ObjectRef) -> Option<(ObjectId, Part, u32)> {
         self.registry().identify(object)
     }
@@ -155,7 +155,7 @@ impl Domain {
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        // Whoever panics with it (a second transaction of a worker, an unknown number) has changed nothing.
+        // A panic while the lock is held (a second transaction of a worker, an unknown number) happens before any change.
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,31 +1,31 @@
-//! The word in front of every object.
+//! The header word in front of every object.
 //!
 //! ```text
 //! settled: | 0 | version: 50 | operation: 4 | owner: 9 |
 //! locked:  | 1 | position in the owner's write log: 50 | operation: 4 | owner: 9 |
 //! ```
-//! Owner and operation name the last writer, so that a reader takes its own worker's versions without question and an abort
-//! can say whom it met. A worker's versions grow with each of its commits, hence no header word ever comes back. At ten
-//! million commits a second of one worker 50 bits last for three and a half years.
+//! Owner and operation identify the last writer, so that a reader accepts its own worker's versions unconditionally and an
+//! abort can report the other party. A worker's versions grow with each of its commits, so no header word ever recurs. At ten
+//! million commits per second by one worker, 50 bits last for three and a half years.
 
 use crate::conflict::Op;
 
-/// The highest bit: a locked header is above every limit of a snapshot.
+/// The highest bit, so that a locked header is above every limit of a snapshot.
 const LOCK: u64 = 1 << 63;
 const OWNER_BITS: u32 = 9;
 const OP_SHIFT: u32 = OWNER_BITS;
 const OP_BITS: u32 = 4;
 const VERSION_SHIFT: u32 = OP_SHIFT + OP_BITS;
 
-/// Number of owners that a header can name.
+/// Number of owners that a header can identify.
 pub(crate) const OWNERS: usize = 1 << OWNER_BITS;
 
-/// A header word, taken apart.
+/// A header word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header(pub(crate) u64);
 
 impl Header {
-    /// What operation and owner are in a header: its low bits.
+    /// Returns the low bits of a header: operation and owner.
     #[inline(always)]
     pub(crate) fn signature(op: Op, owner: u64) -> u16 {
         (u16::from(op.number()) << OP_SHIFT) | owner as u16
@@ -41,18 +41,19 @@ impl Header {
         Header(Header::settled(position as u64, signature).0 | LOCK)
     }
 
-    /// No header word at all: nothing was seen.
+    /// No header word: nothing was seen.
     pub(crate) const NONE: Header = Header(u64::MAX);
 
-    /// Unlocked and below `limit`, or by `owner` itself: what the fast path of a read of `owner` accepts. Its own locks
-    /// it never meets while reading, because it holds them only in its commits; a locked header is above every limit.
+    /// Returns whether the fast path of a read by `owner` accepts this header: unlocked and below `limit`, or written by
+    /// `owner` itself. A read never meets its own worker's locks, because those are held only during commits; a locked header
+    /// is above every limit.
     #[inline(always)]
     pub(crate) fn is_readable(self, limit: u64, owner: u64) -> bool {
-        // Without branches: which of the two holds is a coin toss where workers share objects.
+        // Branch-free: which of the two holds is unpredictable where workers share objects.
         (self.0 < limit) | (self.owner() == owner)
     }
 
-    /// Unlocked, and last written by `owner`.
+    /// Returns whether the header is unlocked and last written by `owner`.
     #[inline(always)]
     pub(crate) fn is_free_of(self, owner: u64) -> bool {
         self.0 & (LOCK | (OWNERS as u64 - 1)) == owner
@@ -63,7 +64,7 @@ impl Header {
         self.0 & LOCK != 0
     }
 
-    /// The version, or while locked the position in the owner's write log.
+    /// Returns the version, or, while locked, the position in the owner's write log.
     #[inline(always)]
     pub(crate) fn version(self) -> u64 {
         (self.0 & !LOCK) >> VERSION_SHIFT
@@ -78,7 +79,7 @@ impl Header {
         Op::new(((self.0 >> OP_SHIFT) & ((1 << OP_BITS) - 1)) as u8)
     }
 
-    /// The smallest header word whose version is above `version`: everything unlocked below it is old enough.
+    /// Returns the smallest header word whose version is above `version`: every unlocked header below it is old enough.
     #[inline(always)]
     pub(crate) fn above(version: u64) -> u64 {
         (version + 1) << VERSION_SHIFT

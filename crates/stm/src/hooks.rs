@@ -1,15 +1,15 @@
-//! Recording, replaying, scheduling and noting changes: what an ordinary run does not pay for.
+//! Recording, replaying, scheduling and noting changes: everything that an ordinary run does not pay for.
 //!
 //! *Recording* draws a global sequence number at each commit, after locking and before validating (read-only transactions
-//! validate too), so that the order of the numbers is a serial order of all transactions. What an operation chose where
-//! the sequential semantics leave a choice (which free resource, how stale a value) is noted. *Replaying* feeds the choices
-//! back, and the structures report a [`Violation`] where a choice was not legal in the sequential state.
+//! validate too), so that the order of the numbers is a serial order of all transactions. It also notes each choice that an
+//! operation made where the sequential semantics permit several (which free resource, how stale a value). *Replaying* feeds
+//! the choices back, and the structures report a [`Violation`] where a choice was not legal in the sequential state.
 
 use crate::arena::Arena;
 use crate::conflict::ObjectId;
 use crate::raw::object::ObjectRef;
 
-/// Where a scheduler may switch to another worker.
+/// A point at which a scheduler may switch to another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum YieldPoint {
     /// Before the first access of an attempt.
@@ -18,38 +18,39 @@ pub enum YieldPoint {
     Read,
     /// Before the locks of a commit.
     Lock {
-        /// Reads and writes in the logs of the attempt.
+        /// Number of reads and writes in the logs of the attempt.
         logged: usize,
     },
     /// With all locks held, before the read log is validated.
     Validate,
-    /// With all locks held, before the new values appear.
+    /// With all locks held, before the new values become visible.
     Publish,
-    /// An attempt that only read ends without a commit. Nothing shared happens here: for models of time.
+    /// An attempt that only read ends without a commit. Nothing shared happens here; for time models.
     Settle,
-    /// Nothing to do until another worker moves: always switch.
+    /// Nothing to do until another worker makes progress: always switch.
     Wait,
-    /// Before a packet of an attempt, at its savepoint, or behind the only one of a fresh attempt. Nothing shared happens here: for models of time, not for schedules.
+    /// Before a packet of an attempt, at its savepoint, or after the only packet of a fresh attempt. Nothing shared happens
+    /// here; for time models rather than schedules.
     Packet {
-        /// Reads and writes in the logs of the attempt so far.
+        /// Number of reads and writes in the logs of the attempt so far.
         logged: usize,
     },
-    /// A line is about to be read or, with its commit, written. For models of what moving lines between caches costs.
+    /// A cache line is about to be read or, at commit, written. For models of the cost of moving lines between caches.
     Touch {
-        /// Address of the object.
+        /// Address of the cache line on which the object begins.
         line: usize,
         /// Whether the commit writes it.
         write: bool,
     },
-    /// The same for an object that is about to be held, which was asked for beforehand.
+    /// An object is about to be locked for a [`Holding`](crate::Holding); its cache line was prefetched.
     Hold {
-        /// Address of the object.
+        /// Address of the cache line on which the object begins.
         line: usize,
     },
 }
 
 impl YieldPoint {
-    /// Whether another order of the workers from here on can make a difference.
+    /// Returns whether a different order of workers from here on can make a difference.
     pub fn is_switch(self) -> bool {
         !matches!(
             self,
@@ -58,21 +59,21 @@ impl YieldPoint {
     }
 }
 
-/// A recorded choice that the sequential semantics do not allow.
+/// A recorded choice that the sequential semantics do not permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// The recorded transaction made more or fewer choices than the replayed one: they took different ways.
+    /// The recorded transaction made more or fewer choices than its replay: the two took different paths.
     Diverged {
-        /// Choices recorded.
+        /// Number of choices recorded.
         recorded: usize,
-        /// Choices asked for.
+        /// Number of choices requested by the replay.
         asked: usize,
     },
-    /// A structure says why.
+    /// A structure rejects a recorded choice.
     Illegal {
         /// The structure.
         object: ObjectId,
-        /// The rule that was broken, with the values.
+        /// The violated rule, with the values.
         what: String,
     },
 }
@@ -102,19 +103,19 @@ pub(crate) enum Mode {
 #[derive(Default)]
 pub(crate) struct Hooks {
     pub(crate) mode: Mode,
-    /// Recorded so far, or to be fed.
+    /// Choices recorded so far, or to be replayed.
     pub(crate) choices: Vec<u64>,
-    /// Choices made by the attempt so far.
+    /// Number of choices made by the attempt so far.
     pub(crate) made: usize,
-    /// The attempt has committed: the next choice belongs to another one.
+    /// The attempt has committed, so the next choice belongs to another one.
     pub(crate) done: bool,
-    /// Replaying: the place of the transaction in the serial order.
+    /// The position in the serial order of the transaction being replayed.
     pub(crate) sequence: u64,
     pub(crate) violations: Vec<Violation>,
     pub(crate) yielding: Option<Yield>,
-    /// Arenas whose changes somebody wants to know of.
+    /// Arenas whose changes are noted.
     pub(crate) watched: Vec<Arena>,
-    /// Which of them, and which of its objects; one may stand there several times.
+    /// Changed objects, as index into `watched` and object number; may contain duplicates.
     pub(crate) changed: Vec<(usize, u32)>,
 }
 
@@ -123,13 +124,13 @@ impl Hooks {
         self.mode == Mode::Free && self.yielding.is_none() && self.watched.is_empty()
     }
 
-    /// Notes an object if it is of a watched arena.
+    /// Notes an object if it belongs to a watched arena.
     pub(crate) fn note(&mut self, object: ObjectRef) {
         let watched = self.watched.iter().enumerate();
         self.changed.extend(watched.filter_map(|(at, arena)| Some((at, arena.index_of(object)?))));
     }
 
-    /// Begins the record of another attempt if the last one has committed.
+    /// Starts the record of another attempt if the last one has committed.
     pub(crate) fn renew(&mut self) {
         if std::mem::take(&mut self.done) {
             self.made = 0;
@@ -160,7 +161,7 @@ impl Hooks {
         }
     }
 
-    /// The attempt has committed: were all choices used?
+    /// Ends the record of an attempt that has committed, and checks that all choices were used.
     pub(crate) fn settle(&mut self) {
         self.renew();
         self.done = true;

@@ -1,17 +1,18 @@
-//! Transactions over shared state: what lets a sequential handler run on all cores.
+//! Transactions over shared state: they let a sequential handler run on all cores.
 //!
-//! The algorithm is a lazy-clock LSA: single-version objects with a header word in front of the payload, invisible reads with a
-//! read log, buffered writes, locks only while committing. The clock is only *read* by a commit; a reader advances it when it
-//! meets a newer version of another worker, so there is no cache line that every commit writes. Why this algorithm, with
-//! measurements: `docs/decisions/0001-transactions.md`.
+//! The algorithm is a lazy-clock LSA: single-version objects with a header word in front of the payload, invisible reads with
+//! a read log, buffered writes, and locks that are held only during commit. A commit only *reads* the clock; a reader
+//! advances it when it meets a newer version by another worker. So there is no cache line that every commit writes. For the
+//! reasons and measurements see `docs/decisions/0001-transactions.md`.
 //!
 //! Invariants:
-//! - Opacity: whatever a transaction has read so far was true at one instant, also in attempts that abort later.
-//! - A worker never conflicts with itself; a handler that touches no shared object costs a single test at commit.
-//! - A [`Conflict`] poisons its transaction: swallowing it cannot commit.
-//! - After a bounded number of aborts a worker gets its turn ([`Tx::serialise`]), first come, first served.
+//! - Opacity: everything that a transaction has read so far was true at one instant, even in attempts that abort later.
+//! - A worker never conflicts with itself; a handler that accesses no shared object costs a single test at commit.
+//! - A [`Conflict`] poisons its transaction: if it is swallowed, the transaction cannot commit.
+//! - After a bounded number of aborts a worker gets its turn ([`Tx::serialise`]), in order of request.
 //!
-//! This crate knows no packets and no structures: an object is a number of words in an [`Arena`]. All `unsafe` is in `raw/`.
+//! This crate knows neither packets nor data structures: an object is a number of words in an [`Arena`]. All `unsafe` code is
+//! in `raw/`.
 
 mod arena;
 mod boosted;

@@ -1,7 +1,7 @@
-//! What an attempt has read and intends to write.
+//! The logs of an attempt: what it has read and what it intends to write.
 //!
-//! Both logs grow without limit (NFOS overwrites memory at the 1025th read). A savepoint is a set of lengths; going back to it
-//! truncates, and restores the values of writes that were replaced since.
+//! Both logs grow without limit (the runtime of NFOS overwrites memory at the 1025th read). A savepoint is a set of lengths.
+//! Rolling back truncates the logs to them and restores the values of writes that have been replaced since.
 
 use std::panic::Location;
 
@@ -9,7 +9,7 @@ use crate::conflict::Op;
 use crate::header::Header;
 use crate::raw::object::{LINE, ObjectRef, span};
 
-/// One logged read: half a cache line.
+/// A logged read: half a cache line.
 #[derive(Clone, Copy)]
 pub(crate) struct ReadEntry {
     pub(crate) object: ObjectRef,
@@ -18,27 +18,28 @@ pub(crate) struct ReadEntry {
     pub(crate) op: Op,
 }
 
-/// The line of the network function that reads or writes.
+/// The source line in the network function that reads or writes.
 pub(crate) type Source = Location<'static>;
 
-/// A buffered write. A value of up to a cache line stands in it; a longer one lies in the log's `long` words.
+/// A buffered write. A value of up to a cache line is stored in the entry, a longer one in the log's `long` words.
 #[derive(Clone, Copy)]
 pub(crate) struct WriteEntry {
     pub(crate) object: ObjectRef,
-    /// The header under which the object was read when this entry was made, or `Header::NONE` if it was not read then. Stands
-    /// for an entry of the read log: the lock succeeds only on this very header. While locked: what the lock replaced.
+    /// The header under which the object was read when this entry was made, or `Header::NONE` if it was not read. It serves
+    /// as an entry of the read log: the lock succeeds only on this very header. While the object is locked: the header that
+    /// the lock replaced.
     pub(crate) seen: Header,
     pub(crate) source: &'static Source,
-    /// Operation and worker as the header will name them, and `BLIND`.
+    /// Operation and worker in the format of a header, plus `BLIND`.
     signed: u16,
     words: u16,
     /// The savepoint after which the value was written.
     since: u32,
-    /// The value, or first where it begins in `long`.
+    /// The value, or in its first word the start of the value in `long`.
     value: [u64; LINE],
 }
 
-/// Beside the signature of a header: the object was not read when the entry was made, any header may be locked.
+/// Flag beside the signature of a header: the object was not read when the entry was made, so any header may be locked.
 const BLIND: u16 = 1 << 15;
 
 impl WriteEntry {
@@ -66,18 +67,18 @@ impl WriteEntry {
     }
 }
 
-/// Who writes: operation and worker as a header names them, and the line.
+/// The writer: operation and worker in the format of a header, and the source line.
 #[derive(Clone, Copy)]
 pub(crate) struct Author {
     pub(crate) signature: u16,
     pub(crate) source: &'static Source,
 }
 
-/// A place in an attempt to which it can go back; by default the beginning.
+/// A point of an attempt to which it can be rolled back; the default is the beginning.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Savepoint {
     pub(crate) active: bool,
-    /// A conflict lies before it, which somebody has swallowed.
+    /// Whether a conflict happened before it and was swallowed.
     pub(crate) poisoned: bool,
     pub(crate) reads: usize,
     pub(crate) writes: usize,
@@ -87,20 +88,20 @@ pub struct Savepoint {
     pub(crate) choices: usize,
 }
 
-/// Buffered writes with an index by object.
+/// Buffered writes, with an index by object.
 pub(crate) struct WriteLog {
-    /// The first `len` are in use; there is room for one more.
+    /// The first `len` entries are in use; there is always room for one more.
     entries: Vec<WriteEntry>,
     len: usize,
-    /// Values longer than a line, of which the first `len_long` words are in use.
+    /// Values longer than a line; the first `len_long` words are in use.
     long: Vec<u64>,
     len_long: usize,
-    /// Entries as they were, whose values were replaced after a savepoint: (position, entry before).
+    /// Original entries whose values were replaced after a savepoint: (position, earlier entry).
     replaced: Vec<(u32, WriteEntry)>,
-    /// By hash of the object: epoch << 32 | position; vacant if the epoch is another one.
+    /// Index by hash of the object: epoch << 32 | position; a slot with another epoch is vacant.
     slots: Vec<u64>,
     epoch: u32,
-    /// Counts savepoints: values written since the latest may be changed in place.
+    /// Number of savepoints; a value written since the latest one may be changed in place.
     savepoint: u32,
 }
 
@@ -143,14 +144,14 @@ impl WriteLog {
         &self.entries()[position]
     }
 
-    /// The buffered value of an entry.
+    /// Returns the buffered value of an entry.
     #[inline(always)]
     pub(crate) fn value<'a>(&'a self, entry: &'a WriteEntry) -> &'a [u64] {
         let words = usize::from(entry.words);
         if words <= LINE { &entry.value[..words] } else { self.long_value(entry) }
     }
 
-    /// The same, and what is stored behind it to the end of a line.
+    /// Returns the buffered value of an entry, and the words up to the end of the line that are stored with it.
     #[inline(always)]
     pub(crate) fn value_to_store<'a>(&'a self, entry: &'a WriteEntry) -> &'a [u64] {
         let words = span(usize::from(entry.words));
@@ -165,11 +166,11 @@ impl WriteLog {
 
     #[inline(always)]
     fn home(&self, object: ObjectRef) -> usize {
-        // Fibonacci hashing of the number of the half line; the top bits are the best mixed.
+        // Fibonacci hashing of the half-line number; the top bits are mixed best.
         ((object.address() >> 5).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) & (self.slots.len() - 1)
     }
 
-    /// Position of the entry for an object.
+    /// Returns the position of the entry for an object.
     #[inline(always)]
     pub(crate) fn find(&self, object: ObjectRef) -> Option<usize> {
         if self.is_empty() {
@@ -178,12 +179,12 @@ impl WriteLog {
         self.probe(object).ok()
     }
 
-    /// Position of the entry for an object, or the slot where it would be noted.
+    /// Returns the position of the entry for an object, or the vacant slot for it.
     #[inline(always)]
     pub(crate) fn probe(&self, object: ObjectRef) -> Result<usize, usize> {
         let mut at = self.home(object);
         loop {
-            // Never full: `push` keeps at least half of the slots free.
+            // The index is never full: `push` keeps at least half of the slots vacant.
             let slot = self.slots[at];
             if (slot >> 32) as u32 != self.epoch {
                 return Err(at);
@@ -196,7 +197,8 @@ impl WriteLog {
         }
     }
 
-    /// Room for the value of an object that is not in the log, as long as is stored; nothing is entered before `push`.
+    /// Returns room for the value of an object that is not in the log, up to the stored length; nothing is entered before
+    /// `push`.
     #[inline(always)]
     pub(crate) fn room(&mut self, words: usize) -> &mut [u64] {
         let words = span(words);
@@ -212,7 +214,7 @@ impl WriteLog {
         &mut self.long[start..start + words]
     }
 
-    /// Enters an object whose value is in the `room` and whose slot `probe` found vacant, and returns that value.
+    /// Enters an object whose value is in the `room` and for which `probe` returned a vacant slot, and returns its value.
     #[inline(always)]
     pub(crate) fn push<const IS_BLIND: bool>(
         &mut self,
@@ -226,7 +228,7 @@ impl WriteLog {
         self.len += 1;
         self.slots[vacant] = u64::from(self.epoch) << 32 | position as u64;
         self.entries[position].object = object;
-        // Behind that: the index is made anew from the entries, this one included.
+        // After that, because the index is rebuilt from the entries, including this one.
         if self.len * 2 > self.slots.len() {
             self.widen();
         }
@@ -245,8 +247,8 @@ impl WriteLog {
         &mut self.long[start..start + words]
     }
 
-    /// The buffered value at a position, of an object with so many words, to be changed in place; a savepoint in between keeps
-    /// what it was.
+    /// Returns the buffered value at a position, of an object with `words` words, to be changed in place. If there has been a
+    /// savepoint since, the earlier value is kept.
     #[inline(always)]
     pub(crate) fn put_again(&mut self, position: usize, words: usize, author: Author) -> &mut [u64] {
         if self.entries[position].since != self.savepoint {
@@ -262,7 +264,7 @@ impl WriteLog {
         &mut self.long[start..start + words]
     }
 
-    /// Notes an entry as it is before its value is replaced.
+    /// Keeps a copy of an entry before its value is replaced.
     #[inline(never)]
     fn keep(&mut self, position: usize) {
         let before = self.entries[position];
@@ -278,7 +280,7 @@ impl WriteLog {
         self.entries[position].since = self.savepoint;
     }
 
-    /// More slots, half of which stay free, and entries for the other half.
+    /// Doubles the slots, half of which stay vacant, and adds entries for the other half.
     #[cold]
     #[inline(never)]
     fn widen(&mut self) {
@@ -303,7 +305,7 @@ impl WriteLog {
     fn forget_slots(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
         if self.epoch == 0 {
-            // Every 2^32 transactions an old slot could look new.
+            // After 2^32 epochs, an old slot would look valid.
             self.slots.fill(0);
             self.epoch = 1;
         }
@@ -319,7 +321,7 @@ impl WriteLog {
         }
     }
 
-    /// (entries, long values, replaced), for a savepoint.
+    /// Returns the lengths (entries, long values, replaced) for a savepoint.
     #[inline(always)]
     pub(crate) fn mark(&mut self) -> (usize, usize, usize) {
         self.savepoint = self.savepoint.wrapping_add(1);

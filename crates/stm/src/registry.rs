@@ -1,19 +1,19 @@
-//! The books of a domain: structures, their memory, and how that is given back while transactions go on.
+//! The registry of a domain: structures, their memory, and how that memory is freed while transactions continue.
 //!
-//! Memory of an arena can be reached in two ways: by a handle ([`Arena`](crate::Arena)), to which whatever else a caller may keep
-//! (a [`Glance`](crate::Glance), a [`Holding`](crate::Holding)) is bound, and from the logs of a transaction. So it is given back
-//! in two steps:
+//! The memory of an arena is reachable in two ways: through a handle ([`Arena`](crate::Arena)), which anything else that a
+//! caller may keep (a [`Glance`](crate::Glance), a [`Holding`](crate::Holding)) borrows, and through the logs of a
+//! transaction. It is therefore freed in two steps:
 //!
-//! 1. No handle is left. None can come any more, for they are made by cloning; hence no log takes the arena in any more.
-//!    The memory is *retired*, and waits for each transaction that there is now: its logs may refer to it.
-//! 2. Each of them has been seen with empty logs ([`Tx::let_go`](crate::Tx::let_go)) or has been dropped. Nobody can refer to
-//!    the memory, and it is unmapped.
+//! 1. No handle is left. Handles are created only by cloning, so none can appear any more, and no log can pick up the arena.
+//!    The memory is *retired* and waits for every transaction that exists now, since their logs may refer to it.
+//! 2. Each of these transactions has been seen with empty logs ([`Tx::let_go`](crate::Tx::let_go)) or has been dropped.
+//!    Nothing can refer to the memory any more, and it is unmapped.
 //!
-//! A structure with deferred actions goes before its memory, in the same two steps: the domain alone has it, and each transaction
-//! has been seen without noted actions and without the structures that it had got from here.
+//! A structure with deferred actions is dropped before its memory, in the same two steps: only the domain holds it, and each
+//! transaction has been seen without noted actions and without the structures that it had obtained from here.
 //!
-//! All of this happens under one lock, which puts whatever a transaction did with the memory before its `let_go`, and that
-//! before the unmapping. Transactions pay nothing for it on their way.
+//! All of this happens under one lock, which orders everything that a transaction did with the memory before its `let_go`,
+//! and that before the unmapping. Transactions pay nothing for it on their fast path.
 
 use std::sync::Arc;
 
@@ -23,21 +23,21 @@ use crate::conflict::{ObjectId, Part};
 use crate::domain::ObjectInfo;
 use crate::raw::object::ObjectRef;
 
-/// By worker: whether its transaction has to let go first.
+/// For each worker, whether its transaction still has to let go.
 type Awaits = Box<[bool]>;
 
-/// A structure.
+/// A registered structure.
 struct Entry {
     info: ObjectInfo,
     boosted: Option<Arc<dyn Boosted>>,
-    /// Nobody else has it; some transaction may have noted an action of it.
+    /// Set while only the domain holds the structure, but a transaction may have noted an action of it.
     leaving: Option<Awaits>,
-    /// Its memory was given back: nothing is left but its number, for the next structure of that name and kind.
+    /// The memory has been freed; only the number is left, for the next structure with the same name and kind.
     is_gone: bool,
 }
 
 impl Entry {
-    /// Gives the structure away if nobody can ask for it any more.
+    /// Returns the structure, to be dropped, once nothing can refer to it any more.
     fn leave(&mut self, claimed: &Awaits) -> Option<Arc<dyn Boosted>> {
         if Arc::get_mut(self.boosted.as_mut()?).is_none() {
             self.leaving = None;
@@ -62,7 +62,7 @@ pub(crate) struct Registry {
     entries: Vec<Entry>,
     arenas: Vec<Arc<ArenaMemory>>,
     retired: Vec<Retired>,
-    /// By worker: a transaction of it exists.
+    /// For each worker, whether a transaction of it exists.
     claimed: Awaits,
 }
 
@@ -72,8 +72,8 @@ impl Registry {
         Registry { entries: Vec::new(), arenas: Vec::new(), retired: Vec::new(), claimed }
     }
 
-    /// Enters a structure, under the number of one of that name and kind that is gone: so numbers do not grow with the
-    /// changes of a run, and what was counted for one goes on with the other.
+    /// Registers a structure, reusing the number of one with the same name and kind that is gone. Thus numbers do not grow
+    /// with the changes of a run, and counters continue from the old structure to the new one.
     pub(crate) fn register(&mut self, info: ObjectInfo) -> ObjectId {
         let at = match self.entries.iter().position(|entry| entry.is_gone && entry.info == info) {
             Some(at) => at,
@@ -94,7 +94,7 @@ impl Registry {
         &self.entries[object.0 as usize].info
     }
 
-    /// By number.
+    /// Returns the structures in order of their numbers.
     pub(crate) fn infos(&self) -> impl Iterator<Item = &ObjectInfo> {
         self.entries.iter().map(|entry| &entry.info)
     }
@@ -111,14 +111,14 @@ impl Registry {
         self.arenas.iter().chain(self.retired.iter().map(|retired| &retired.arena))
     }
 
-    /// Which structure, arena and object an address belongs to.
+    /// Returns the structure, arena and object to which an address belongs.
     pub(crate) fn identify(&self, object: ObjectRef) -> Option<(ObjectId, Part, u32)> {
         let named =
             |arena: &Arc<ArenaMemory>| Some((arena.init.object, arena.init.part, arena.memory.index_of(object)?));
         self.all_arenas().find_map(named)
     }
 
-    /// Bytes of all arenas that are mapped.
+    /// Returns the bytes mapped for all arenas.
     pub(crate) fn mapped_bytes(&self) -> usize {
         self.all_arenas().map(|arena| arena.memory.bytes()).sum()
     }
@@ -129,34 +129,36 @@ impl Registry {
         assert!(!taken, "worker {owner} has a transaction already");
     }
 
-    /// A transaction is dropped.
+    /// Unregisters a worker's transaction when it is dropped.
     pub(crate) fn release(&mut self, owner: usize) {
         self.claimed[owner] = false;
         self.let_go(owner);
     }
 
-    /// The logs of a worker's transaction are empty.
+    /// Records that the logs of a worker's transaction are empty.
     pub(crate) fn let_go(&mut self, owner: usize) {
         let leaving = self.entries.iter_mut().filter_map(|entry| entry.leaving.as_mut());
         let retired = self.retired.iter_mut().map(|retired| &mut retired.awaits);
         leaving.chain(retired).for_each(|awaits| awaits[owner] = false);
     }
 
-    /// Whether something is to go as soon as transactions let go of it.
+    /// Returns whether something will be freed as soon as transactions let go of it.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.retired.is_empty() || self.entries.iter().any(|entry| entry.leaving.is_some())
     }
 
-    /// Both steps for structures; returns those to be dropped without the lock, and with them their handles of memory.
+    /// Performs both steps for structures and returns those that can be dropped, together with their handles of memory. The
+    /// caller drops them without the lock.
     #[must_use]
     pub(crate) fn take_unused(&mut self) -> Vec<Arc<dyn Boosted>> {
         self.entries.iter_mut().filter_map(|entry| entry.leave(&self.claimed)).collect()
     }
 
-    /// Both steps for memory; returns what is to be dropped without the lock, for unmapping takes its time.
+    /// Performs both steps for memory and returns what can be unmapped. The caller drops it without the lock, because
+    /// unmapping takes time.
     #[must_use]
     pub(crate) fn take_unreachable(&mut self) -> Vec<Arc<ArenaMemory>> {
-        // `get_mut`, for it puts what was done through the handles before this.
+        // `get_mut` orders everything done through the handles before this point.
         for arena in self.arenas.extract_if(.., |arena| Arc::get_mut(arena).is_some()) {
             self.retired.push(Retired { arena, awaits: self.claimed.clone() });
         }

@@ -1,5 +1,6 @@
-//! A worker's transaction: what it consists of, and going back. It begins in `tx/begin.rs`, reads in `tx/read.rs` and writes in
-//! `tx/write.rs`; `tx/order.rs` has what sets an order among workers, `tx/raise.rs` conflicts, and `commit.rs` the end.
+//! A worker's transaction: its parts, savepoints and rollback. `tx/begin.rs` has its beginning, `tx/read.rs` and
+//! `tx/write.rs` its accesses, `tx/order.rs` everything that orders workers, `tx/raise.rs` conflicts, and `commit.rs` its
+//! end.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -21,22 +22,22 @@ mod write;
 pub use accesses::Access;
 pub use read::{Alone, Glance, Solitude};
 
-/// Aborts in a row after which a worker asks for its turn, unless [`Tx::set_patience`] says otherwise.
+/// Number of consecutive aborts after which a worker requests its turn, unless changed by [`Tx::set_patience`].
 pub const PATIENCE: u32 = 8;
 
-/// Why an access must leave the fast path: bits of `Tx::slow`.
+/// Reasons why an access must leave the fast path: bits of `Tx::slow`.
 pub(crate) mod slow {
-    /// No access yet since the last commit or abort.
+    /// There has been no access since the last commit or abort.
     pub(crate) const IDLE: u8 = 1;
-    /// A conflict was returned and not yet rolled back.
+    /// A conflict was returned and has not been rolled back yet.
     pub(crate) const POISONED: u8 = 2;
-    /// Recording, replaying or scheduled.
+    /// The transaction is recorded, replayed or scheduled, or its changes are noted.
     pub(crate) const HOOKED: u8 = 4;
-    /// Something went wrong or a turn is wanted: the next attempt begins slowly.
+    /// Something went wrong or a turn is wanted: the next attempt takes the slow path at its start.
     pub(crate) const CAREFUL: u8 = 8;
 }
 
-/// Counters of one worker, in transactions unless said otherwise.
+/// Counters of one worker, in transactions unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Commits that changed something.
@@ -45,7 +46,7 @@ pub struct Stats {
     pub read_only: u64,
     /// Conflicts returned.
     pub conflicts: u64,
-    /// Times the clock was moved and the read log validated again.
+    /// How often the snapshot was moved and the read log validated again.
     pub extensions: u64,
     /// Turns taken.
     pub turns: u64,
@@ -56,16 +57,16 @@ pub(crate) struct Deferred {
     pub(crate) action: u32,
     pub(crate) argument: u64,
     pub(crate) source: &'static Location<'static>,
-    /// Taken back by a later action of the same attempt.
+    /// Whether a later action of the same attempt has retracted this one.
     pub(crate) retracted: bool,
-    /// The action that this one took back.
+    /// Position of the action that this one retracts.
     retracts: Option<usize>,
 }
 
-/// One worker's transaction, used for all its attempts one after another.
+/// One worker's transaction, reused for all of its attempts one after another.
 ///
-/// It begins by itself with the first access; [`commit`](Tx::commit) or [`abort`](Tx::abort) end it. Made on one thread, it
-/// may move to its worker's.
+/// It begins implicitly with the first access and ends with [`commit`](Tx::commit) or [`abort`](Tx::abort). It may be created
+/// on one thread and moved to that of its worker.
 pub struct Tx {
     pub(crate) slow: u8,
     /// Every unlocked header below this is at most as new as the snapshot.
@@ -92,8 +93,8 @@ pub struct Tx {
 }
 
 impl Tx {
-    /// The transaction of a worker. One can exist per worker and domain at a time (panics otherwise: two would take each
-    /// other's locks for their own).
+    /// Creates the transaction of a worker. Only one can exist per worker and domain at a time; otherwise this panics,
+    /// because two would take each other's locks for their own.
     pub fn new(domain: &Arc<Domain>, worker: usize) -> Tx {
         domain.claim(worker);
         Tx {
@@ -121,75 +122,77 @@ impl Tx {
         }
     }
 
-    /// The domain.
+    /// Returns the domain.
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
 
-    /// The time that handlers see, in nanoseconds; fixed while a packet is processed.
+    /// Returns the time that handlers see, in nanoseconds; constant while a packet is processed.
     #[inline(always)]
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// Sets the time, in nanoseconds.
+    /// Sets the time that handlers see, in nanoseconds.
     #[inline(always)]
     pub fn set_now(&mut self, ns: u64) {
         self.now = ns;
     }
 
-    /// The worker whose parts and pools the structures use.
+    /// Returns the worker whose parts and pools the structures use.
     #[inline(always)]
     pub fn worker(&self) -> usize {
         self.worker
     }
 
-    /// Acts as another worker: a replay runs all workers' transactions, one after another.
+    /// Acts as another worker, for a replay that runs all workers' transactions one after another.
     pub fn set_worker(&mut self, worker: usize) {
         assert!(worker < self.domain.workers(), "worker {worker} of {}", self.domain.workers());
         self.worker = worker;
     }
 
-    /// Counters since the beginning.
+    /// Returns the counters since the transaction was created.
     pub fn stats(&self) -> Stats {
         self.stats
     }
 
-    /// Aborts in a row after which the worker asks for its turn.
+    /// Sets the number of consecutive aborts after which the worker requests its turn.
     pub fn set_patience(&mut self, aborts: u32) {
         self.patience = aborts.max(1);
     }
 
-    /// No access of shared state since the last commit, abort or roll back to the beginning: committing is free.
+    /// Returns whether there has been no access of shared state since the last commit, abort or rollback to the beginning, so
+    /// that committing is free.
     #[inline(always)]
     pub fn is_untouched(&self) -> bool {
         self.slow & slow::IDLE != 0
     }
 
-    /// [Untouched](Tx::is_untouched), with nobody watching and no turn wanted: the way back is to the beginning, which is
-    /// where `Savepoint::default()` goes.
+    /// Returns whether the transaction is [untouched](Tx::is_untouched), nothing observes it and no turn is wanted: a
+    /// rollback then goes to the beginning, which is what `Savepoint::default()` stands for.
     #[inline(always)]
     pub fn is_fresh(&self) -> bool {
         self.slow == slow::IDLE || self.is_fresh_in_a_model()
     }
 
-    /// Reads logged and writes buffered by the attempt so far.
+    /// Returns the numbers of reads logged and writes buffered by the attempt so far.
     #[inline]
     pub fn footprint(&self) -> (usize, usize) {
         (self.reads.len(), self.writes.len())
     }
 
-    /// Whether a conflict was returned that has not been rolled back: nothing of the attempt will commit, whatever its caller makes of it.
+    /// Returns whether a conflict was returned and has not been rolled back: then nothing of the attempt can commit, even if
+    /// the caller ignores the conflict.
     pub fn has_conflict(&self) -> bool {
         self.slow & slow::POISONED != 0
     }
 
-    /// The latest conflict of this worker; kept until the next one.
+    /// Returns the latest conflict of this worker; kept until the next one.
     pub fn last_conflict(&self) -> Option<&ConflictReport> {
         self.report.as_ref()
     }
 
-    /// The place to go back to, between two packets of a batch.
+    /// Creates a savepoint, between two packets of a batch.
     pub fn savepoint(&mut self) -> Savepoint {
         let logged = self.reads.len() + self.writes.len();
         self.yield_at(YieldPoint::Packet { logged });
@@ -206,8 +209,8 @@ impl Tx {
         }
     }
 
-    /// Forgets everything since a savepoint of this attempt, a conflict included; one that lies before it stays, and nothing commits.
-    /// Savepoints taken later are void.
+    /// Undoes everything since a savepoint of this attempt, including a conflict. A conflict that happened before the
+    /// savepoint remains, and nothing commits. Savepoints taken later become invalid.
     pub fn rollback(&mut self, to: &Savepoint) {
         self.undo(to.deferred);
         self.reads.truncate(to.reads);
@@ -223,7 +226,8 @@ impl Tx {
         }
     }
 
-    /// Whether the latest conflict lies behind a savepoint of this attempt: what came before may still commit.
+    /// Returns whether the latest conflict concerns only what came after a savepoint of this attempt, so that everything
+    /// before may still commit.
     pub fn survives(&self, savepoint: &Savepoint) -> bool {
         match self.report.as_ref().map(|report| report.position) {
             _ if savepoint.poisoned => false,
@@ -234,7 +238,7 @@ impl Tx {
         }
     }
 
-    /// Ends the attempt as if it had never been. A turn is kept for the next attempt.
+    /// Aborts the attempt without a trace. A turn is kept for the next attempt.
     pub fn abort(&mut self) {
         self.undo(0);
         if let Some(hooks) = &mut self.hooks {
@@ -243,8 +247,8 @@ impl Tx {
         self.clear();
     }
 
-    /// Refers to nothing any more (but what it [notes changes](Tx::note_changes) of), so that [`Domain::reclaim`] gives memory back. To be called between two transactions; nothing
-    /// happens in the middle of one.
+    /// Drops all references to structures (except those whose changes it [notes](Tx::note_changes)), so that
+    /// [`Domain::reclaim`] can free memory. Call it between two transactions; inside of one it has no effect.
     pub fn let_go(&mut self) {
         if self.reads.is_empty() && self.writes.is_empty() && self.deferred.is_empty() {
             self.boosted.clear();

@@ -1,4 +1,4 @@
-//! In a domain of one worker a packet that has changed something may stand at once, and in a domain of several it may not.
+//! In a domain of one worker a packet that has changed something may be final at once; in a domain of several it may not.
 #![cfg(not(loom))]
 
 mod common;
@@ -12,7 +12,7 @@ use common::arena;
 const READ: Op = Op::new(1);
 const WRITE: Op = Op::new(2);
 
-/// Refuses actions of this number.
+/// Actions with this number are refused.
 const REFUSED: u32 = 7;
 
 #[derive(Default)]
@@ -48,7 +48,7 @@ impl Scene {
         Scene { objects, other, notes, tx: Tx::new(&domain, 0) }
     }
 
-    /// What a packet does that changes so many objects and notes an action for later.
+    /// Does what a packet does that changes a number of objects and defers an action.
     fn change(&mut self, objects: u32, action: Option<u32>, value: u64) {
         for index in 0..objects {
             self.tx.write(&self.objects, index, &[value, 0], WRITE).expect("nobody else runs");
@@ -58,7 +58,7 @@ impl Scene {
         }
     }
 
-    /// What stands of all objects, and of the notes.
+    /// Returns the committed values of all objects, and of the notes.
     fn standing(&self) -> ([u64; 4], u64) {
         let value = |index| {
             let mut words = [0; 2];

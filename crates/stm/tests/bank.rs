@@ -1,4 +1,4 @@
-//! Threads move money between accounts while others count it: nothing may be lost, and nobody may ever see a wrong sum.
+//! Threads move money between accounts while others count it: nothing may be lost, and no thread may ever see a wrong sum.
 #![cfg(not(loom))]
 
 mod common;
@@ -19,7 +19,7 @@ fn sum(tx: &mut Tx, bank: &braid_stm::Arena) -> Result<u64, Conflict> {
     for account in 0..ACCOUNTS {
         sum = sum.wrapping_add(tx.read::<2>(bank, account, READ)?[0]);
     }
-    // Opacity: also in an attempt that will abort.
+    // Opacity holds even in an attempt that will abort.
     assert_eq!(sum, u64::from(ACCOUNTS) * MONEY, "a state that no order produces");
     Ok(sum)
 }
@@ -94,7 +94,7 @@ fn a_long_reader_in_a_storm_of_writers_gets_its_turn() {
         let (mut tx, mut done, mut most) = (Tx::new(&domain, 0), 0u64, 0u32);
         let end = Instant::now() + Duration::from_millis(700);
         while Instant::now() < end {
-            // Reads everything and writes: the shape that starves without turns.
+            // Reads everything and writes: a transaction that starves without turns.
             let attempts = retry(&mut tx, |tx| sum(tx, &bank).and_then(|_| transfer(tx, &bank, 1, 2)));
             most = most.max(attempts);
             done += 1;
@@ -103,6 +103,6 @@ fn a_long_reader_in_a_storm_of_writers_gets_its_turn() {
         (done, most)
     });
     assert!(long > 20, "{long} long transactions committed");
-    // Patience, then its turn with at most one commit in passing per other worker.
+    // The patience, then the turn, with at most one commit per other worker that had already passed the check.
     assert!(attempts_most <= braid_stm::PATIENCE + 1 + 2, "{attempts_most} attempts");
 }

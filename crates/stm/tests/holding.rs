@@ -1,5 +1,5 @@
-//! Transactions that hold their one object, beside ordinary ones: nothing is lost, nobody waits for ever, and what was not
-//! committed never was.
+//! Transactions that lock their single object, concurrent with ordinary ones: nothing is lost, no worker waits for ever, and
+//! nothing uncommitted takes effect.
 #![cfg(not(loom))]
 
 mod common;
@@ -49,7 +49,7 @@ fn increments_of_those_that_hold_and_of_commits_of_every_size_are_all_there() {
             move || {
                 let mut added = 0;
                 for _ in 0..ROUNDS {
-                    // Four objects and more are locked in another way than fewer.
+                    // Four or more objects are locked in a different way than fewer.
                     let count = random.below(7).saturating_sub(1);
                     let first = random.below(u64::from(OBJECTS)) as u32;
                     let indices: Vec<u32> = (0..count as u32).map(|i| (first + i) % OBJECTS).collect();

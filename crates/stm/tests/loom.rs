@@ -1,4 +1,4 @@
-//! The protocol under every interleaving and every reordering that loom knows, for two or three threads and two objects.
+//! The protocol under every interleaving and every reordering that loom models, for two or three threads and two objects.
 //!
 //! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p braid-stm --release --test loom`
 #![cfg(loom)]
@@ -16,7 +16,7 @@ const Z: u32 = 2;
 const READ: Op = Op::new(1);
 const WRITE: Op = Op::new(2);
 
-/// Explores with at most this many forced switches; free switches (a thread that waits or ends) do not count.
+/// Explores with at most this many forced switches; voluntary switches (a thread that waits or ends) do not count.
 fn explore(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -55,7 +55,7 @@ impl World {
     }
 }
 
-/// One attempt: an exploration of retries would not end.
+/// Makes a single attempt: an exploration of retries would not end.
 fn once(tx: &mut Tx, body: impl FnOnce(&mut Tx) -> Result<(), Conflict>) -> bool {
     let done = body(tx).and_then(|()| tx.commit().map(drop)).is_ok();
     if !done {
@@ -81,7 +81,7 @@ fn a_reader_sees_both_writes_or_none() {
         let mut tx = Tx::new(&world.domain, 1);
         let _ = once(&mut tx, |tx| {
             let (x, y) = (world.read(tx, X)?, world.read(tx, Y)?);
-            // Also in an attempt that aborts later.
+            // Even in an attempt that aborts later.
             assert_eq!(x, y);
             Ok(())
         });
@@ -109,13 +109,13 @@ fn increments_are_not_lost() {
     });
 }
 
-/// How often a worker gets through with one attempt to increment each of the objects.
+/// Counts for how many of the objects a single attempt to increment them succeeds.
 fn increment_all(world: &World, worker: usize, objects: &[u32]) -> u64 {
     let mut tx = Tx::new(&world.domain, worker);
     u64::from(once(&mut tx, |tx| objects.iter().try_for_each(|index| world.increment(tx, *index))))
 }
 
-/// At first every object is worker 0's own: it locks one by compare-and-swap, two by stores. The other takes them over.
+/// Initially worker 0 owns every object: it locks one by compare-and-swap, two by stores. The other worker takes them over.
 fn taken_over(own: &'static [u32], others: &'static [u32]) {
     explore(3, move || {
         let world = world(2);
@@ -145,7 +145,7 @@ fn an_owner_that_locks_by_stores_and_one_that_takes_over_as_many_do_not_both_hav
     taken_over(&[X, Y], &[Y, X]);
 }
 
-/// Increments an object in a transaction that holds it.
+/// Increments an object in a transaction that locks it first.
 fn increment_held(world: &World, worker: usize, index: u32) {
     let mut tx = Tx::new(&world.domain, worker);
     let held = tx.begin_holding(&world.objects, index, WRITE);
@@ -166,7 +166,8 @@ fn two_that_hold_an_object_one_after_another_lose_no_increment() {
     });
 }
 
-/// Worker 1 holds X while worker 0, whose own all objects are, commits changes of some: nothing is lost, and X is always got.
+/// Worker 1 locks X while worker 0, which owns all objects, commits changes of some: nothing is lost, and X is always
+/// acquired.
 fn held_beside(own: &'static [u32]) {
     explore(3, move || {
         let world = world(2);
@@ -222,7 +223,7 @@ fn who_reads_one_and_holds_another_and_who_does_the_opposite_see_an_order() {
             });
             (done, seen)
         });
-        // First X, then a look at Y: two transactions, in this order.
+        // First X, then a read of Y: two transactions, in this order.
         let mut tx = Tx::new(&world.domain, 0);
         let held = tx.begin_holding(&world.objects, X, WRITE);
         tx.commit_holding(held, 0, &[1]);
@@ -240,7 +241,7 @@ fn who_reads_one_and_holds_another_and_who_does_the_opposite_see_an_order() {
 fn locks_by_stores_stop_whoever_has_read_what_they_change() {
     explore(3, || {
         let world = world(2);
-        // So that nobody has to take anything over, which alone would set an order.
+        // So that no worker has to take over an object, which alone would impose an order.
         assert_eq!(increment_all(&world, 1, &[X]), 1);
         let other = Arc::clone(&world);
         let other = thread::spawn(move || {
@@ -289,8 +290,8 @@ fn two_transactions_that_read_what_the_other_writes_do_not_both_commit() {
 
 #[test]
 fn a_reader_that_saw_the_second_of_two_writers_sees_the_first() {
-    // The hole of validating before drawing the version: T1 reads y and writes x, T2 writes y. Whoever sees T2's y and
-    // not T1's x must not exist if T1 came before T2 (T1 read the old y and committed).
+    // The flaw of validating before drawing the version: T1 reads y and writes x, T2 writes y. If T1 came before T2 (T1 read
+    // the old y and committed), no reader may see T2's y but not T1's x.
     explore(2, || {
         let world = world(3);
         let (first, second) = (Arc::clone(&world), Arc::clone(&world));
@@ -343,7 +344,7 @@ fn a_worker_in_its_turn_is_not_disturbed() {
                 world.write(tx, X, x + 10)
             })
         };
-        // One commit of the other worker may have passed the check already.
+        // One commit of the other worker may already have passed the check.
         assert!(attempt(&mut tx) || attempt(&mut tx), "two attempts are enough beside one other worker");
         drop(tx);
         other.join().expect("the other ends");

@@ -1,4 +1,4 @@
-//! What a worker's commits change is noted while somebody asks for it, and nothing else.
+//! Changes by a worker's commits are noted while this is requested, and nothing else is.
 #![cfg(not(loom))]
 
 mod common;

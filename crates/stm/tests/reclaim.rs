@@ -1,4 +1,4 @@
-//! Memory is given back when nobody can reach it, and not before.
+//! Memory is freed once it is unreachable, and not before.
 #![cfg(not(loom))]
 
 mod common;
@@ -12,14 +12,14 @@ use common::{arena, retry};
 const READ: Op = Op::new(1);
 const WRITE: Op = Op::new(2);
 
-/// An arena of 64 objects of a line each.
+/// Size of an arena of 64 objects of one line each.
 const BYTES: usize = 64 * 64;
 
 fn small(domain: &Arc<Domain>) -> Arena {
     arena(domain, 64, 7)
 }
 
-/// What a run does after it has given structures up.
+/// Does what a run does after it has given up structures.
 fn reclaim(domain: &Domain, transactions: &mut [&mut Tx]) {
     for _ in 0..5 {
         transactions.iter_mut().for_each(|tx| tx.let_go());
@@ -55,7 +55,7 @@ fn what_a_transaction_has_touched_stays_until_its_end() {
     drop(objects);
     reclaim(&domain, &mut [&mut a, &mut b]);
     assert_eq!(domain.mapped_bytes(), 2 * BYTES);
-    // Something newer than its snapshot: it looks again at all that it has read, and locks what it has written.
+    // A version newer than its snapshot: the attempt validates everything that it has read, and locks what it has written.
     retry(&mut b, |tx| tx.write(&kept, 0, &[1], WRITE));
     a.read::<1>(&kept, 0, READ).unwrap();
     a.commit().unwrap();
@@ -89,7 +89,7 @@ fn nobody_waits_for_transactions_that_ended_or_began_later() {
     assert_eq!(domain.mapped_bytes(), 0);
 }
 
-/// A structure whose deferred actions touch memory of its own.
+/// A structure whose deferred actions access memory of its own.
 struct Counted {
     objects: Arena,
     applied: Arc<Mutex<u64>>,
@@ -144,7 +144,7 @@ fn workers_go_on_while_what_they_used_is_replaced_and_unmapped() {
             let objects = current.lock().unwrap().clone();
             let mut add = |index| tx.update_ref(&objects, index, WRITE).map(|words| words[6] += 1);
             let touched = (0..64).try_for_each(&mut add);
-            // What is committed or given up now has no handle any more, if it has been replaced.
+            // An attempt that commits or is given up now may refer to objects without a handle, if they have been replaced.
             drop(objects);
             std::thread::yield_now();
             if touched.and_then(|()| tx.commit().map(drop)).is_err() {

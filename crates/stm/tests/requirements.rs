@@ -1,4 +1,4 @@
-//! The requirements on transactions, and the defects of NFOS's runtime that must not come back, one test each.
+//! The requirements on transactions, and defects of the NFOS runtime that must not recur, one test each.
 #![cfg(not(loom))]
 
 mod common;
@@ -43,7 +43,7 @@ fn a_read_only_transaction_validates_nothing_and_needs_no_abort_when_overtaken()
     let (_, objects, mut a, mut b) = pair(2);
     assert_eq!(a.read::<1>(&objects, 0, READ), Ok([0]));
     set(&mut b, &objects, 0, 5);
-    // Its place in the order is its snapshot, before the other's commit.
+    // Its position in the order is its snapshot, before the other's commit.
     a.commit().unwrap();
     assert_eq!(a.stats().read_only, 1);
 }
@@ -87,7 +87,7 @@ fn nothing_is_seen_that_no_order_produces() {
     b.write(&objects, 0, &[1, 0], WRITE).unwrap();
     b.write(&objects, 1, &[1, 0], WRITE).unwrap();
     b.commit().unwrap();
-    // Old object 0 and new object 1 never were together.
+    // The old object 0 and the new object 1 never existed together.
     assert!(a.read::<1>(&objects, 1, READ).is_err());
 }
 
@@ -111,7 +111,7 @@ fn what_comes_after_a_swallowed_conflict_does_not_heal_it() {
     let _ = a.read::<1>(&objects, 0, READ);
     set(&mut b, &objects, 0, 1);
     set(&mut b, &objects, 1, 1);
-    // The last that a packet does; its handler says that all is well, and the next one begins.
+    // The last operation of a packet; its handler ignores the conflict, and the next packet begins.
     let _ignored = a.read::<1>(&objects, 1, READ);
     let after = a.savepoint();
     assert!(a.read::<1>(&objects, 0, READ).is_err());
@@ -207,7 +207,7 @@ fn an_abort_names_both_operations_object_worker_and_line() {
 
 #[test]
 fn a_worker_never_conflicts_with_itself() {
-    // NFOS: 3.9 aborts per commit when one thread writes one object again and again.
+    // NFOS: 3.9 aborts per commit when one thread repeatedly writes one object.
     let (_, objects, mut a, mut b) = pair(2);
     for n in 1..10_000 {
         let words = a.update_ref(&objects, 0, WRITE).unwrap();
@@ -243,7 +243,7 @@ fn a_worker_that_keeps_aborting_gets_its_turn_and_others_wait() {
         assert!(a.commit().is_err());
         a.abort();
     }
-    // Now nobody else can commit an update.
+    // Now no other worker can commit an update.
     let words = a.update_ref(&objects, 0, WRITE).unwrap();
     words[0] = 99;
     assert!(a.has_turn());
@@ -257,7 +257,7 @@ fn a_worker_that_keeps_aborting_gets_its_turn_and_others_wait() {
     assert_eq!((value(&objects, 0), value(&objects, 1)), (99, 1));
 }
 
-/// Counts what happens to its notes.
+/// Counts what happens to its noted actions.
 #[derive(Default)]
 struct Notes {
     applied: AtomicU64,
@@ -329,7 +329,7 @@ fn recorded_places_are_an_order_and_choices_come_back() {
     b.record();
     a.read::<1>(&objects, 0, READ).unwrap();
     set(&mut b, &objects, 0, 1);
-    // Recorded readers stand where they commit, not at their snapshot: this one would be out of order.
+    // While recording, a reader's position is that of its commit, not of its snapshot: this one would be out of order.
     assert!(a.commit().is_err());
     a.abort();
     a.read::<1>(&objects, 0, READ).unwrap();

@@ -1,4 +1,4 @@
-//! An anonymous mapping, by `mmap(2)` and `madvise(2)`; one with a descriptor is made in `shared.rs`.
+//! Anonymous mappings, made with `mmap(2)` and `madvise(2)`; mappings with a descriptor are made in `shared.rs`.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -6,33 +6,33 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Bytes in a huge page on x86-64 and most 64-bit ARM kernels.
+/// Size in bytes of a huge page on x86-64 and most 64-bit ARM kernels.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes in the smallest page of x86-64 and most 64-bit ARM kernels.
+/// Size in bytes of the smallest page on x86-64 and most 64-bit ARM kernels.
 pub(super) const PAGE: usize = 4096;
 
-/// Which pages to ask for.
+/// Kind of pages to request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// Reserved huge pages if there are enough, else transparent ones.
+    /// Reserved huge pages if there are enough, otherwise transparent ones.
     #[default]
     Prefer,
     /// Transparent huge pages only.
     Transparent,
     /// Ordinary pages, for measurements.
     Never,
-    /// As [`Prefer`](Self::Prefer), and all of them touched when they are mapped (`MADV_POPULATE_WRITE`, Linux 5.14): no page fault
-    /// while packets pass, and memory in use from the beginning. On older kernels the same as `Prefer`.
+    /// Like [`Prefer`](Self::Prefer), with all pages touched when mapped (`MADV_POPULATE_WRITE`, Linux 5.14): no page faults
+    /// while packets pass, but the memory is in use from the start. On older kernels the same as `Prefer`.
     Touched,
 }
 
-/// What the kernel gave.
+/// Kind of pages that the kernel provided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// Reserved huge pages (`MAP_HUGETLB`).
     Huge,
-    /// Ordinary mapping with `MADV_HUGEPAGE` accepted.
+    /// An ordinary mapping for which `MADV_HUGEPAGE` was accepted.
     Transparent,
     /// Ordinary pages.
     Ordinary,
@@ -48,46 +48,47 @@ impl std::fmt::Display for Backing {
     }
 }
 
-/// The region cannot be had.
+/// A region could not be mapped.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot map {bytes} bytes: {source}")]
 pub struct Error {
-    /// The size asked for.
+    /// The requested size in bytes.
     pub bytes: usize,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub source: rustix::io::Errno,
 }
 
 impl Error {
-    /// Memory of somebody else, which is not what it was said to be.
+    /// Creates the error for memory received from another process that is not what it was declared to be.
     pub fn foreign(bytes: usize) -> Error {
         Error { bytes, source: rustix::io::Errno::INVAL }
     }
 
-    /// More than can be addressed.
+    /// Creates the error for a size beyond the address space.
     pub fn too_large(bytes: usize) -> Error {
         Error { bytes, source: rustix::io::Errno::NOMEM }
     }
 }
 
-/// A mapping of its own, aligned to 2 MiB when larger than that, else to a page. Zeroed when it was made.
+/// A mapping of its own, zeroed when it was made. It is aligned to 2 MiB if it is at least that large and huge pages are
+/// allowed, otherwise to a page.
 #[derive(Debug)]
 pub struct Region {
     pub(super) base: NonNull<u8>,
     pub(super) bytes: usize,
     pub(super) mapped: usize,
     pub(super) backing: Backing,
-    /// By which it can be mapped again, if there is one.
+    /// Descriptor by which the memory can be mapped again, if there is one.
     pub(super) descriptor: Option<OwnedFd>,
 }
 
 // SAFETY: a `Region` is only an address range; it owns the mapping and hands out no references.
 unsafe impl Send for Region {}
-// SAFETY: as above; every method takes `&self` and reads plain fields.
+// SAFETY: as above; every method takes `&self` and only reads plain fields.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps at least `bytes` zeroed bytes. Untouched pages cost no memory unless they are reserved huge pages.
+    /// Maps at least `bytes` zeroed bytes. Untouched pages take no memory unless they are reserved huge pages.
     pub fn new(bytes: usize, pages: HugePages) -> Result<Region, Error> {
         let large = bytes >= HUGE_PAGE;
         let reserved = match pages {
@@ -101,12 +102,12 @@ impl Region {
         Ok(region)
     }
 
-    /// Touches the pages of some bytes, so that whoever uses them first meets no page fault: `MADV_POPULATE_WRITE` (Linux 5.14; on
-    /// older kernels nothing happens). What lies outside the region is left out.
+    /// Touches the pages of a range of bytes, so that their first use causes no page fault (`MADV_POPULATE_WRITE`, Linux
+    /// 5.14; no effect on older kernels). Any part outside the region is ignored.
     pub fn touch(&self, bytes: Range<usize>) {
         let (from, to) = (bytes.start / PAGE * PAGE, bytes.end.min(self.mapped));
         if from < to {
-            // SAFETY: populating a part of our own mapping, from a page's first byte on, changes no contents.
+            // SAFETY: populating part of our own mapping, from the start of a page, changes no contents.
             let _ = unsafe { madvise(self.base().add(from).cast(), to - from, Advice::LinuxPopulateWrite) };
         }
     }
@@ -114,7 +115,7 @@ impl Region {
     fn reserved(bytes: usize) -> rustix::io::Result<Region> {
         let mapped = bytes.next_multiple_of(HUGE_PAGE);
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice aliases nothing.
+        // SAFETY: a new anonymous mapping at an address chosen by the kernel aliases nothing.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, flags)? };
         let base = NonNull::new(base.cast()).expect("mmap returns no null page");
         Ok(Region { base, bytes, mapped, backing: Backing::Huge, descriptor: None })
@@ -122,22 +123,22 @@ impl Region {
 
     fn ordinary(bytes: usize, transparent: bool) -> Result<Region, Error> {
         let wanted = bytes.max(1).next_multiple_of(PAGE);
-        // Over-map by one huge page so that the base can be aligned to one, then give the ends back.
+        // Over-map by one huge page so that the base can be aligned to one, then unmap both ends.
         let slack = if transparent { HUGE_PAGE } else { 0 };
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice aliases nothing.
+        // SAFETY: a new anonymous mapping at an address chosen by the kernel aliases nothing.
         let raw = unsafe { mmap_anonymous(ptr::null_mut(), wanted + slack, protection, flags) }
             .map_err(|source| Error { bytes, source })?;
         let start = raw as usize;
         let aligned = if transparent { start.next_multiple_of(HUGE_PAGE) } else { start };
         let (head, tail) = (aligned - start, start + wanted + slack - (aligned + wanted));
         if head > 0 {
-            // SAFETY: the head of the mapping made above, which nobody knows of yet.
+            // SAFETY: this is the head of the mapping made above, to which nothing refers yet.
             let _ = unsafe { munmap(raw, head) };
         }
         if tail > 0 {
-            // SAFETY: the tail of the mapping made above, which nobody knows of yet.
+            // SAFETY: this is the tail of the mapping made above, to which nothing refers yet.
             let _ = unsafe { munmap(raw.cast::<u8>().add(head + wanted).cast(), tail) };
         }
         // SAFETY: `head` lies inside the mapping.
@@ -149,24 +150,24 @@ impl Region {
         Ok(Region { base, bytes, mapped: wanted, backing, descriptor: None })
     }
 
-    /// First byte; valid for reads and writes of [`len`](Self::len) bytes while the region lives.
+    /// Returns the first byte; valid for reads and writes of [`len`](Self::len) bytes while the region lives.
     #[inline(always)]
     pub fn base(&self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// Usable bytes.
+    /// Returns the usable length in bytes.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// True for a region of no bytes.
+    /// Returns whether the region has no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// What the kernel gave.
+    /// Returns the kind of pages that the kernel provided.
     pub fn backing(&self) -> Backing {
         self.backing
     }
@@ -174,7 +175,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and whoever built on it has been dropped or has given up its pointers.
+        // SAFETY: we own the mapping, and everything that was built on it has been dropped or has given up its pointers.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
     }
 }
@@ -189,7 +190,7 @@ impl Bytes {
         Region::new(bytes, pages).map(Bytes)
     }
 
-    /// What the kernel gave.
+    /// Returns the kind of pages that the kernel provided.
     pub fn backing(&self) -> Backing {
         self.0.backing()
     }
@@ -199,7 +200,7 @@ impl std::ops::Deref for Bytes {
     type Target = [u8];
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the region is mapped, zeroed by the kernel, owned by `self` alone and borrowed for as long as the result.
+        // SAFETY: the region is mapped, zeroed by the kernel, owned by `self` alone, and borrowed for as long as the result.
         unsafe { std::slice::from_raw_parts(self.0.base(), self.0.len()) }
     }
 }
@@ -212,7 +213,7 @@ impl std::ops::DerefMut for Bytes {
     }
 }
 
-/// Asks the processor to bring the line at `address` near, for reading. Any address is allowed; none is dereferenced.
+/// Prefetches the cache line at `address` for reading. Any address is allowed; it is not dereferenced.
 #[inline(always)]
 pub fn prefetch_read<T>(address: *const T) {
     #[cfg(all(target_arch = "x86_64", not(braid_no_prefetch)))]
@@ -224,13 +225,13 @@ pub fn prefetch_read<T>(address: *const T) {
     let _ = address;
 }
 
-/// As [`prefetch_read`], but no nearer than the second-level cache: for one of many lines in a row. Of those that are asked for into the
-/// first-level cache a processor forgets what exceeds some twenty under way.
+/// Like [`prefetch_read`], but only into the second-level cache; for one of many lines in a row. Of prefetches into the
+/// first-level cache, a processor drops those beyond some twenty in flight.
 #[inline(always)]
 pub fn prefetch_second_level<T>(address: *const T) {
     #[cfg(all(target_arch = "x86_64", not(braid_no_prefetch)))]
-    // SAFETY: a prefetch never faults and has no architectural effect. Written so that the compiler knows that no memory changes: behind the
-    // intrinsic it loads again what it had in registers.
+    // SAFETY: a prefetch never faults and has no architectural effect. Written as assembly that declares that no memory
+    // changes; after the intrinsic, the compiler would reload what it had in registers.
     unsafe {
         std::arch::asm!("prefetcht1 [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
@@ -238,12 +239,12 @@ pub fn prefetch_second_level<T>(address: *const T) {
     let _ = address;
 }
 
-/// As [`prefetch_read`], but asks for the line in a state in which it can be written (`prefetchw`).
+/// Like [`prefetch_read`], but requests the line in a writable state (`prefetchw`).
 #[inline(always)]
 pub fn prefetch_write<T>(address: *const T) {
     #[cfg(all(target_arch = "x86_64", not(braid_no_prefetch)))]
-    // SAFETY: a prefetch never faults and has no architectural effect; every x86-64 processor since 2014 has `prefetchw`,
-    // and older ones take it for a no-op.
+    // SAFETY: a prefetch never faults and has no architectural effect; every x86-64 processor since 2014 has `prefetchw`, and
+    // older ones treat it as a no-op.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
@@ -258,7 +259,7 @@ mod tests {
     fn check(bytes: usize, pages: HugePages) {
         let region = Region::new(bytes, pages).expect("this much memory is there");
         assert!(region.len() == bytes && !region.is_empty());
-        // SAFETY: both ends lie inside the region, which nobody else knows of.
+        // SAFETY: both ends lie inside the region, to which nothing else refers.
         unsafe {
             assert_eq!((region.base().read(), region.base().add(bytes - 1).read()), (0, 0));
             region.base().add(bytes - 1).write(7);
@@ -281,7 +282,7 @@ mod tests {
     #[test]
     fn touching_any_part_of_a_region_changes_nothing() {
         let region = Region::new(3 * PAGE + 5, HugePages::Never).expect("this much memory is there");
-        // SAFETY: inside the region, which nobody else knows of.
+        // SAFETY: this lies inside the region, to which nothing else refers.
         unsafe { region.base().add(PAGE).write(7) };
         for part in [0..0, 0..1, 5..PAGE + 1, PAGE..usize::MAX, usize::MAX..usize::MAX] {
             region.touch(part);

@@ -1,4 +1,4 @@
-//! Ours, through the public interface.
+//! Our algorithm, through the public interface.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Two-phase locking: every object is locked at its first access and unlocked at the end. Readers lock too, so a read-only
-//! batch writes every line that it reads. A lock that is taken aborts: waiting could deadlock.
+//! batch writes every line that it reads. Meeting a held lock aborts, since waiting could deadlock.
 
 use std::hint::black_box;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -13,7 +13,7 @@ pub struct Locks {
     lines: Lines,
 }
 
-/// Objects locked, with their values before.
+/// Objects locked, with their earlier values.
 pub struct Worker {
     id: u64,
     held: Vec<(u32, [u64; 2])>,

@@ -1,5 +1,5 @@
-//! The algorithms that are compared. TL2 and two-phase locking are written as well as ours where it matters: header in the
-//! object's line, buffered writes with an index, no allocation per transaction.
+//! The algorithms that are compared. TL2 and two-phase locking are written as carefully as ours where it matters: header in
+//! the object's line, buffered writes with an index, no allocation per transaction.
 
 mod lazy;
 mod locks;
@@ -14,7 +14,7 @@ pub use tl2::Tl2;
 
 use std::sync::atomic::AtomicU64;
 
-/// What is done per packet.
+/// Work done per packet.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Work {
     Read,
@@ -36,18 +36,18 @@ impl Work {
     }
 }
 
-/// A way to run the packets of a batch as one transaction.
+/// An algorithm that runs the packets of a batch as one transaction.
 pub trait Engine: Sync {
     const NAME: &'static str;
     type Worker;
     fn objects(&self) -> u32;
     fn worker(&self, thread: usize) -> Self::Worker;
     fn prefetch(&self, index: u32);
-    /// Retries until it has happened.
+    /// Retries until the batch has committed.
     fn batch(&self, worker: &mut Self::Worker, indices: &[u32], work: Work);
 }
 
-/// Header and payload, for the engines that are not ours.
+/// Header and payload, for the engines other than ours.
 #[derive(Default)]
 #[repr(C, align(64))]
 pub struct Line {

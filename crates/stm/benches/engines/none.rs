@@ -1,4 +1,4 @@
-//! No protection at all: what the work itself costs.
+//! No protection at all: the cost of the work itself.
 
 use std::hint::black_box;
 use std::sync::atomic::Ordering::Relaxed;

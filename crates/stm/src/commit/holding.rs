@@ -1,9 +1,9 @@
-//! A transaction of one object that is locked before it is read. It cannot fail, so nothing that is done meanwhile need ever be
-//! taken back, and it logs nothing: the cheapest way to change an object that every worker changes.
+//! Transactions on a single object that is locked before it is read. Such a transaction cannot fail, so nothing done
+//! meanwhile ever has to be rolled back, and it logs nothing: the cheapest way to change an object that every worker changes.
 //!
-//! Its locks are those of a commit: it takes one by compare-and-swap, makes sure that the object's last owner has not
-//! overtaken it (`locks.rs`), steps back while another worker has its turn, and draws place and version with the lock held.
-//! Whoever finds the object locked waits as for a commit; so nothing may wait while it holds one.
+//! Its locks are those of a commit: it acquires one by compare-and-swap, makes sure that the object's last owner has not
+//! overtaken it (`locks.rs`), steps back while another worker has its turn, and draws sequence number and version with the
+//! lock held. Others wait for the locked object as they do for a commit, so nothing may wait while holding one.
 
 use std::marker::PhantomData;
 
@@ -18,11 +18,12 @@ use crate::tx::{Tx, slow};
 
 use super::locks::{SPINS, release};
 
-/// Looks at a locked object after which a worker asks for its turn: then no other can take the lock again.
+/// Number of looks at a locked object after which a worker requests its turn; from then on, no other worker can acquire the
+/// lock again.
 const PATIENT_LOOKS: u32 = 16 * SPINS;
 
-/// An object that is this worker's alone. Dropped without [a commit](Tx::commit_holding) it is as it was. It holds on to the arena's
-/// handle, hence to its memory:
+/// An object locked by this worker. If it is dropped without [a commit](Tx::commit_holding), the object is unchanged. It
+/// borrows the arena's handle, hence keeps its memory:
 ///
 /// ```compile_fail,E0505
 /// # use braid_stm::{Arena, Op, Tx};
@@ -37,22 +38,22 @@ const PATIENT_LOOKS: u32 = 16 * SPINS;
 pub struct Holding<'a> {
     object: ObjectRef,
     words: usize,
-    /// Its memory stays as long.
+    /// Keeps the object's memory alive.
     arena: PhantomData<&'a Arena>,
     seen: Header,
     signature: u16,
 }
 
 impl Holding<'_> {
-    /// Word `k`.
+    /// Returns word `k`.
     #[inline(always)]
     pub fn word(&self, k: usize) -> u64 {
         assert!(k < self.words);
         self.object.some_word(k)
     }
 
-    /// Whether the words from `first` on are these. Compared one by one: copied to be compared in larger units, they would be read
-    /// before the copies are through.
+    /// Returns whether the words from `first` on equal these. They are compared one by one, because words copied for a wider
+    /// comparison would be read back before the copies have completed.
     #[inline(always)]
     pub fn equals(&self, first: usize, words: &[u64]) -> bool {
         assert!(first + words.len() <= self.words);
@@ -72,18 +73,18 @@ impl Holding<'_> {
 impl Drop for Holding<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Nobody overtakes any more: that was made sure of when it was locked.
+        // No owner can overtake the lock any more; that was ensured when it was acquired.
         self.object.unlock(self.seen);
     }
 }
 
 impl Tx {
-    /// Locks an object, to read and change it in a transaction of its own: between two others (panics if this attempt has
-    /// touched something, for two that wait for each other's locks would wait for ever).
+    /// Locks an object, to read and change it in a transaction of its own, ordered between two others. Panics if this attempt
+    /// has accessed something: two workers that wait for each other's locks would wait for ever.
     #[inline(always)]
     pub fn begin_holding<'a>(&mut self, arena: &'a Arena, index: u32, op: Op) -> Holding<'a> {
         let object = arena.object(index, self.domain_id);
-        // Idle and nothing else: nothing has been touched.
+        // Exactly `IDLE`: nothing has been accessed, and nothing observes.
         if self.slow != slow::IDLE {
             self.prepare_to_hold(object);
         }
@@ -95,7 +96,7 @@ impl Tx {
         Holding { object, words: arena.payload_words(), arena: PhantomData, seen, signature }
     }
 
-    /// Writes words from `first` on, gives the object back and ends the transaction.
+    /// Writes words from `first` on, unlocks the object and ends the transaction.
     #[inline(always)]
     pub fn commit_holding(&mut self, holding: Holding<'_>, first: usize, words: &[u64]) -> Committed {
         assert!(first + words.len() <= holding.words);
@@ -115,7 +116,7 @@ impl Tx {
         Committed { sequence }
     }
 
-    /// Takes the lock, if it is free and nobody has a turn.
+    /// Acquires the lock if it is free and no other worker has its turn.
     #[inline(always)]
     fn try_to_hold(&mut self, object: ObjectRef, signature: u16) -> Option<Header> {
         let (seen, lock) = (object.load(), Header::locked(0, signature));
@@ -160,7 +161,7 @@ impl Tx {
         self.make_ready();
         self.yield_at(YieldPoint::Hold { line: object.line() });
         if let Some(hooks) = &mut self.hooks {
-            // Before it is changed, and perhaps it will not be: whoever asks does so between two transactions.
+            // Noted before the change, which may not happen; the notes are read only between two transactions.
             hooks.note(object);
         }
     }

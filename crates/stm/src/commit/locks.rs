@@ -1,8 +1,8 @@
 //! The locks of a commit.
 //!
-//! An object is locked by a compare-and-swap on the header that the attempt has seen; that is the dearest step of a small
-//! commit, and of a large one it would be half. A commit of [`MANY`] objects or more therefore locks those that its own worker
-//! wrote last by plain stores, and whoever else wants one of these has to look twice:
+//! An object is locked by a compare-and-swap on the header that the attempt has seen. That is the most expensive step of a
+//! small commit, and would be half of a large one. A commit of [`MANY`] objects or more therefore locks those last written by
+//! its own worker with plain stores, and any other worker that wants one of these has to check twice:
 //!
 //! ```text
 //!  owner A, locking by stores                  any worker B, locking an object of A by compare-and-swap
@@ -11,11 +11,11 @@
 //!     then header := locked by A               3. header still locked by B? else B steps back
 //!  3. fence (SeqCst), flag[A] := false
 //! ```
-//! Both locking the same object: if B reads the flag before A sets it, then A's look at the header comes after B's
-//! compare-and-swap and finds it locked. Else B reads the flag after A has taken it down, hence sees A's store to the header, and
-//! steps back without having written anything. So the owner wins, and never is an object held by two.
+//! Suppose both lock the same object. If B reads the flag before A sets it, then A's load of the header comes after B's
+//! compare-and-swap and finds the object locked. Otherwise B reads the flag after A has cleared it, hence sees A's store to
+//! the header, and steps back without having written anything. So the owner wins, and an object is never held by two workers.
 //!
-//! Nothing waits with its flag up: whoever finds an object locked or changed takes the flag down first.
+//! No worker waits while its flag is set: whoever finds an object locked or changed clears the flag first.
 
 use crate::conflict::Conflict;
 use crate::header::Header;
@@ -23,16 +23,16 @@ use crate::raw::object::ObjectRef;
 use crate::sync::{Ordering, fence, model_fence};
 use crate::tx::Tx;
 
-/// How often a locked object is looked at before a commit gives up.
+/// Number of looks at a locked object before a commit gives up.
 pub(super) const SPINS: u32 = if cfg!(loom) { 2 } else { 64 };
-/// Objects from which on a flag and a fence are cheaper than a compare-and-swap for each.
+/// Number of objects from which on a flag and a fence are cheaper than one compare-and-swap per object.
 const MANY: usize = if cfg!(loom) { 2 } else { 4 };
 
-/// How far locking came.
+/// Progress of locking.
 struct Locked {
-    /// Entries from the beginning that are locked.
+    /// Number of locked entries, from the beginning.
     entries: usize,
-    /// Some of them were written last by other workers, who may be about to lock them by a store.
+    /// Whether some of them were last written by other workers, which may be about to lock them with a store.
     foreign: bool,
 }
 
@@ -59,19 +59,19 @@ impl Tx {
 
     #[inline(never)]
     fn lock_many(&mut self) -> Locked {
-        // SeqCst: before the loads of the headers in `lock_each`. Partner: the load in `confirm_lock`.
+        // SeqCst: ordered before the loads of the headers in `lock_each`. Pairs with the load in `confirm_lock`.
         self.domain.cells[self.owner as usize].locking.swap(true, Ordering::SeqCst);
         model_fence();
         let locked = self.lock_each::<true>();
-        // SeqCst: the stores of the locks come before the loads of turn, clock and validated headers, as the
+        // SeqCst: orders the stores of the locks before the loads of turn, clock and validated headers, as the
         // compare-and-swap of each would.
         fence(Ordering::SeqCst);
-        // Release: whoever sees the flag down sees the locks.
+        // Release: whoever sees the flag cleared sees the locks.
         self.domain.cells[self.owner as usize].locking.store(false, Ordering::Release);
         locked
     }
 
-    /// Locks one after another until one is locked or has changed. `BY_STORE`: the flag is up, or no other worker exists.
+    /// Locks objects in order until one is found locked or changed. `BY_STORE`: the flag is set, or there is no other worker.
     #[inline(always)]
     fn lock_each<const BY_STORE: bool>(&mut self) -> Locked {
         let (owner, mut foreign) = (self.owner, false);
@@ -94,8 +94,9 @@ impl Tx {
         Locked { entries: self.writes.len(), foreign }
     }
 
-    /// An object is locked or has changed: waits a little for another commit to end; two that wait for each other both give
-    /// up. Locks the rest too. Whoever has the turn may wait longer, because nobody else does.
+    /// Locks the remaining objects after one was found locked or changed: waits briefly for another commit to end; of two
+    /// commits that wait for each other, both give up. The worker that holds the turn may wait longer, because no other
+    /// worker does.
     #[cold]
     #[inline(never)]
     fn lock_patiently(&mut self, from: usize) -> Result<(), Conflict> {
@@ -122,7 +123,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Looks whether an owner overtook one of the locks.
+    /// Checks whether an owner has overtaken one of the locks.
     #[inline(never)]
     fn confirm_locks(&mut self) -> Result<(), Conflict> {
         for position in 0..self.writes.len() {
@@ -136,15 +137,16 @@ impl Tx {
         Ok(())
     }
 
-    /// Whether a lock that replaced `seen` stands, now that the object's owner cannot be about to overwrite it; else what is
-    /// there instead.
+    /// Checks that a lock that replaced `seen` is in place, once the object's owner can no longer be about to overwrite it;
+    /// otherwise returns the header found instead.
     pub(super) fn confirm_lock(&mut self, object: ObjectRef, lock: Header, seen: Header) -> Result<(), Header> {
         let owner = seen.owner();
         if owner == self.owner {
             return Ok(());
         }
         let mut round = 0;
-        // SeqCst: after the compare-and-swap of the lock. Partner: the swap in `lock_many`. It never stays up for long.
+        // SeqCst: ordered after the compare-and-swap of the lock. Pairs with the swap in `lock_many`. The flag is never set
+        // for long.
         while self.domain.cells.get(owner as usize).is_some_and(|cell| cell.locking.load(Ordering::SeqCst)) {
             if round >= SPINS && !self.has_turn() {
                 return Err(Header::locked(0, Header::signature(seen.op(), owner)));
@@ -157,7 +159,7 @@ impl Tx {
         }
     }
 
-    /// Takes the first `locked` locks back.
+    /// Releases the first `locked` locks.
     #[cold]
     pub(super) fn unlock_writes(&mut self, locked: usize) {
         let owner = self.owner;
@@ -171,12 +173,12 @@ impl Tx {
     }
 }
 
-/// Gives an object back as it was, unless its owner has overtaken the lock.
+/// Restores an object's header, unless its owner has overtaken the lock.
 pub(super) fn release(object: ObjectRef, lock: Header, seen: Header, owner: u64) {
     if seen.owner() == owner {
         object.unlock(seen);
     } else {
-        // If it fails there is nothing left to take back.
+        // If this fails, there is nothing left to restore.
         let _ = object.replace(lock, seen);
     }
 }

@@ -1,2 +1,2 @@
-//! All `unsafe` of this crate: memory of objects and references to them that outlive a borrow.
+//! All `unsafe` code of this crate: the memory of objects, and references to objects that outlive a borrow.
 pub(crate) mod object;

@@ -1,7 +1,8 @@
-//! Objects: a header word and a payload of relaxed atomic words, at a stride of whole cache lines, or of half a line.
+//! Objects: a header word and a payload of relaxed atomic words, at a stride of whole cache lines or of half a line.
 //!
-//! A payload is read while another worker may write it; because every word is atomic that is a torn value at worst, never
-//! undefined behaviour, and the header tells. Nothing here decides anything: the protocol is in `tx.rs` and `commit.rs`.
+//! A payload may be read while another worker writes it. Because every word is atomic, the result is at worst a torn value,
+//! never undefined behaviour, and the header reveals it. This module makes no decisions: the protocol is in `tx.rs` and
+//! `commit.rs`.
 
 use std::ptr::NonNull;
 
@@ -11,12 +12,12 @@ use crate::header::Header;
 use crate::sync::{AtomicU64, Ordering, fence};
 
 const LINE_WORDS: usize = 8;
-/// Payload words of an object that is copied by as many instructions: half a line, a line.
+/// Payload sizes, in words, that are copied without a loop: half a line and a whole line, each minus the header.
 const SHORT: usize = LINE_WORDS / 2 - 1;
 pub(crate) const LINE: usize = LINE_WORDS - 1;
 
-/// Words that are copied for a payload of so many: those behind it, up to the end of its line or half line ([`Spacing`]), belong
-/// to nobody else.
+/// Returns the number of words copied for a payload of `payload_words`: the words after it, up to the end of its line or half
+/// line ([`Spacing`]), belong to no other object.
 #[inline(always)]
 pub(crate) const fn span(payload_words: usize) -> usize {
     match payload_words {
@@ -26,17 +27,17 @@ pub(crate) const fn span(payload_words: usize) -> usize {
     }
 }
 
-/// How objects lie side by side.
+/// How objects are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spacing {
-    /// Each on lines of its own: workers that write neighbours do not meet.
+    /// Each object on cache lines of its own, so that workers that write neighbouring objects do not contend.
     Lines,
-    /// Two on a line, if a payload has at most three words: half the memory.
+    /// Two objects per line if a payload has at most three words: half the memory.
     Halves,
 }
 
 impl Spacing {
-    /// Words from one object to the next.
+    /// Returns the distance between two objects in words.
     fn stride(self, payload_words: usize) -> usize {
         let words = 1 + payload_words;
         if self == Spacing::Halves && words <= LINE_WORDS / 2 {
@@ -46,7 +47,7 @@ impl Spacing {
     }
 }
 
-/// Where the objects of an arena lie.
+/// The memory of an arena's objects.
 #[derive(Debug)]
 pub(crate) struct Memory {
     #[cfg(not(loom))]
@@ -98,12 +99,12 @@ impl Memory {
         return self.words.as_ptr();
     }
 
-    /// How to find objects without looking here again.
+    /// Returns a copy of the geometry, to locate objects without accessing this again.
     pub(crate) fn locator(&self) -> Locator {
         Locator { base: self.base(), stride: self.stride, objects: self.objects, payload_words: self.payload_words }
     }
 
-    /// Which object begins at this address, if one of this arena does.
+    /// Returns the index of the object at this address, if it belongs to this arena.
     pub(crate) fn index_of(&self, object: ObjectRef) -> Option<u32> {
         let unit = self.stride * size_of::<AtomicU64>();
         let offset = object.address().checked_sub(self.base() as usize)?;
@@ -121,7 +122,7 @@ pub(crate) struct Locator {
     payload_words: usize,
 }
 
-// SAFETY: a locator is an address of atomics that any thread may use while the memory lives (`object` says for how long).
+// SAFETY: a locator is an address of atomics that any thread may use while the memory lives (`object` states for how long).
 unsafe impl Send for Locator {}
 // SAFETY: as above.
 unsafe impl Sync for Locator {}
@@ -137,17 +138,17 @@ impl Locator {
         self.objects
     }
 
-    /// Object `index`.
+    /// Returns object `index`.
     ///
-    /// Invariant of this crate, on which the methods of [`ObjectRef`] stand: references are made from an `Arena` handle, which holds
-    /// the memory, and outlive the use of that handle only in the logs of a transaction; `Glance` and `Holding`, which a caller
-    /// may keep, borrow the handle. A transaction, which holds its domain, logs only objects of arenas of that domain (checked
-    /// at each access), and a domain keeps the memory of its arenas until no handle is left and, since then, each of its
-    /// transactions has been seen with empty logs (`registry.rs`), or until it is dropped itself.
+    /// The methods of [`ObjectRef`] rely on this invariant of the crate: references are made from an `Arena` handle, which
+    /// holds the memory, and outlive the use of that handle only in the logs of a transaction; `Glance` and `Holding`, which
+    /// a caller may keep, borrow the handle. A transaction, which holds its domain, logs only objects of arenas of that
+    /// domain (checked at each access). A domain keeps the memory of its arenas until no handle is left and, since then, each
+    /// of its transactions has been seen with empty logs (`registry.rs`), or until the domain itself is dropped.
     #[inline(always)]
     pub(crate) fn object(&self, index: u32) -> ObjectRef {
         assert!(index < self.objects, "object {index} of an arena of {}", self.objects);
-        // SAFETY: in range, so the address lies inside the memory, which is not null.
+        // SAFETY: the index is in range, so the address lies inside the memory, which is not null.
         ObjectRef(unsafe { NonNull::new_unchecked(self.base.add(index as usize * self.stride).cast_mut()) })
     }
 
@@ -168,15 +169,15 @@ impl Locator {
     }
 }
 
-/// One object of an arena that is alive (see [`Locator::object`]).
+/// A reference to an object of a live arena (see [`Locator::object`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectRef(NonNull<AtomicU64>);
 
-// SAFETY: stands for a shared reference to atomics, see the invariant at `Locator::object`.
+// SAFETY: represents a shared reference to atomics, see the invariant at `Locator::object`.
 unsafe impl Send for ObjectRef {}
 
 impl ObjectRef {
-    /// Stands where there is none; nothing may be asked of it.
+    /// A placeholder for no object; must not be accessed.
     pub(crate) const NOWHERE: ObjectRef = ObjectRef(NonNull::dangling());
 
     #[inline(always)]
@@ -184,35 +185,35 @@ impl ObjectRef {
         self.0.as_ptr() as usize
     }
 
-    /// Address of the cache line on which it begins.
+    /// Returns the address of the cache line on which the object begins.
     pub(crate) fn line(self) -> usize {
         self.address() & !(LINE_WORDS * size_of::<AtomicU64>() - 1)
     }
 
     #[inline(always)]
     fn header(&self) -> &AtomicU64 {
-        // SAFETY: points at the header of an object that is alive, by the invariant at `Locator::object`.
+        // SAFETY: points to the header of a live object, by the invariant at `Locator::object`.
         unsafe { self.0.as_ref() }
     }
 
     #[inline(always)]
     fn word(&self, k: usize) -> &AtomicU64 {
         // SAFETY: callers stay below `span` of the arena's payload words (`copy_to` and `store` take slices of at most that
-        // length, which `tx.rs` checks): the payload follows the header, and the stride reaches to the end of a line, or of half
-        // a line where that is as long as the shortest span.
+        // length, which `tx.rs` checks). The payload follows the header, and the stride extends to the end of a line, or of
+        // half a line where that is as long as the shortest span.
         unsafe { self.0.add(1 + k).as_ref() }
     }
 
-    /// The header, in the single total order of clock, locks and headers.
+    /// Loads the header, in the single total order of clock, locks and headers.
     #[inline(always)]
     pub(crate) fn load(self) -> Header {
         Header(self.header().load(Ordering::SeqCst))
     }
 
-    /// Copies the payload and says whether the header was `seen` all the while.
+    /// Copies the payload and returns whether the header was `seen` throughout.
     #[inline(always)]
     pub(crate) fn copy_to(self, out: &mut [u64], seen: Header) -> bool {
-        // The two lengths of `span` without a loop.
+        // The two short lengths of `span`, without a loop.
         if let Ok(out) = <&mut [u64; SHORT]>::try_from(&mut *out) {
             self.copy_words(out);
         } else if let Ok(out) = <&mut [u64; LINE]>::try_from(&mut *out) {
@@ -220,8 +221,8 @@ impl ObjectRef {
         } else {
             self.copy_words(out);
         }
-        // Acquire fence: pairs with the Release fence in `open`. If one of the words above came from a later commit, the
-        // load below sees that commit's lock or its new header.
+        // Acquire fence: pairs with the Release fence in `open`. If one of the words above came from a later commit, the load
+        // below sees that commit's lock or its new header.
         fence(Ordering::Acquire);
         self.header().load(Ordering::Relaxed) == seen.0
     }
@@ -233,15 +234,16 @@ impl ObjectRef {
         }
     }
 
-    /// Word `k`, whoever is writing it: certain only while this worker has the object locked, or once the header says so.
+    /// Loads word `k`, even while it is being written: the value is reliable only while this worker has the object locked, or
+    /// after the header has been checked.
     #[inline(always)]
     pub(crate) fn some_word(self, k: usize) -> u64 {
-        // Relaxed: a lock has read the header that was stored behind it, and `copy_to` looks at the header afterwards; without
-        // either it is a hint.
+        // Relaxed: whoever holds the lock has read a header that was stored after the payload, and `copy_to` checks the
+        // header afterwards; without either, the value is a hint.
         self.word(k).load(Ordering::Relaxed)
     }
 
-    /// Writes words from `first` on of an object that this worker has locked, or that nobody uses yet.
+    /// Writes words from `first` on, of an object that this worker has locked or that is not in use yet.
     #[inline(always)]
     pub(crate) fn write(self, first: usize, words: &[u64]) {
         for (k, word) in words.iter().enumerate() {
@@ -249,23 +251,23 @@ impl ObjectRef {
         }
     }
 
-    /// Replaces a header by another: a settled one by a lock, or back.
+    /// Replaces a header by another one: a settled header by a lock, or back.
     #[inline(always)]
     pub(crate) fn replace(self, seen: Header, by: Header) -> bool {
-        // SeqCst: a lock must come before its commit's loads of the clock, the turn and the headers it validates, in the order
-        // that a reader's clock load and header load take part in.
+        // SeqCst: a lock must precede its commit's loads of the clock, the turn and the headers it validates, in the same
+        // total order as a reader's loads of clock and header.
         self.header().compare_exchange(seen.0, by.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Locks an object that this worker wrote last, while its flag tells other workers that it does (`commit/locks.rs`).
+    /// Locks an object last written by this worker, while its flag announces this to other workers (`commit/locks.rs`).
     #[inline(always)]
     pub(crate) fn lock_own(self, lock: Header) {
-        // Relaxed: `commit/locks.rs` puts a SeqCst fence behind the last of them.
+        // Relaxed: `commit/locks.rs` executes a SeqCst fence after the last of these stores.
         #[cfg(not(loom))]
         self.header().store(lock.0, Ordering::Relaxed);
-        // Another worker's compare-and-swap that succeeded beside this store stands before it in the order of the header's
-        // values, because nothing stands between what it read and what it wrote. loom does not know that: it orders values
-        // only by what happens before what, so the model says it.
+        // A concurrent compare-and-swap of another worker that succeeds precedes this store in the header's modification
+        // order, because nothing comes between the value it read and the value it wrote. loom does not know that: it orders
+        // values only by happens-before, so the model states it with a swap.
         #[cfg(loom)]
         self.header().swap(lock.0, Ordering::AcqRel);
     }
@@ -275,10 +277,10 @@ impl ObjectRef {
         self.header().store(old.0, Ordering::Release);
     }
 
-    /// To be called once between the last lock and the first `store` of a commit.
+    /// Must be called once between the last lock and the first `store` of a commit.
     #[inline(always)]
     pub(crate) fn open() {
-        // Release fence: partner of the Acquire fence in `copy_to`.
+        // Release fence: pairs with the Acquire fence in `copy_to`.
         fence(Ordering::Release);
     }
 
@@ -292,7 +294,7 @@ impl ObjectRef {
         } else {
             self.write(0, payload);
         }
-        // Release: a reader whose SeqCst header load sees it also sees the payload.
+        // Release: a reader whose SeqCst load of the header sees it also sees the payload.
         self.header().store(header.0, Ordering::Release);
     }
 }

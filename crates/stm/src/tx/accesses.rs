@@ -1,5 +1,5 @@
-//! What an attempt has touched so far, in words: for tracing a packet. Costs a search per access and is never asked for
-//! otherwise.
+//! A readable list of what an attempt has accessed so far, for tracing a packet. It costs a search per access and is used for
+//! nothing else.
 
 use std::panic::Location;
 
@@ -13,25 +13,25 @@ use super::Tx;
 pub struct Access {
     /// The structure.
     pub object: ObjectId,
-    /// Which arena of the structure.
+    /// Arena of the structure.
     pub part: Part,
-    /// Which object of that arena.
+    /// Index of the object in that arena.
     pub index: u32,
-    /// Whether it was written (and perhaps read); else only read.
+    /// Whether the object was written (and possibly read); otherwise it was only read.
     pub is_write: bool,
-    /// What the structure was doing.
+    /// Operation of the structure.
     pub op: Op,
-    /// The line of the network function.
+    /// Source line in the network function.
     pub location: &'static Location<'static>,
 }
 
 impl Tx {
-    /// Logged reads, then buffered writes, each in the order of their first occurrence.
+    /// Returns the logged reads, then the buffered writes, each in the order of first occurrence.
     pub fn accesses(&self) -> Vec<Access> {
         self.accesses_since((0, 0))
     }
 
-    /// Those after an earlier [`footprint`](Self::footprint) of the same attempt.
+    /// Returns the accesses after an earlier [`footprint`](Self::footprint) of the same attempt.
     pub fn accesses_since(&self, (reads, writes): (usize, usize)) -> Vec<Access> {
         let access = |object: ObjectRef, is_write, op, location| {
             let (object, part, index) = self.domain.identify(object)?;

@@ -1,4 +1,4 @@
-//! How an attempt begins, with its first access: the snapshot, a turn if too many attempts have failed, and whoever watches.
+//! The beginning of an attempt, at its first access: the snapshot, a turn if too many attempts have failed, and the hooks.
 
 use crate::arena::Arena;
 use crate::conflict::Conflict;
@@ -39,7 +39,7 @@ impl Tx {
         }
     }
 
-    /// What comes before the first access of an attempt that somebody watches or that follows failed ones.
+    /// Does what precedes the first access of an attempt that is observed or follows failed ones.
     pub(crate) fn make_ready(&mut self) {
         if let Some(hooks) = &mut self.hooks {
             hooks.renew();
@@ -60,15 +60,17 @@ impl Tx {
     #[inline(always)]
     fn begin(&mut self) {
         self.slow &= !slow::IDLE;
-        // SeqCst: if this sees a commit's version or a later one, that commit had locked its objects before (it read the
-        // clock afterwards), so the header loads below see its locks or its new headers. Partner: `lock` in raw/object.rs.
+        // SeqCst: if this reads a commit's version or a later one, that commit had locked its objects before (it read the
+        // clock afterwards), so the header loads below see its locks or its new headers. Pairs with the compare-and-swap in
+        // `replace` in raw/object.rs.
         let now = self.domain.clock.load(Ordering::SeqCst);
         model_fence();
         self.limit = Header::above(now);
     }
 
-    /// Begins the attempt before its first access, for one in which several handlers take part: none of them
-    /// reads [alone](Tx::alone) what must be read together with what the others do. Whoever is watched has that anyway.
+    /// Begins the attempt before its first access, for an attempt shared by several handlers: none of them may then read
+    /// [alone](Tx::alone) what has to be consistent with the accesses of the others. Observed transactions do not read alone
+    /// anyway.
     #[inline]
     pub fn begin_now(&mut self) {
         if self.slow == slow::IDLE {

@@ -1,4 +1,4 @@
-//! What sets an order among workers: turns, choices on record, replays, and points at which a scheduler may switch.
+//! Everything that orders workers: turns, recorded choices, replays, and the points at which a scheduler may switch.
 
 use std::panic::Location;
 
@@ -9,18 +9,19 @@ use crate::hooks::{Hooks, Mode, Violation, YieldPoint};
 use super::{Tx, slow};
 
 impl Tx {
-    /// The next attempt (or this one, if it has not touched anything) runs while no other worker can commit an update.
+    /// Requests a turn: the next attempt (or this one, if it has not accessed anything) runs while no other worker can commit
+    /// an update.
     pub fn serialise(&mut self) {
         self.wants_turn = true;
         self.slow |= slow::CAREFUL;
     }
 
-    /// Whether this worker has its turn.
+    /// Returns whether this worker holds the turn.
     pub fn has_turn(&self) -> bool {
         self.ticket.is_some()
     }
 
-    /// Gives the turn back without a commit: the work it was for is given up.
+    /// Returns the turn without a commit, because the work for which it was taken is abandoned.
     pub fn leave_turn(&mut self) {
         self.wants_turn = false;
         self.failures = 0;
@@ -29,7 +30,7 @@ impl Tx {
         }
     }
 
-    /// Ends this attempt because its structure can answer only when alone: the next one has its turn.
+    /// Ends this attempt because a structure can answer only without concurrent commits: the next attempt holds the turn.
     #[cold]
     #[track_caller]
     pub fn need_turn(&mut self, object: ObjectId, op: Op) -> Conflict {
@@ -41,8 +42,8 @@ impl Tx {
         conflict
     }
 
-    /// With the turn held: waits until `quiet` holds and no other worker is inside a commit with deferred actions. Other
-    /// workers' attempts end by themselves meanwhile, because they cannot commit.
+    /// While holding the turn, waits until `quiet` returns `true` and no other worker is in a commit with deferred actions.
+    /// Other workers' attempts end on their own meanwhile, because they cannot commit.
     pub fn wait_until_alone(&mut self, quiet: impl Fn() -> bool) {
         debug_assert!(self.has_turn());
         let mut round = 0;
@@ -51,7 +52,8 @@ impl Tx {
         }
     }
 
-    /// A choice that the sequential semantics leave open: noted when recording, taken from the record when replaying.
+    /// Makes a choice that the sequential semantics leave open: recorded while recording, taken from the record while
+    /// replaying.
     #[inline(always)]
     pub fn choice(&mut self, choose: impl FnOnce() -> u64) -> u64 {
         match &mut self.hooks {
@@ -60,12 +62,12 @@ impl Tx {
         }
     }
 
-    /// Whether choices are being recorded.
+    /// Returns whether choices are being recorded.
     pub fn is_recording(&self) -> bool {
         self.mode() == Mode::Recording
     }
 
-    /// Whether choices come from a record.
+    /// Returns whether choices are taken from a record.
     pub fn is_replaying(&self) -> bool {
         self.mode() == Mode::Replaying
     }
@@ -74,17 +76,17 @@ impl Tx {
         self.hooks.as_ref().map_or(Mode::Free, |hooks| hooks.mode)
     }
 
-    /// Records from now on: commits return their place in the serial order.
+    /// Starts recording: commits return their position in the serial order.
     pub fn record(&mut self) {
         self.with_hooks(|hooks| hooks.mode = Mode::Recording);
     }
 
-    /// The choices of the transaction that has just committed, until its next access.
+    /// Returns the choices of the transaction that has just committed; valid until its next access.
     pub fn recorded_choices(&self) -> &[u64] {
         self.hooks.as_ref().map_or(&[], |hooks| &hooks.choices[..hooks.made.min(hooks.choices.len())])
     }
 
-    /// Replays the transaction with this place in the serial order, with its choices.
+    /// Replays the transaction at this position in the serial order, with its recorded choices.
     pub fn replay(&mut self, sequence: u64, choices: Vec<u64>) {
         self.with_hooks(|hooks| {
             (hooks.mode, hooks.sequence, hooks.choices) = (Mode::Replaying, sequence, choices);
@@ -97,17 +99,17 @@ impl Tx {
         self.with_hooks(|hooks| hooks.violations.push(Violation::Illegal { object, what }));
     }
 
-    /// Violations so far.
+    /// Returns the violations so far.
     pub fn violations(&self) -> &[Violation] {
         self.hooks.as_ref().map_or(&[], |hooks| &hooks.violations)
     }
 
-    /// Calls back at every point where a scheduler may switch to another worker.
+    /// Sets a callback for every point at which a scheduler may switch to another worker.
     pub fn yield_with(&mut self, at: impl FnMut(YieldPoint) + Send + 'static) {
         self.with_hooks(|hooks| hooks.yielding = Some(Box::new(at)));
     }
 
-    /// A model of time changes nothing about transactions: they begin and settle where those of a run do.
+    /// A time model does not affect transactions: they begin and settle where they would in an ordinary run.
     #[cold]
     pub(super) fn is_fresh_in_a_model(&self) -> bool {
         self.slow == slow::IDLE | slow::HOOKED && self.mode() == Mode::Free

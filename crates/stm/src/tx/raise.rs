@@ -1,4 +1,4 @@
-//! How an attempt comes to its end: the conflict it reports, and the deferred actions that are taken back.
+//! How an attempt fails: the conflict that it reports, and the deferred actions that are undone.
 
 use std::panic::Location;
 
@@ -22,7 +22,7 @@ impl Tx {
         self.raise(kind, Some(entry.object), header, entry.op(), entry.source, Position::Write(position))
     }
 
-    /// A structure does not allow a deferred action any more.
+    /// Raises a conflict because a structure no longer permits a deferred action.
     #[cold]
     pub(crate) fn raise_refused(&mut self, object: ObjectId, source: &'static Location<'static>) -> Conflict {
         let conflict = self.raise(ConflictKind::Refused, None, Header(0), Op::new(0), source, Position::All);
@@ -32,12 +32,12 @@ impl Tx {
         conflict
     }
 
-    /// The commit of this attempt fails, whatever it has touched: to measure what another attempt takes.
+    /// Makes the commit of this attempt fail, whatever it has accessed; used to measure the cost of another attempt.
     #[cold]
     #[track_caller]
     pub fn refuse(&mut self) {
         let source = Location::caller();
-        // Whoever commits hears of it.
+        // The commit reports it.
         let _conflict = self.raise(ConflictKind::Refused, None, Header(0), Op::new(0), source, Position::All);
     }
 
@@ -84,7 +84,8 @@ impl Tx {
         }
     }
 
-    /// The structure that deferred an action: borrowed, because a count of references would be two atomic operations for each.
+    /// Returns the structure that deferred an action. It is borrowed, because reference counting would cost two atomic
+    /// operations per action.
     #[inline(always)]
     pub(crate) fn boosted(&mut self, object: ObjectId) -> &dyn Boosted {
         let at = object.0 as usize;
@@ -97,7 +98,7 @@ impl Tx {
         }
     }
 
-    /// This one only: structures that it does not use are not kept from leaving.
+    /// Looks up a single structure, so that structures that are not used can still be dropped.
     #[cold]
     #[inline(never)]
     fn meet_boosted(&mut self, object: ObjectId) {

@@ -1,5 +1,5 @@
-//! Reading objects as of the snapshot: what is read is logged, and the snapshot moves if an object is newer and nothing read so
-//! far has changed.
+//! Reading objects as of the snapshot. Reads are logged; if an object is newer than the snapshot, the snapshot moves,
+//! provided that nothing read so far has changed.
 
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -13,10 +13,10 @@ use crate::sync::{Ordering, model_fence};
 
 use super::{Tx, slow};
 
-/// How often a locked object is looked at before giving up.
+/// Number of looks at a locked object before giving up.
 const SPINS: u32 = if cfg!(loom) { 2 } else { 64 };
 
-/// The first `W` words of an object at some recent moment. It holds on to the arena's handle, hence to its memory:
+/// The first `W` words of an object at a recent moment. It borrows the arena's handle, hence keeps its memory:
 ///
 /// ```compile_fail,E0505
 /// # use braid_stm::{Arena, Conflict, Op, Tx};
@@ -31,7 +31,7 @@ pub struct Glance<'a, const W: usize> {
     words: [u64; W],
     arena: &'a Arena,
     object: ObjectRef,
-    /// None if this attempt has buffered the words itself.
+    /// `NONE` if the words were buffered by this attempt itself.
     seen: Header,
 }
 
@@ -43,8 +43,9 @@ impl<const W: usize> Glance<'_, W> {
     }
 }
 
-/// The right to read one object, once, in no attempt: one object at one instant is a transaction of its own, with nothing to log and
-/// nothing that could be taken back. A copy of it would be a right to two instants that never were one:
+/// The right to read one object once, outside of any attempt. A single read of one object is a transaction of its own, with
+/// nothing to log and nothing to roll back. Two copies of the right would permit reads at two instants that do not belong
+/// together, so it cannot be copied:
 ///
 /// ```compile_fail,E0382
 /// # use braid_stm::{Arena, Tx};
@@ -59,13 +60,13 @@ pub struct Alone<'a> {
     tx: PhantomData<&'a Tx>,
 }
 
-/// That no attempt begins and nobody watches for as long as it is kept: many such rights, one after another, for one look at the
-/// transaction.
+/// Proof that no attempt begins and nothing observes while it exists: it yields any number of [`Alone`] rights, one after
+/// another, after a single check of the transaction.
 #[derive(Debug)]
 pub struct Solitude<'a>(Alone<'a>);
 
 impl<'a> Solitude<'a> {
-    /// The right to one transaction more of one read.
+    /// Returns the right to another transaction of one read.
     #[inline(always)]
     pub fn alone(&self) -> Alone<'a> {
         Alone { ..self.0 }
@@ -73,7 +74,8 @@ impl<'a> Solitude<'a> {
 }
 
 impl Alone<'_> {
-    /// Reads the first `out.len()` words of an object. False if somebody is just writing it: then `out` holds nothing.
+    /// Reads the first `out.len()` words of an object. Returns `false` if the object is being written; the contents of `out`
+    /// are then meaningless.
     #[inline(always)]
     pub fn read(self, arena: &Arena, index: u32, out: &mut [u64]) -> bool {
         assert!(out.len() <= arena.payload_words());
@@ -112,13 +114,13 @@ impl Tx {
         Ok(())
     }
 
-    /// The right to a transaction of one read, if no attempt has begun and nobody watches.
+    /// Returns the right to a transaction of one read, if no attempt has begun and nothing observes.
     #[inline(always)]
     pub fn alone(&self) -> Option<Alone<'_>> {
         (self.slow == slow::IDLE).then_some(Alone { domain: self.domain_id, tx: PhantomData })
     }
 
-    /// The same for as many transactions as one likes, until the next access.
+    /// Returns the right to any number of such transactions, until the next access.
     #[inline(always)]
     pub fn solitude(&self) -> Option<Solitude<'_>> {
         self.alone().map(Solitude)
@@ -131,16 +133,16 @@ impl Tx {
         self.read_own::<true>(arena, index, op)
     }
 
-    /// Reads an object of the snapshot without logging it: true together with everything read so far, but a later change
-    /// does not stop the commit. For hints that a logged read confirms.
+    /// Reads an object of the snapshot without logging it. The value is consistent with everything read so far, but a later
+    /// change does not prevent the commit. For hints that a logged read confirms.
     #[inline(always)]
     #[track_caller]
     pub fn read_unlogged(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
         self.read_own::<false>(arena, index, op)
     }
 
-    /// The newest committed value of an object (or the one buffered here), whatever the snapshot is, and not logged. Even
-    /// weaker than [`read_unlogged`](Tx::read_unlogged), but it never moves the snapshot.
+    /// Reads the newest committed value of an object (or the one buffered here), regardless of the snapshot and without
+    /// logging. Weaker than [`read_unlogged`](Tx::read_unlogged), but it never moves the snapshot.
     #[inline(always)]
     #[track_caller]
     pub fn peek(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
@@ -160,7 +162,7 @@ impl Tx {
         }
     }
 
-    /// As [`peek`](Tx::peek), with what it takes to make a logged read of it afterwards: [`hold`](Tx::hold).
+    /// Like [`peek`](Tx::peek), but the result can be turned into a logged read later by [`hold`](Tx::hold).
     #[inline(always)]
     #[track_caller]
     pub fn glance<'a, const W: usize>(
@@ -186,18 +188,18 @@ impl Tx {
         }
     }
 
-    /// Logs what was glanced at in this attempt as read. False, and nothing is logged, if the object has changed since or is
-    /// newer than the snapshot: then it must be read.
+    /// Logs an earlier glance of this attempt as a read. Returns `false`, without logging, if the object has changed since or
+    /// is newer than the snapshot; it must then be read.
     #[inline(always)]
     #[track_caller]
     pub fn hold<const W: usize>(&mut self, glance: &Glance<'_, W>, op: Op) -> bool {
         let Glance { arena, object, seen, .. } = *glance;
         arena.check(self.domain_id);
         if seen == Header::NONE {
-            // Buffered by this very attempt.
+            // Buffered by this attempt itself.
             return true;
         }
-        // No header word ever comes back: what was copied under this one is what a read would find now.
+        // Header words never recur, so what was copied under this header is what a read would return now.
         if object.load() != seen || !seen.is_readable(self.limit, self.owner) {
             return false;
         }
@@ -205,7 +207,7 @@ impl Tx {
         true
     }
 
-    /// Whether an object that this attempt has read is still as it was read.
+    /// Checks that an object that this attempt has read is still unchanged.
     #[inline(always)]
     #[track_caller]
     pub fn confirm(&mut self, arena: &Arena, index: u32, op: Op) -> Result<(), Conflict> {
@@ -223,7 +225,7 @@ impl Tx {
         Err(self.raise(ConflictKind::Changed, Some(object), now, op, Location::caller(), position))
     }
 
-    /// Begins an access: the object, or the position of the value that this attempt has buffered for it.
+    /// Starts an access: returns the object, or the position of the value that this attempt has buffered for it.
     #[inline(always)]
     fn seek(&mut self, arena: &Arena, index: u32) -> Result<Result<ObjectRef, usize>, Conflict> {
         let object = self.enter(arena, index)?;
@@ -235,7 +237,7 @@ impl Tx {
         self.writes.value(self.writes.entry(position))
     }
 
-    /// Reads an object of the snapshot, or what is buffered for it, into the transaction's own memory.
+    /// Reads an object of the snapshot, or the value buffered for it, into the transaction's own memory.
     #[inline(always)]
     #[track_caller]
     fn read_own<const LOGGED: bool>(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
@@ -286,7 +288,8 @@ impl Tx {
                 self.wait_for_lock(object, header, &mut spins, op, source)?;
                 continue;
             }
-            // Own versions are from earlier transactions of this worker, hence older than this snapshot whatever they say.
+            // Own versions come from earlier transactions of this worker and are therefore older than this snapshot, whatever
+            // their number.
             if !header.is_readable(self.limit, self.owner) {
                 self.extend(header.version())?;
                 continue;
@@ -297,7 +300,7 @@ impl Tx {
         }
     }
 
-    /// Moves the snapshot to now, if everything read so far still holds.
+    /// Moves the snapshot to the present, if everything read so far is unchanged.
     #[cold]
     fn extend(&mut self, version: u64) -> Result<(), Conflict> {
         self.stats.extensions += 1;
@@ -332,7 +335,7 @@ impl Tx {
         op: Op,
         source: &'static Location<'static>,
     ) -> Result<(), Conflict> {
-        // Whoever has the turn may wait: a lock holder never waits for anything.
+        // The worker that holds the turn may wait: a lock holder never waits for anything.
         if *spins >= SPINS && self.ticket.is_none() {
             return Err(self.raise(ConflictKind::Locked, Some(object), header, op, source, Position::End));
         }

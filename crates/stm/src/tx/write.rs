@@ -1,4 +1,4 @@
-//! Writing: new values of objects, and actions of boosted structures, are buffered until the commit.
+//! Writing: new values of objects and actions of boosted structures are buffered until the commit.
 
 use std::panic::Location;
 
@@ -10,8 +10,8 @@ use crate::log::Author;
 use super::{Deferred, Tx};
 
 impl Tx {
-    /// Buffers new values for the first `W` words of an object; the others keep theirs only if `W` is the arena's width or
-    /// they were buffered already, else they become zero.
+    /// Buffers new values for the first `W` words of an object. Any other words keep their buffered values, or become zero if
+    /// none were buffered.
     #[inline(always)]
     #[track_caller]
     pub fn write<const W: usize>(
@@ -25,7 +25,7 @@ impl Tx {
         Ok(())
     }
 
-    /// The words to be written to an object: what this attempt has buffered for it already, else zeroes.
+    /// Returns the words to be written to an object: those that this attempt has already buffered, otherwise zeroes.
     #[inline(always)]
     #[track_caller]
     pub fn write_ref(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&mut [u64], Conflict> {
@@ -47,12 +47,12 @@ impl Tx {
         self.update_words(arena, index, arena.payload_words(), op)
     }
 
-    /// The same for a caller that knows how many words the arena's objects have (panics if they have others): if that is a
-    /// constant, no loop is left of copying and checking them.
+    /// Like [`update_ref`](Self::update_ref), for a caller that knows the number of words of the arena's objects; panics if
+    /// it differs. If it is a constant, copying and checking need no loop.
     #[inline(always)]
     #[track_caller]
     pub fn update_words(&mut self, arena: &Arena, index: u32, words: usize, op: Op) -> Result<&mut [u64], Conflict> {
-        // Without the number in its message: whose address is taken is no constant any more.
+        // The message omits the number, because taking its address would keep it from being a constant.
         assert!(arena.payload_words() == words, "objects of another number of words");
         let object = self.enter(arena, index)?;
         let author = self.author(op, Location::caller());
@@ -73,7 +73,7 @@ impl Tx {
         Author { signature: Header::signature(op, self.owner), source }
     }
 
-    /// Notes an action of a boosted structure: done at commit, undone if this attempt does not commit.
+    /// Notes an action of a boosted structure, to be applied at commit, or undone if this attempt does not commit.
     #[track_caller]
     pub fn defer(&mut self, object: ObjectId, action: u32, argument: u64) {
         self.slow_begin_if_idle();
@@ -81,25 +81,25 @@ impl Tx {
         self.deferred.push(Deferred { object, action, argument, source, retracted: false, retracts: None });
     }
 
-    /// Whether this attempt has noted an action for which `which(action, argument)` holds.
+    /// Returns whether this attempt has noted an action that satisfies `which(action, argument)`.
     pub fn has_deferred(&self, object: ObjectId, which: impl Fn(u32, u64) -> bool) -> bool {
         self.deferred.iter().any(|note| note.object == object && !note.retracted && which(note.action, note.argument))
     }
 
-    /// How many actions this attempt has noted.
+    /// Returns the number of actions that this attempt has noted.
     #[inline(always)]
     pub fn deferrals(&self) -> usize {
         self.deferred.len()
     }
 
-    /// Whether this attempt has noted an action for an object since it had noted so many.
+    /// Returns whether this attempt has noted an action of a structure after the first `deferrals` ones.
     #[inline(always)]
     pub fn has_deferred_since(&self, deferrals: usize, object: ObjectId) -> bool {
         self.deferred.iter().skip(deferrals).any(|note| note.object == object)
     }
 
-    /// Takes back the latest noted action for which `which` holds: it will not be applied, but still checked. Notes `instead`
-    /// with the same argument, which is returned.
+    /// Retracts the latest noted action that satisfies `which`: it will still be checked but not applied. Notes `instead`
+    /// with the same argument, and returns the argument.
     pub fn retract(&mut self, object: ObjectId, which: impl Fn(u32, u64) -> bool, instead: u32) -> Option<u64> {
         let is_it = |note: &Deferred| note.object == object && !note.retracted && which(note.action, note.argument);
         let position = self.deferred.iter().rposition(is_it)?;

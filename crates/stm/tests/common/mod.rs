@@ -1,11 +1,11 @@
-//! What the tests share.
+//! Shared parts of the tests.
 #![allow(dead_code)]
 
 use std::sync::Arc;
 
 use braid_stm::{Arena, ArenaInit, Conflict, Domain, HugePages, ObjectInfo, Part, Tx};
 
-/// An arena of a structure of its own.
+/// Creates an arena that belongs to a structure of its own.
 pub fn arena(domain: &Arc<Domain>, objects: u32, payload_words: usize) -> Arena {
     let object = domain.register(ObjectInfo { name: "test".into(), kind: "Test" });
     let init = ArenaInit { object, part: Part(0), objects, payload_words, pages: HugePages::Never };

@@ -1,4 +1,4 @@
-//! Lines on the same pages as the objects of an arena.
+//! Cache lines on the same kind of pages as the objects of an arena.
 
 use braid_memory::{HugePages, Region};
 
@@ -21,7 +21,8 @@ impl std::ops::Deref for Lines {
 
     #[inline(always)]
     fn deref(&self) -> &[Line] {
-        // SAFETY: the region holds that many lines, is page aligned and zeroed, which is a value of `Line` (atomics).
+        // SAFETY: the region holds that many lines, is page aligned, and is zeroed, which is a valid value of `Line`
+        // (atomics).
         unsafe { std::slice::from_raw_parts(self.region.base().cast(), self.lines) }
     }
 }
