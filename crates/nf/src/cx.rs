@@ -33,7 +33,7 @@ pub struct Came {
 pub enum Leg {
     /// None: the packet is sent directly.
     Straight,
-    /// The functions behind its maker, as if the packet had arrived this way; `None`: in the same way as the packet that
+    /// The functions after its maker, as if the packet had arrived this way; `None`: in the same way as the packet that
     /// caused it.
     Onward(Option<Came>),
     /// The functions before its maker that turn packets back, from the last to the first, as if the packet had arrived by
@@ -91,7 +91,7 @@ impl Emitted {
         self.decided.extend((0..BATCH_MAX).map(|i| verdicts.port(i)));
     }
 
-    /// Returns, in the order of making, the chain position of each packet's maker and the functions that the packet passes
+    /// Returns, in order of creation, the chain position of each packet's maker and the functions that the packet passes
     /// through.
     pub fn legs(&self) -> impl Iterator<Item = (usize, Leg)> {
         self.list.iter().map(|own| (usize::from(own.maker), own.leg))
@@ -102,7 +102,7 @@ impl Emitted {
         self.list.push(Own { cause, maker: self.maker, port, end: self.bytes.len(), leg });
     }
 
-    /// Returns, in the order of making, the batch index of the packet that caused each packet, its port and its bytes.
+    /// Returns, in order of creation, the batch index of the packet that caused each packet, its port and its bytes.
     pub fn iter(&self) -> impl Iterator<Item = (u16, Port, &[u8])> {
         let starts = std::iter::once(0).chain(self.list.iter().map(|own| own.end));
         self.list.iter().zip(starts).map(|(own, start)| (own.cause, own.port, &self.bytes[start..own.end]))
@@ -181,13 +181,13 @@ impl<'a> Cx<'a> {
     }
 
     /// Sends a new packet onward once this attempt commits, as [`Verdict::Forward`] would send the current packet: with the
-    /// same arrival port, through the functions behind this one. Use it for fragments of the current packet, and for packets
+    /// same arrival port, through the functions after this one. Use it for fragments of the current packet, and for packets
     /// that waited for it. If the handler has no packet, this acts like [`emit`](Self::emit).
     pub fn emit_onward(&mut self, port: Port, bytes: &[u8]) {
         self.emitted.push(self.index, port, bytes, Leg::Onward(None));
     }
 
-    /// Sends a held packet onward, like [`emit_onward`](Self::emit_onward). Unless a function behind this one decides
+    /// Sends a held packet onward, like [`emit_onward`](Self::emit_onward). Unless a function after this one decides
     /// otherwise, it leaves by `port`, or is flooded if that is [`EVERY_PORT`]: pass the value of
     /// [`leaves_by`](Self::leaves_by) from when the packet arrived. For a function that
     /// [`HOLDS`](crate::NetworkFunction::HOLDS) packets.

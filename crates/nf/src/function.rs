@@ -38,7 +38,7 @@ pub struct Relaxation {
     pub meaning: &'static str,
 }
 
-/// Header fields that a function changes. Functions behind it see the packet under different keys: they do not share records
+/// Header fields that a function changes. Functions after it see the packet under different keys: they do not share records
 /// with the functions before it, and steering does not hash the changed fields on their behalf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rewrites {
@@ -72,8 +72,8 @@ pub struct Arrival<'a> {
     /// Whether the packet runs against the direction of the key ([`Cx::reversed`]).
     pub reversed: bool,
     /// Permission to read one element of one state object ([`Map::entry_alone`](braid_state::Map::entry_alone),
-    /// [`Vector::read_alone`](braid_state::Vector::read_alone)). `None` if a transaction has begun or wants its turn, or if
-    /// the run is recorded, replayed or scheduled.
+    /// [`Vector::read_alone`](braid_state::Vector::read_alone)). `None` if a transaction has begun, directly after a
+    /// conflict, or if the run is recorded, replayed or scheduled.
     pub alone: Option<Alone<'a>>,
     /// Value of [`NetworkFunction::era`]. `None` if the function has no era, if the era could not be read alone, or if it
     /// changed while it was read.
@@ -156,7 +156,7 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Returns the fields of packet-set keys that the function changes. If a changed field is missing here, functions behind
+    /// Returns the fields of packet-set keys that the function changes. If a changed field is missing here, functions after
     /// it continue with the old value, or their sets are split among workers. `braid certify` compares each packet before and
     /// after the function and rejects it in that case.
     fn rewrites(&self) -> Rewrites {
@@ -246,7 +246,7 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// with it.
     const TURNS_BACK: bool = false;
 
-    /// Handles an answer to a packet that this function has passed on; a function behind it made the answer
+    /// Handles an answer to a packet that this function has passed on; a later function made the answer
     /// ([`Cx::emit_back`]). The answer arrives by the port by which the original packet would have left. The handler undoes
     /// on it what the function did to that packet and returns the port by which it continues; `Onward` means the port by
     /// which the original packet arrived. An answer belongs to no set, whichever function handles it.
@@ -254,7 +254,7 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         Ok(cx.pass())
     }
 
-    /// Called when a set has had no packet for its timeout; the set is removed when this returns.
+    /// Called when a set has had no packet for its timeout; the set ends for this function when this returns.
     fn expired(&self, _cx: &mut Cx<'_>, _key: &SetKey, _set: &Self::Set) -> Result<(), Conflict> {
         Ok(())
     }
@@ -267,7 +267,7 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     }
 
     /// Whether the function delays packets and sends them later with [`Cx::emit_held`], in a tick or when another packet
-    /// arrives. That may happen on a different worker, so the sets of the functions behind it are shared by the workers.
+    /// arrives. That may happen on a different worker, so the sets of the functions after it are shared by the workers.
     const HOLDS: bool = false;
 
     /// Whether the handlers call [`Cx::leaves_by`] to learn a packet's output port. A function that holds packets does,

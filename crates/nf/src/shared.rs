@@ -138,8 +138,8 @@ impl SharedSets {
         self.map.len()
     }
 
-    /// Adds the keys of sets past their timeout among at most a row of entries by an unlogged read (`glance`), and
-    /// prefetches what ending them will access.
+    /// Reads at most a row of entries without logging (`glance`), adds the keys of sets past their timeout, and prefetches
+    /// what ending them will access.
     pub(crate) fn find_expired<N: NetworkFunction>(
         &self,
         tx: &mut Tx,
@@ -159,8 +159,8 @@ impl SharedSets {
         Ok(())
     }
 
-    /// Adds the sets among at most a row of entries by an unlogged read (`glance`), as candidates for eviction,
-    /// marked as assured or not.
+    /// Reads at most a row of entries without logging (`glance`), and adds their sets as candidates for eviction, marked as
+    /// assured or not.
     pub(crate) fn find_candidates<N: NetworkFunction>(
         &self,
         tx: &mut Tx,

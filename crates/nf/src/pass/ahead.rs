@@ -1,12 +1,12 @@
 //! Moves packets of live sets ahead of first packets. Where the two kinds alternate, each of the two loops then starts once
 //! per batch instead of once per new set.
 //!
-//! The result is also a valid sequential order. A packet that goes ahead accesses its own set and at most one read of what
-//! others may write ([`NetworkFunction::steady`]). A first packet belongs to another set; otherwise its set would have been
-//! found. The two therefore commute as packets on different workers do, and a recording uses the new order. Packets of the
-//! same set keep their order, because a look-up finds a set for all of its packets or for none, and packets leave in their
-//! order of arrival. As soon as a packet that goes ahead turns out not to be steady, the packets that it has overtaken are
-//! put before it again ([decision](../../../../docs/decisions/0015-live-sets-go-ahead.md)).
+//! The result is also a valid sequential order. A packet that goes ahead accesses its own set and makes at most one read of
+//! state that others may write ([`NetworkFunction::steady`]). A first packet belongs to another set; otherwise its set would
+//! have been found. The two therefore commute as packets on different workers do, and a recording uses the new order. Packets
+//! of the same set keep their order, because a look-up finds a set for all of its packets or for none, and packets leave in
+//! their order of arrival. As soon as a packet that goes ahead turns out not to be steady, the packets that it has overtaken
+//! are put before it again ([decision](../../../../docs/decisions/0015-live-sets-go-ahead.md)).
 
 use braid_packet::key::KeyClass;
 

@@ -142,8 +142,8 @@ impl Pass<'_> {
         self.attempt_steady_if(all, function, place, from, to)
     }
 
-    /// Like [`attempt_steady`](Self::attempt_steady); `all`: all sets are live for the function and within their timeout.
-    /// This is true of most batches, whose packets are then mostly all [plain](Pass::is_plain) too.
+    /// Like [`attempt_steady`](Self::attempt_steady); `all`: all sets are live for the function and within their timeout. In
+    /// most batches this holds, and all packets are [plain](Pass::is_plain).
     #[inline(always)]
     fn attempt_steady_if<N: NetworkFunction>(
         &mut self,
@@ -241,8 +241,8 @@ impl Pass<'_> {
         self.mark_first(place, at, before, handled)
     }
 
-    /// Handles the packet at `at` after it was the first to change shared state, or met a conflict. `before` is the earlier
-    /// state of its set if the handler changed that.
+    /// Finishes the packet at `at`, which was the first to change shared state or has met a conflict: takes its mark, or
+    /// rolls it back. `before` is the earlier state of its set if the handler changed that.
     #[cold]
     #[inline(never)]
     fn mark_first<S: Plain>(

@@ -1,4 +1,4 @@
-//! Answers made by functions further behind, on their way back: few packets, in no set, handled one after another.
+//! Answers made by later functions, on their way back: few packets, in no set, handled one after another.
 
 use super::{Interrupted, Mark, Pass};
 use crate::NetworkFunction;

@@ -273,8 +273,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Commits the attempt. If that fails, its packets are rolled back, except those that had not accessed aggregate state
-    /// and were therefore already final.
+    /// Commits the attempt. If that fails, its packets are rolled back, except those that were already final because no
+    /// packet up to them had changed aggregate state.
     #[inline]
     pub fn commit(&mut self) -> Result<u64, TakenBack> {
         if let Some(sequence) = self.logs.stood.take() {

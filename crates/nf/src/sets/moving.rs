@@ -1,7 +1,7 @@
 //! Incremental migration of sets from former tables to the tables that replace them, while packets continue.
 //!
 //! When tables get another size, or another layout because functions were added or removed, packets do not wait until the new
-//! tables are filled. A worker starts with empty new tables and keeps the former ones behind them. From then on:
+//! tables are filled. A worker starts with empty new tables and keeps the former ones alongside. From then on:
 //! - A set that becomes live gets its record in the new tables.
 //! - Before a batch is looked up, those sets of its packets that are still in the former tables are moved. Handlers, undo and
 //!   handler loops therefore deal with one pair of tables only. The cost is one branch per look-up, and one per packet
