@@ -91,8 +91,7 @@ impl Emitted {
         self.decided.extend((0..BATCH_MAX).map(|i| verdicts.port(i)));
     }
 
-    /// Returns, in order of creation, the chain position of each packet's maker and the functions that the packet passes
-    /// through.
+    /// Returns, in order of creation, the chain position of each packet's maker and the functions that the packet passes through.
     pub fn legs(&self) -> impl Iterator<Item = (usize, Leg)> {
         self.list.iter().map(|own| (usize::from(own.maker), own.leg))
     }
@@ -203,8 +202,7 @@ impl<'a> Cx<'a> {
         self.emitted.push(self.index, port, bytes, Leg::Back(None));
     }
 
-    /// Sends an answer to a held packet back, like [`emit_back`](Self::emit_back); the held packet would have left by
-    /// `was_going`.
+    /// Sends an answer to a held packet back, like [`emit_back`](Self::emit_back); the held packet would have left by `was_going`.
     pub fn emit_held_back(&mut self, was_going: Port, port: Port, bytes: &[u8]) {
         self.emitted.push(self.index, port, bytes, Leg::Back(Some(was_going)));
     }

@@ -74,8 +74,7 @@ impl Findings {
         self.walk(walk)
     }
 
-    /// Reports `many` numbered items of the plan, such as rules. Like a log they are split into pieces, but metrics include
-    /// them.
+    /// Reports `many` numbered items of the plan, such as rules. Like a log they are split into pieces, but metrics include them.
     pub fn each<E>(
         &mut self,
         many: usize,

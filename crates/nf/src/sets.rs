@@ -85,8 +85,7 @@ impl SetTables {
         self.begun_max = most;
     }
 
-    /// Replaces the contents of `into` with the places of sets that became live. By now, a place may hold another set or
-    /// none.
+    /// Replaces the contents of `into` with the places of sets that became live. By now, a place may hold another set or none.
     pub fn take_begun(&mut self, into: &mut Vec<SetSlot>) {
         into.clear();
         std::mem::swap(&mut self.begun, into);
@@ -116,8 +115,7 @@ impl SetTables {
         self.ended -= u64::from(earlier.live != 0 && now == 0);
     }
 
-    /// Returns the number of records, live for some function or about to be removed, including those still in the former
-    /// tables.
+    /// Returns the number of records, live for some function or about to be removed, including those still in the former tables.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.pair.len() + self.to_move()

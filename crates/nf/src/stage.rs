@@ -85,8 +85,7 @@ pub trait Stage: Send + Sync {
     fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<usize, Interrupted>;
     /// Returns how long a set lives without a packet for this function, in nanoseconds; `None` if it is not live for it.
     fn timeout_ns(&self, tables: &mut SetTables, at: SetSlot) -> Option<u64>;
-    /// Adds to `into` those sets of `among` (each with its idle time in milliseconds) that are past their timeout for this
-    /// function.
+    /// Adds to `into` those sets of `among` (each with its idle time in milliseconds) that are past their timeout for this function.
     fn find_expired(&self, tables: &mut SetTables, among: &[(SetSlot, u32)], into: &mut Vec<SetSlot>);
     /// Marks the candidates that are within their timeout and that the function calls [assured](NetworkFunction::is_assured).
     fn find_assured(&self, tables: &mut SetTables, among: &mut [Candidate]);

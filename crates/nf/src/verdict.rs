@@ -79,8 +79,7 @@ impl Verdicts {
         }
     }
 
-    /// Returns the port by which packet `i` leaves, or would have left had it not been dropped; [`EVERY_PORT`] if it is
-    /// flooded.
+    /// Returns the port by which packet `i` leaves, or would have left had it not been dropped; [`EVERY_PORT`] if it is flooded.
     pub fn port(&self, i: usize) -> Port {
         if self.is_drop(i) { self.earlier[i] } else { self.codes[i] }
     }

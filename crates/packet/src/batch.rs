@@ -35,8 +35,7 @@ pub struct FrameInfo {
     pub sequence: u64,
 }
 
-/// A packet outside of a batch, for rings and queues. It owns its buffer: push it back into a batch, or the pool loses the
-/// buffer.
+/// A packet outside of a batch, for rings and queues. It owns its buffer: push it back into a batch, or the pool loses the buffer.
 #[derive(Debug)]
 #[must_use = "a dropped frame loses its buffer"]
 pub struct Frame {
@@ -111,9 +110,9 @@ impl Batch {
     }
 
     /// Copies in frames that are stored in `lines` one after another; frames of up to 64 bytes need no copy of variable
-    /// length. `info` is called only if the layout carries such fields. `whole` asserts that no frame had more bytes on the
-    /// wire than are present. Returns how many frames and lines were consumed: fewer than given if the batch is full, no
-    /// buffer is free, or a frame is too long for a buffer.
+    /// length. `info` is called only if the layout carries a field that it provides. `whole` asserts that no frame had more
+    /// bytes on the wire than are present. Returns how many frames and lines were consumed: fewer than given if the batch is
+    /// full, no buffer is free, or a frame is too long for a buffer.
     #[inline]
     pub fn copy_lines_in(
         &mut self,
@@ -205,7 +204,7 @@ impl Batch {
         Some(Frame { record, pool: self.pool().id(), info })
     }
 
-    /// Returns all buffers and empties the batch.
+    /// Gives all buffers back to the stock and empties the batch.
     #[inline]
     pub fn release(&mut self, buffers: &mut Buffers) {
         self.held.release(buffers);

@@ -68,8 +68,7 @@ impl Change {
         Change(self.0 + u64::from(!old) + u64::from(new))
     }
 
-    /// Adds the replacement of bytes at an even offset by the same number of bytes; an odd last byte is the upper half of its
-    /// word.
+    /// Adds the replacement of bytes at an even offset by the same number of bytes; an odd last byte is the upper half of its word.
     #[inline]
     pub fn bytes(self, old: &[u8], new: &[u8]) -> Change {
         debug_assert_eq!(old.len(), new.len());

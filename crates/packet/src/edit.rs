@@ -115,8 +115,7 @@ impl Headers {
         }
     }
 
-    /// Returns source and destination port, if the protocol has ports, the fragment has the transport header, and they are
-    /// present.
+    /// Returns source and destination port, if the protocol has ports, the fragment has the transport header, and they are present.
     #[inline(always)]
     pub(crate) fn ports(&self, frame: &[u8]) -> Option<(u16, u16)> {
         let at = self.transport()?;

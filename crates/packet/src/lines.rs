@@ -1,5 +1,4 @@
-//! Frames stored in whole cache lines, one after another, so that they can be copied into buffers without copies of variable
-//! length.
+//! Frames stored in whole cache lines, one after another, so that they can be copied into buffers without copies of variable length.
 
 use braid_memory::{Bytes, Error, HugePages};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

@@ -188,8 +188,7 @@ fn ipv4(fixed: &[u8; 20], l3: u8, frame_len: usize, link: Link) -> Parsed {
     if total < header || usize::from(l3) + total > frame_len {
         bits |= Flags::SHORT;
     }
-    // The more-fragments bit and the offset; the reserved bit and don't-fragment do not indicate a fragment (RFC 791 section
-    // 3.1).
+    // The more-fragments bit and the offset; the reserved bit and don't-fragment do not indicate a fragment (RFC 791 section 3.1).
     let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff;
     if fragment != 0 {
         bits |= Flags::FRAGMENT;

@@ -69,8 +69,7 @@ impl Pool {
     }
 
     /// Takes over the memory of another program's pool with the same number of buffers. `lent` lists, per device, the buffers
-    /// that devices still hold ([`Loans::numbers`]); all others are free. Returns an error if a number is invalid or lent
-    /// twice.
+    /// that devices still hold ([`Loans::numbers`]); all others are free. Returns an error if a number is invalid or lent twice.
     pub fn continued(
         config: &PoolConfig,
         memory: OwnedFd,
@@ -203,7 +202,7 @@ impl Buffers {
         self.stock.extend(shared.drain(keep..));
     }
 
-    /// Returns buffers of its pool.
+    /// Puts buffers of its pool back into the stock.
     #[inline(always)]
     pub(crate) fn put(&mut self, buffers: impl ExactSizeIterator<Item = Buffer>) {
         let before = self.stock.len();

@@ -137,8 +137,7 @@ impl Segments {
         self.by_port == other.by_port && other.places.iter().zip(&other.numbers).all(has)
     }
 
-    /// Returns an arrival port (if ports count) and a tagging that belong to a segment; `None` if the table does not contain
-    /// it.
+    /// Returns an arrival port (if ports count) and a tagging that belong to a segment; `None` if the table does not contain it.
     pub fn example(&self, number: u16) -> Option<(Option<Port>, Tagging)> {
         let at = self.numbers.iter().position(|known| *known == number)?;
         let port = self.by_port.then_some((self.places[at] >> 32) as Port);

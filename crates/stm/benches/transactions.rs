@@ -1,8 +1,7 @@
 //! The cost of a transaction by algorithm, in one run: the table of docs/decisions/0001-transactions.md.
 //!
 //! `cargo bench -p braid-stm` · all engines keep 16 bytes behind a header in a cache line of its own and do the same work:
-//! per packet, one object is read, or read and written (or three are). `none` is relaxed loads and stores without any
-//! protection.
+//! per packet, one object is read, or read and written (or three are). `none` is relaxed loads and stores without any protection.
 
 mod engines;
 
@@ -30,8 +29,7 @@ impl Random {
     }
 }
 
-/// Returns the best processor time of one packet in ns, of the slower thread; processor time excludes neighbours on this
-/// machine.
+/// Returns the best processor time of one packet in ns, of the slower thread; processor time excludes neighbours on this machine.
 fn measure<E: Engine>(engine: &E, threads: usize, shared: bool, batch: usize, work: Work, packets: usize) -> f64 {
     let objects = engine.objects();
     let round = || {

@@ -319,8 +319,7 @@ impl Tx {
     /// Must be called with all locks held.
     #[inline(always)]
     fn draw_version(&self) -> u64 {
-        // SeqCst: ordered after the locks, see `Tx::begin`. The clock is only read, so no cache line is written by every
-        // commit.
+        // SeqCst: ordered after the locks, see `Tx::begin`. The clock is only read, so no cache line is written by every commit.
         self.domain.clock.load(Ordering::SeqCst).max(self.last_version) + 1
     }
 

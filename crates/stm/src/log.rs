@@ -197,8 +197,7 @@ impl WriteLog {
         }
     }
 
-    /// Returns room for the value of an object that is not in the log, up to the stored length; nothing is entered before
-    /// `push`.
+    /// Returns room for the value of an object that is not in the log, up to the stored length; nothing is entered before `push`.
     #[inline(always)]
     pub(crate) fn room(&mut self, words: usize) -> &mut [u64] {
         let words = span(words);

@@ -1,6 +1,5 @@
 //! A worker's transaction: its parts, savepoints and rollback. `tx/begin.rs` has its beginning, `tx/read.rs` and
-//! `tx/write.rs` its accesses, `tx/order.rs` everything that orders workers, `tx/raise.rs` conflicts, and `commit.rs` its
-//! end.
+//! `tx/write.rs` its accesses, `tx/order.rs` everything that orders workers, `tx/raise.rs` conflicts, and `commit.rs` its end.
 
 use std::panic::Location;
 use std::sync::Arc;

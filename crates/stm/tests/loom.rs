@@ -166,8 +166,7 @@ fn two_that_hold_an_object_one_after_another_lose_no_increment() {
     });
 }
 
-/// Worker 1 locks X while worker 0, which owns all objects, commits changes of some: nothing is lost, and X is always
-/// acquired.
+/// Worker 1 locks X while worker 0, which owns all objects, commits changes of some: nothing is lost, and X is always acquired.
 fn held_beside(own: &'static [u32]) {
     explore(3, move || {
         let world = world(2);

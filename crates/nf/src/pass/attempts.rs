@@ -134,8 +134,7 @@ impl Pass<'_> {
         Ok(at)
     }
 
-    /// Runs the handlers of packets that [`NetworkFunction::steady`] decides, and returns the position of the first other
-    /// packet.
+    /// Runs the handlers of packets that [`NetworkFunction::steady`] decides, and returns the position of the first other packet.
     #[inline(always)]
     fn attempt_steady<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) -> usize {
         let all = self.sets.as_ref().is_some_and(|sets| sets.found.is_steady(function, place));

@@ -31,8 +31,7 @@ struct Guesses {
     entries: [u32; 256],
     /// Position up to which the entries have been prefetched.
     until: usize,
-    /// Position at which the next entries must be prefetched: the first of the last [`AHEAD`] prefetched ones, if there are
-    /// more.
+    /// Position at which the next entries must be prefetched: the first of the last [`AHEAD`] prefetched ones, if there are more.
     due: usize,
 }
 
@@ -71,8 +70,7 @@ impl Guesses {
 }
 
 impl Pass<'_> {
-    /// Runs handlers over positions `from..to` of a function whose only state object is its sets; returns the position
-    /// reached.
+    /// Runs handlers over positions `from..to` of a function whose only state object is its sets; returns the position reached.
     ///
     /// Packets in no live set (first packets, orphans) have ordinary transactions. If the run is recorded or replayed, each
     /// call handles one packet.

@@ -234,8 +234,7 @@ pub struct Place {
 }
 
 impl Pass<'_> {
-    /// Lets the function prefetch shared state for the packets at positions `from..to` whose sets have records, once for
-    /// each.
+    /// Lets the function prefetch shared state for the packets at positions `from..to` whose sets have records, once for each.
     pub(crate) fn prefetch<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
         let from = from.max(self.prefetched.live);
         let Some(sets) = self.sets.as_mut().filter(|_| from < to) else { return };

@@ -23,8 +23,7 @@ impl Logs {
         Beginning { packet, verdict: verdicts.get(packet), emitted: self.emitted.len(), lives: self.lives }
     }
 
-    /// Switches to the undo log of another group: `undo` passes in that group's log, and receives the log of the previous
-    /// group.
+    /// Switches to the undo log of another group: `undo` passes in that group's log, and receives the log of the previous group.
     #[inline]
     pub fn turn_to_group(&mut self, undo: &mut SetUndo) {
         std::mem::swap(&mut self.sets, undo);

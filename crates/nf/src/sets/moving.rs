@@ -76,8 +76,7 @@ impl Former {
 
 impl SetTables {
     /// Replaces `former`, tables with the same keys: continues its counters, and moves its sets over time. If `former` still
-    /// has former tables of its own, their sets are moved to it first. The capacity may be smaller than before if the sets
-    /// fit.
+    /// has former tables of its own, their sets are moved to it first. The capacity may be smaller than before if the sets fit.
     pub fn succeed(&mut self, mut former: SetTables, carry: Carry) {
         former.settle();
         (self.created, self.ended, self.refused) = (former.created, former.ended, former.refused);

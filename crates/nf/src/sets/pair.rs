@@ -21,8 +21,7 @@ impl Split {
     fn new(keys: &Keys, todo: &[u16]) -> Split {
         let mut split = Split { narrow: [0; 256], wide: [0; 256], narrows: 0, wides: 0 };
         for &i in todo {
-            // Both lists are written and one index advances; this is cheaper than a branch that mixed traffic would
-            // mispredict.
+            // Both lists are written and one index advances; this is cheaper than a branch that mixed traffic would mispredict.
             split.narrow[split.narrows & 255] = i;
             split.wide[split.wides & 255] = i;
             split.narrows += usize::from(keys.class[i as usize & 255] == KeyClass::Narrow);

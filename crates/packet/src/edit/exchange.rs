@@ -48,7 +48,7 @@ impl Exchange {
         };
         let (from, to) = (words(old.0), words(address));
         let last = ShortChange::of_u32(from[3], to[3]);
-        // IPv4 packets contain only the last word of an address.
+        // An IPv4 address differs only in the last word of its mapped form.
         let all = if address.is_v4() { last } else { (0..3).fold(last, |change, i| change.u32(from[i], to[i])) };
         let transport = port.map_or(all, |port| all.u16(old.1.to_be(), port.to_be()));
         Exchange { address, port, v4: address.v4(), header: last.sunk(sunk_by(1)), transport, side }

@@ -49,8 +49,7 @@ impl GtpU {
         GtpU { flags: 0x30, message: GtpU::G_PDU, length: payload.into(), teid: teid.into() }
     }
 
-    /// Message type; 255 carries a user's packet, 1 and 2 are echo request and response, 26 an error indication, 254 an end
-    /// marker.
+    /// Message type; 255 carries a user's packet, 1 and 2 are echo request and response, 26 an error indication, 254 an end marker.
     #[inline(always)]
     pub fn message(&self) -> u8 {
         self.message

@@ -1,8 +1,7 @@
 //! Fast paths for the keys that nearly all functions use: five-tuples, single addresses, pairs of Ethernet addresses.
 //!
 //! The keys are bit for bit equal to those of the generic path for the same fields; a property test compares the two. A
-//! packet without a narrow key here (IPv6, fragments, cut headers) goes on to the IPv6 functions below or to the generic
-//! path.
+//! packet without a narrow key here (IPv6, fragments, cut headers) goes on to the IPv6 functions below or to the generic path.
 //!
 //! Heads extend beyond the frame, so a function here compares once with the frame's length and then reads freely.
 
@@ -47,8 +46,7 @@ impl Narrow {
         Narrow([addresses.rotate_left(32), rest >> 32 << 32 | ports], true)
     }
 
-    /// Turns a one-way five-tuple into the key of a chain that keeps its sides apart: inside end first, or marked with its
-    /// side.
+    /// Turns a one-way five-tuple into the key of a chain that keeps its sides apart: inside end first, or marked with its side.
     #[inline(always)]
     pub(super) fn by_side(self, symmetric: bool, outside: bool) -> Narrow {
         let Narrow([addresses, rest], _) = self;
@@ -149,8 +147,7 @@ fn tuple<const SYMMETRIC: bool>(addresses: u64, ports: u64, proto: u8) -> Narrow
     if SYMMETRIC { key.by_end() } else { key }
 }
 
-/// Returns whether the source port is greater, given both ports, first byte lowest; this decides between ends with the same
-/// address.
+/// Returns whether the source port is greater, given both ports, first byte lowest; this decides between ends with the same address.
 #[cold]
 #[inline(never)]
 fn is_from_higher_port(ports: u64) -> bool {

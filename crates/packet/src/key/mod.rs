@@ -194,8 +194,7 @@ impl SetDef {
         has_all(self, other) && has_all(other, self) && self.symmetric == other.symmetric
     }
 
-    /// Returns whether all packets of a set under this definition always belong to one set under `coarser`, with the same
-    /// symmetry.
+    /// Returns whether all packets of a set under this definition always belong to one set under `coarser`, with the same symmetry.
     pub fn refines(&self, coarser: &SetDef) -> bool {
         let all_belong = match (&self.protocols, &coarser.protocols) {
             (_, None) => true,

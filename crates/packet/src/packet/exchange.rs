@@ -75,8 +75,7 @@ impl Packet<'_> {
         self.translate_slowly(exchange.side, exchange.address, exchange.port)
     }
 
-    /// [`exchange_if`](Self::exchange_if) for IPv6 without extension headers, if `plainly` accepts it; `None` for anything
-    /// else.
+    /// [`exchange_if`](Self::exchange_if) for IPv6 without extension headers, if `plainly` accepts it; `None` for anything else.
     #[inline(never)]
     fn exchange_v6(&mut self, exchange: &Exchange, plainly: impl Fn(&[u8], bool) -> bool) -> Option<Translated> {
         let l3 = self.record.l3 as usize;

@@ -89,8 +89,8 @@ impl<'a> Packet<'a> {
         self.change(0..usize::MAX)
     }
 
-    /// Returns a range of the packet's bytes for modification, cut to what is present. All byte changes go through this or
-    /// `change_chunk`.
+    /// Returns a range of the packet's bytes for modification, cut to what is present. Setters change existing bytes only
+    /// through this and `change_chunk`.
     #[inline(always)]
     pub fn change(&mut self, range: Range<usize>) -> &mut [u8] {
         let (start, len) = (self.record.start as usize, self.record.len as usize);
@@ -203,8 +203,7 @@ impl<'a> Packet<'a> {
         true
     }
 
-    /// Truncates the packet to `len` bytes or extends it with zero bytes; returns `false`, with no effect, if the buffer is
-    /// smaller.
+    /// Truncates the packet to `len` bytes or extends it with zero bytes; returns `false`, with no effect, if the buffer is smaller.
     #[inline]
     pub fn set_len(&mut self, len: usize) -> bool {
         let (start, old) = (self.record.start as usize, self.record.len as usize);

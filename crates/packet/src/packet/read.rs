@@ -210,8 +210,7 @@ impl Packet<'_> {
         self.headers()?.transport()
     }
 
-    /// Returns the first `N` bytes of the IP header and what follows, if all are present; for a packet that is not IP, of the
-    /// frame.
+    /// Returns the first `N` bytes of the IP header and what follows, if all are present; for a packet that is not IP, of the frame.
     #[inline(always)]
     pub fn ip_chunk<const N: usize>(&self) -> Option<&[u8; N]> {
         self.chunk(self.record.l3.into())
@@ -232,8 +231,7 @@ impl Packet<'_> {
     }
 
     /// Returns the IP header and the 20 bytes after it of a *plain* packet, and whether it is UDP. Plain packets, the most
-    /// common kind, are unfragmented TCP or UDP over IPv4 without options. `None` for all others, or if these bytes are not
-    /// present.
+    /// common kind, are unfragmented TCP or UDP over IPv4 without options. `None` for all others, or if these bytes are not present.
     #[inline(always)]
     pub fn plain(&self) -> Option<(&[u8; PLAIN], bool)> {
         let (at, udp) = self.plain_at(Flags::FRAGMENT | Flags::LATER_FRAGMENT)?;

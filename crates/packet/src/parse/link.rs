@@ -1,5 +1,4 @@
-//! Everything between a frame's first byte and its IP header: the link header, tags, LLC/SNAP, an MPLS label stack, a PPPoE
-//! session.
+//! Everything between a frame's first byte and its IP header: the link header, tags, LLC/SNAP, an MPLS label stack, a PPPoE session.
 
 use super::{ETHER_TYPE_MIN, be16};
 use crate::headers::ether_type;

@@ -80,7 +80,7 @@ impl Held {
         self.records.pop()
     }
 
-    /// Returns all buffers.
+    /// Gives all buffers back to the stock.
     #[inline(always)]
     pub(crate) fn release(&mut self, buffers: &mut Buffers) {
         assert!(buffers.pool().id() == self.pool.id());
@@ -105,8 +105,7 @@ impl Held {
     }
 
     /// Copies in frames that are stored in `lines` one after another, and returns how many frames and lines were consumed:
-    /// fewer than given if there is no room or no buffer, if a frame is too long for any buffer, or if its lines are
-    /// incomplete.
+    /// fewer than given if there is no room or no buffer, if a frame is too long for any buffer, or if its lines are incomplete.
     #[inline(always)]
     pub(crate) fn copy_lines(&mut self, buffers: &mut Buffers, all: &[Line], frames: &[LinedFrame]) -> (usize, usize) {
         assert!(buffers.pool().id() == self.pool.id());
@@ -319,8 +318,7 @@ fn parse_less_plain(slab: &Slab, record: &mut Record, head: &[u8; COMMON]) {
 #[cold]
 #[inline(never)]
 fn parse_slowly(slab: &Slab, record: &mut Record) {
-    // SAFETY: every caller holds the record mutably, so nothing writes to its buffer; slab and record belong to the same
-    // pool.
+    // SAFETY: every caller holds the record mutably, so nothing writes to its buffer; slab and record belong to the same pool.
     let frame = record.cut(unsafe { slab.bases().bytes(&record.buffer) });
     record.set_parsed(parse_any(frame, record.flags.link()));
 }
@@ -335,8 +333,7 @@ pub(crate) fn word_of(record: &Record) -> u32 {
 /// Stores the four parser fields at once.
 #[inline(always)]
 fn set_word(record: &mut Record, word: u32) {
-    // SAFETY: these four bytes are the last ones of the record (asserted next to its definition), and all values of them are
-    // valid.
+    // SAFETY: these four bytes are the last ones of the record (asserted next to its definition), and all values of them are valid.
     unsafe { std::ptr::from_mut(record).cast::<[u8; 4]>().add(3).write(word.to_le_bytes()) };
 }
 

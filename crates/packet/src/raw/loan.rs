@@ -149,7 +149,7 @@ impl Loans {
 }
 
 impl Drop for Loans {
-    /// Returns all buffers to the pool, since the device has been closed.
+    /// Gives all buffers back to the pool, since the device has been closed.
     fn drop(&mut self) {
         let mut buffers = Buffers::new(&self.pool);
         let lent = self.lent.iter_mut().map(std::mem::take).filter(|buffer| !buffer.is(&Buffer::default()));

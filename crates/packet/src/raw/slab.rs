@@ -113,8 +113,7 @@ impl<'a> Bases<'a> {
     /// Returns all bytes of a buffer for modification.
     ///
     /// # Safety
-    /// The buffer must belong to this slab and be owned, and there must be no other reference to its bytes while the result
-    /// lives.
+    /// The buffer must belong to this slab and be owned, and there must be no other reference to its bytes while the result lives.
     #[inline(always)]
     pub(crate) unsafe fn bytes_mut(&self, buffer: &Buffer) -> &'a mut [u8] {
         let (address, len) = self.address(buffer);
@@ -142,8 +141,7 @@ impl<'a> Bases<'a> {
         if buffer.0 >= self.buffers || start as usize > STRIDE - HEAD {
             return None;
         }
-        // SAFETY: the number is in range, at least [`HEAD`] bytes of the buffer follow `start`, and the contract of `bytes`
-        // holds.
+        // SAFETY: the number is in range, at least [`HEAD`] bytes of the buffer follow `start`, and the contract of `bytes` holds.
         Some(unsafe { &*self.ordinary.add(buffer.0 as usize * STRIDE + start as usize).cast() })
     }
 

@@ -1,8 +1,7 @@
 //! Objects: a header word and a payload of relaxed atomic words, at a stride of whole cache lines or of half a line.
 //!
 //! A payload may be read while another worker writes it. Because every word is atomic, the result is at worst a torn value,
-//! never undefined behaviour, and the header reveals it. This module makes no decisions: the protocol is in `tx.rs` and
-//! `commit.rs`.
+//! never undefined behaviour, and the header reveals it. This module makes no decisions: the protocol is in `tx.rs` and `commit.rs`.
 
 use std::ptr::NonNull;
 

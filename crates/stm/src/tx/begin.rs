@@ -69,8 +69,7 @@ impl Tx {
     }
 
     /// Begins the attempt before its first access, for an attempt shared by several handlers: none of them may then read
-    /// [alone](Tx::alone) what has to be consistent with the accesses of the others. Observed transactions do not read alone
-    /// anyway.
+    /// [alone](Tx::alone) what has to be consistent with the accesses of the others. Observed transactions do not read alone anyway.
     #[inline]
     pub fn begin_now(&mut self) {
         if self.slow == slow::IDLE {

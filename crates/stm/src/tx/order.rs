@@ -21,7 +21,7 @@ impl Tx {
         self.ticket.is_some()
     }
 
-    /// Returns the turn without a commit, because the work for which it was taken is abandoned.
+    /// Releases the turn without a commit, because the work for which it was taken is abandoned.
     pub fn leave_turn(&mut self) {
         self.wants_turn = false;
         self.failures = 0;
@@ -52,8 +52,7 @@ impl Tx {
         }
     }
 
-    /// Makes a choice that the sequential semantics leave open: recorded while recording, taken from the record while
-    /// replaying.
+    /// Makes a choice that the sequential semantics leave open: recorded while recording, taken from the record while replaying.
     #[inline(always)]
     pub fn choice(&mut self, choose: impl FnOnce() -> u64) -> u64 {
         match &mut self.hooks {

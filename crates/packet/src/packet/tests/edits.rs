@@ -148,8 +148,7 @@ proptest! {
     fn the_quoted_packet_is_translated_with_all_checksums(spec in specs(), ports: (u16, u16), id: u16, other in specs()) {
         let Transport::Error(inner, keep) = &spec.transport else { return Ok(()) };
         let header = if inner.src.is_v4() { 20 } else { 40 } + inner.options * if inner.src.is_v4() { 4 } else { 8 };
-        // Enough for the ports or the identifier and for every checksum before the payload; otherwise its change is not
-        // visible.
+        // Enough for the ports or the identifier and for every checksum before the payload; otherwise its change is not visible.
         prop_assume!(*keep >= header + 20);
         let outer = |inner: Spec| Spec { transport: Transport::Error(Box::new(inner), *keep), ..spec.clone() };
         if other.src.is_v4() == inner.src.is_v4() {

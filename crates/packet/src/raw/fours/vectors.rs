@@ -56,8 +56,7 @@ pub(super) trait Layout: Family {
     const COMPARED: [u8; 16];
     const EXPECTED: [u8; 16];
     const PROTOCOL: usize;
-    /// Offset of the length field, the number of frame bytes that it does not count, and its minimum that leaves room for
-    /// ports.
+    /// Offset of the length field, the number of frame bytes that it does not count, and its minimum that leaves room for ports.
     const LENGTH: usize;
     const BEFORE: usize;
     const LEAST: usize;

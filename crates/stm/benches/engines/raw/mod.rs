@@ -21,8 +21,7 @@ impl std::ops::Deref for Lines {
 
     #[inline(always)]
     fn deref(&self) -> &[Line] {
-        // SAFETY: the region holds that many lines, is page aligned, and is zeroed, which is a valid value of `Line`
-        // (atomics).
+        // SAFETY: the region holds that many lines, is page aligned, and is zeroed, which is a valid value of `Line` (atomics).
         unsafe { std::slice::from_raw_parts(self.region.base().cast(), self.lines) }
     }
 }
