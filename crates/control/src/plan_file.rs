@@ -87,6 +87,25 @@ pub struct PlanFile {
     pub nf: Vec<NfFile>,
 }
 
+impl PlanFile {
+    /// Replaces the ports of the file by these interfaces, and with them all that it says of captures: its input and output, the order of
+    /// packets and their time.
+    pub fn lay_ports(&mut self, ports: Vec<PortFile>) {
+        self.port = ports;
+        (self.input.from, self.output.to) = (Vec::new(), Vec::new());
+        let PlanFile { input, time, in_order, .. } = self;
+        input.split.take_if(|split| is_in_file(split));
+        input.inside.take_if(|inside| is_in_file(inside));
+        in_order.take_if(|in_order| is_in_file(in_order));
+        time.take_if(|time| is_in_file(time) && time.get_ref() == "capture");
+    }
+}
+
+/// Whether a value stands in the plan file, and not on the command line: there it contradicts interfaces.
+fn is_in_file<T>(value: &Spanned<T>) -> bool {
+    !value.span().is_empty()
+}
+
 /// `[[port]]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -28,11 +28,12 @@ impl Gateway {
         self.folder.path().join(name)
     }
 
-    /// A plan that refuses connections to this port, and looks at TCP windows so.
+    /// A plan that refuses connections to this port, and looks at TCP windows so. What it says of a capture does not matter between interfaces.
     fn write(&self, refused: u16, windows: &str) -> PathBuf {
         let path = self.path("plan.toml");
         let text = format!(
-            "[[nf]]\nfunction = \"firewall\"\n[nf.config]\nwindows = \"{windows}\"\nrules = [{{ action = \"deny\", direction = \"outbound\", \
+            "in_order = true\n[input]\nfrom = [\"of-a-capture.pcap\"]\ninside = [\"10.0.0.0/8\"]\n\
+             [[nf]]\nfunction = \"firewall\"\n[nf.config]\nwindows = \"{windows}\"\nrules = [{{ action = \"deny\", direction = \"outbound\", \
              protocol = \"tcp\", destination_ports = \"{refused}\" }}]\n[[nf]]\nfunction = \"nat\"\n[nf.config]\n\
              external = [\"{EXTERNAL}\"]\n"
         );

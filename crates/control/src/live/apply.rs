@@ -198,15 +198,15 @@ pub fn completed(mut file: PlanFile, own: &PlanFile, ports: u16) -> PlanFile {
     file.in_order = file.in_order.take().or(in_order);
     let balance = own.balance.as_ref().map(|own| unplaced(*own.get_ref()));
     file.balance = file.balance.take().or(balance);
-    // Where packets come from and go to cannot change, so the file need not say it.
+    // Where packets come from and go to cannot change, so the file need not say it. A plan for captures runs between interfaces, as with `run --port`.
+    if file.port.is_empty() && !own.port.is_empty() {
+        file.lay_ports(own.port.clone());
+    }
     if file.input.from.is_empty() {
         file.input = own.input.clone();
     }
     if file.output.to.is_empty() {
         file.output = own.output.clone();
-    }
-    if file.port.is_empty() {
-        file.port = own.port.clone();
     }
     file
 }
