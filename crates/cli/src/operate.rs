@@ -13,7 +13,7 @@ use braid_control::Plan;
 use braid_control::live::http::{HttpServer, Offer};
 use braid_control::live::socket::{ControlSocket, SocketError};
 use braid_control::live::{Current, Refused, Service, Successor};
-use braid_control::runtime::io::device::User;
+use braid_control::runtime::io::device::{Ports, User};
 use braid_control::runtime::{Control, Live};
 
 use signal_hook::consts::SIGHUP;
@@ -136,6 +136,13 @@ fn token() -> std::io::Result<String> {
 }
 
 impl Offered {
+    /// Shows what the devices of ports count too.
+    pub fn watch_ports(&self, ports: &Ports) {
+        if let Some(service) = &self.service {
+            service.watch_ports(ports.counters());
+        }
+    }
+
     /// Asks for [`successor`](Self::successor) from other threads.
     pub fn on_upgrade(&self) -> impl Fn() -> Option<Successor> + Send + Sync + use<> {
         let service = self.service.clone();

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use braid_io::RxCounters;
+use braid_io::{RxCounters, TxCounters};
 use braid_state::Domain;
 use crossbeam_utils::CachePadded;
 
@@ -56,6 +56,8 @@ pub struct Seen {
     pub counters: WorkerCounters,
     /// What its queue delivered and could not deliver.
     pub received: RxCounters,
+    /// What its sending queue took and could not send.
+    pub sent: TxCounters,
     /// Live sets and room for them, by group.
     pub tables: Vec<(usize, usize)>,
     /// Sets that are still in tables which others took the place of.

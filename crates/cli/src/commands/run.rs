@@ -56,6 +56,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         successor: None,
     };
     let offered = args.operate.offer(&mut control, current, args.config.as_deref(), plan.user)?;
+    ports.iter().for_each(|ports| offered.watch_ports(ports));
     let restored = begin_with(args, (&written, &plan), &mut control)?;
     let (always, successor) = (args.saved_to().is_some(), offered.on_upgrade());
     let saving = (always || control.live.is_some())

@@ -121,7 +121,11 @@ fn functions(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(), s
             (vec![("function", place.clone()), ("reason", reason.clone())], counter(*count))
         })
     });
-    family(encoder, ("dropped_packets", "Packets dropped, by function (or source, runtime) and reason", None), drops)
+    family(
+        encoder,
+        ("dropped_packets", "Packets dropped, by function (or source, runtime, sink) and reason", None),
+        drops,
+    )
 }
 
 /// What functions tell in numbers: their sums, and findings that are about a number. Two about the same are one figure.
@@ -153,7 +157,11 @@ fn ports(ports: &[PortStats], encoder: &mut DescriptorEncoder<'_>) -> Result<(),
         each(|port| port.bytes_in),
     )?;
     family(encoder, ("port_sent_packets", "Packets sent out by a port", None), each(|port| port.packets_out))?;
-    family(encoder, ("port_sent", "Bytes sent out by a port", bytes()), each(|port| port.bytes_out))
+    family(encoder, ("port_sent", "Bytes sent out by a port", bytes()), each(|port| port.bytes_out))?;
+    let missed = "Packets that the kernel or the device dropped before a worker received them";
+    family(encoder, ("port_missed_packets", missed, None), each(|port| port.missed))?;
+    let unsent = "Packets that the device of a port had no room for, or that are too long for it";
+    family(encoder, ("port_unsent_packets", unsent, None), each(|port| port.unsent))
 }
 
 fn workers(workers: &[WorkerStats], encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {

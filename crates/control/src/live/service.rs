@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use braid_runtime::Live;
+use braid_runtime::io::device::PortCounters;
 use braid_runtime::trace::{TraceOrder, Traced, Tracer};
 use serde::Serialize;
 use serde_json::Value;
@@ -48,6 +49,8 @@ pub struct Service {
     bound: OnceLock<Refused>,
     /// Interfaces of the ports, which do not change; none if packets come from an input.
     interfaces: Vec<String>,
+    /// What the devices of the ports count.
+    devices: OnceLock<Arc<[PortCounters]>>,
     /// Who had to make room, and who was refused.
     askers: Askers,
 }
@@ -75,8 +78,14 @@ impl Service {
             successor: Mutex::new(None),
             bound: OnceLock::new(),
             interfaces,
+            devices: OnceLock::new(),
             askers: Askers::default(),
         })
+    }
+
+    /// The counters of the ports' devices, for [`stats`](Self::stats); the first ones are kept.
+    pub fn watch_ports(&self, devices: Arc<[PortCounters]>) {
+        let _ = self.devices.set(devices);
     }
 
     /// Applies another plan; after a refusal nothing has changed.
@@ -197,6 +206,7 @@ impl Service {
         for (port, interface) in stats.ports.iter_mut().zip(&self.interfaces) {
             port.name.clone_from(interface);
         }
+        stats.count_ports(self.devices.get().map_or(&[], |devices| devices));
         // Relaxed, here and where they are counted: counters carry no data.
         let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let Askers { ended_for_others, refused } = &self.askers;

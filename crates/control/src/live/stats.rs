@@ -42,7 +42,7 @@ pub struct Stats {
     pub findings: BTreeMap<String, Told>,
     /// The functions, in the order of the chain.
     pub functions: Vec<Function>,
-    /// Drops outside functions: by the source and by the runtime.
+    /// Drops outside functions: by the source, the runtime and the sink.
     pub dropped_elsewhere: BTreeMap<String, BTreeMap<String, u64>>,
     /// By port.
     pub ports: Vec<PortStats>,
@@ -108,6 +108,12 @@ pub struct PortStats {
     pub packets_out: u64,
     /// Bytes sent.
     pub bytes_out: u64,
+    /// Packets that the kernel or the device dropped before a worker received them.
+    #[serde(default)]
+    pub missed: u64,
+    /// Packets that its device had no room for, or that are too long for it.
+    #[serde(default)]
+    pub unsent: u64,
 }
 
 /// One worker and its receive queue.

@@ -83,6 +83,7 @@ impl Worker {
             ended: false,
             counters: self.counters.clone(),
             received: self.parts.receive.counters(),
+            sent: self.parts.send.counters(),
             tables: self.sets.iter().enumerate().filter(local).map(room).collect(),
             sets_to_move: self.sets_to_move(),
             now_ns: self.last_ns,

@@ -253,10 +253,14 @@ impl Pair {
                 rate_of(now.bytes_out * 8, before.bytes_out * 8),
                 count(now.packets_in),
                 count(now.packets_out),
+                count(now.missed),
+                count(now.unsent),
             ]
         };
         let rows = self.now.ports.iter().enumerate().map(row).collect();
-        Sheet { head: vec!["port", "in/s", "in bit/s", "out/s", "out bit/s", "packets in", "packets out"], rows }
+        let head =
+            vec!["port", "in/s", "in bit/s", "out/s", "out bit/s", "packets in", "packets out", "missed", "unsent"];
+        Sheet { head, rows }
     }
 
     fn drops(&self, wanted: impl Fn(&str) -> bool) -> Sheet {

@@ -1,8 +1,9 @@
 //! How the figures are taken: each worker is asked between two of its batches, and what it says is put together.
 
-use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_runtime::aborts::AbortRow;
+use braid_runtime::io::device::PortCounters as DeviceCounters;
 use braid_runtime::live::{Live, Running, Seen, Unanswered};
 use braid_runtime::nf::state::causes::{cause_of, operation};
 use braid_runtime::nf::{Findings, Stage};
@@ -35,18 +36,17 @@ impl Stats {
             ..Stats::default()
         };
         let mut total = WorkerCounters::default();
-        let mut undelivered = BTreeMap::new();
         for seen in seen.iter().flatten() {
             total.merge(&seen.counters);
-            for (reason, count) in
-                [("frame_too_long", seen.received.too_long), ("injected_loss", seen.received.injected_loss)]
-            {
-                if count > 0 {
-                    *undelivered.entry(reason.to_owned()).or_default() += count;
-                }
-            }
         }
-        stats.count(&total, undelivered);
+        stats.count(&total);
+        for Seen { received, sent, .. } in seen.iter().flatten() {
+            stats.lose_arriving("frame_too_long", received.too_long);
+            stats.lose_arriving("injected_loss", received.injected_loss);
+            stats.lose_arriving("missed", received.missed);
+            stats.lose_leaving("device_full", sent.device_full);
+            stats.lose_leaving("frame_too_long", sent.too_long);
+        }
         let splits: Vec<&TimeSplit> = seen.iter().flatten().filter_map(|seen| seen.split.as_ref()).collect();
         stats.functions = functions(&running, &total, &splits);
         stats.objects = objects(&running);
@@ -78,27 +78,54 @@ impl Stats {
         self
     }
 
-    fn count(&mut self, total: &WorkerCounters, undelivered: BTreeMap<String, u64>) {
+    fn count(&mut self, total: &WorkerCounters) {
         self.missing = total.missing();
-        self.packets_in = total.packets_in + undelivered.values().sum::<u64>();
+        self.packets_in = total.packets_in;
         (self.packets_copied, self.packets_out) = (total.packets_copied, total.packets_out);
         (self.bytes_in, self.bytes_out) = (total.bytes_in, total.bytes_out);
         for (_, reason, count) in total.drops.iter() {
             *self.dropped.entry(reason.to_owned()).or_default() += count;
         }
-        for (reason, count) in &undelivered {
-            *self.dropped.entry(reason.clone()).or_default() += count;
-        }
         for (_, reason, count) in total.drops.iter().filter(|(stage, ..)| *stage == "runtime") {
             self.dropped_elsewhere.entry("runtime".to_owned()).or_default().insert(reason.to_owned(), count);
-        }
-        if !undelivered.is_empty() {
-            self.dropped_elsewhere.insert("source".to_owned(), undelivered);
         }
         self.sets = Sets::of(total);
         self.ports = total.ports.iter().enumerate().map(port).collect();
         let &WorkerCounters { commits, aborts, turns, panics, .. } = total;
         self.transactions = Transactions { commits, aborts, turns, panics };
+    }
+
+    /// Counts packets that came and that no worker received.
+    fn lose_arriving(&mut self, reason: &str, count: u64) {
+        self.packets_in += count;
+        self.lose("source", reason, count);
+    }
+
+    /// Counts packets that workers sent and that no device took.
+    fn lose_leaving(&mut self, reason: &str, count: u64) {
+        self.packets_out = self.packets_out.saturating_sub(count);
+        self.lose("sink", reason, count);
+    }
+
+    fn lose(&mut self, place: &str, reason: &str, count: u64) {
+        if count > 0 {
+            *self.dropped.entry(reason.to_owned()).or_default() += count;
+            let place = self.dropped_elsewhere.entry(place.to_owned()).or_default();
+            *place.entry(reason.to_owned()).or_default() += count;
+        }
+    }
+
+    /// Takes in what the devices of the ports count, in the order of the ports.
+    pub(in crate::live) fn count_ports(&mut self, devices: &[DeviceCounters]) {
+        // Relaxed: counters carry no data.
+        let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        for (port, device) in self.ports.iter_mut().zip(devices) {
+            (port.missed, port.unsent) = (now(&device.rx_missed), now(&device.tx_dropped));
+        }
+        // A dispatcher's queue is no worker's: of what it missed only the devices tell.
+        let missed: u64 = devices.iter().map(|device| now(&device.rx_missed)).sum();
+        let known = self.dropped_elsewhere.get("source").and_then(|source| source.get("missed"));
+        self.lose_arriving("missed", missed.saturating_sub(known.copied().unwrap_or(0)));
     }
 
     /// All drops together.
@@ -134,7 +161,7 @@ fn version() -> String {
 
 fn port((port, counters): (usize, &PortCounters)) -> PortStats {
     let &PortCounters { packets_in, bytes_in, packets_out, bytes_out } = counters;
-    PortStats { port, name: String::new(), packets_in, bytes_in, packets_out, bytes_out }
+    PortStats { port, packets_in, bytes_in, packets_out, bytes_out, ..PortStats::default() }
 }
 
 fn worker((number, seen): (usize, &Result<Seen, Unanswered>)) -> WorkerStats {
@@ -150,7 +177,7 @@ fn worker((number, seen): (usize, &Result<Seen, Unanswered>)) -> WorkerStats {
         packets: counters.packets_in,
         bytes: counters.bytes_in,
         batches: counters.batches,
-        undelivered: seen.received.too_long + seen.received.injected_loss,
+        undelivered: seen.received.too_long + seen.received.injected_loss + seen.received.missed,
         handed_on: seen.received.handed_on,
         packets_out: counters.packets_out,
         dropped: counters.drops.total(),
@@ -227,4 +254,28 @@ fn top_sets(splits: &[&TimeSplit]) -> Vec<TopSet> {
     sets.sort_by(|a, b| b.share.total_cmp(&a.share));
     sets.truncate(ROWS_MAX);
     sets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_devices_lose_is_counted_while_the_run_goes_on() {
+        let mut stats =
+            Stats { packets_in: 10, packets_out: 10, ports: vec![PortStats::default(); 2], ..Stats::default() };
+        stats.lose_arriving("missed", 3);
+        stats.lose_leaving("device_full", 2);
+        stats.lose_leaving("frame_too_long", 0);
+        // A dispatcher has missed two more, which no worker's queue knows of.
+        let devices = [DeviceCounters::default(), DeviceCounters::default()];
+        devices[0].rx_missed.store(5, Ordering::Relaxed);
+        devices[1].tx_dropped.store(2, Ordering::Relaxed);
+        stats.count_ports(&devices);
+        assert_eq!((stats.packets_in, stats.packets_out), (15, 8));
+        assert_eq!(stats.packets_in, stats.packets_out + stats.dropped_total());
+        assert_eq!(stats.dropped_elsewhere["source"]["missed"], 5);
+        assert_eq!(stats.dropped_elsewhere["sink"], [("device_full".to_owned(), 2)].into());
+        assert_eq!(stats.ports.iter().map(|port| (port.missed, port.unsent)).collect::<Vec<_>>(), [(5, 0), (0, 2)]);
+    }
 }
