@@ -123,6 +123,19 @@ fn every_rule_file_in_the_firewalls_readme_is_read() {
     }
 }
 
+#[test]
+fn the_plan_of_the_first_gateway_runs_with_its_change_too() {
+    let braid = Braid::new();
+    let page = documents().into_iter().find(|(path, _)| path.ends_with("first-gateway.md")).expect("the page").1;
+    let [plan, change] = blocks(&page, "toml")[..] else { panic!("a plan, and a line more") };
+    let external = "external = [\"198.51.100.1\"]\n";
+    assert!(plan.contains(external) && change.starts_with("static = "), "{page}");
+    for plan in [plan.to_owned(), plan.replace(external, &format!("{external}{change}"))] {
+        braid.write("gateway.toml", &plan);
+        support::conserved(&braid.json("run gateway.toml --in gen:campus?packets=500"));
+    }
+}
+
 /// All documents, by their path from the root of the project.
 fn documents() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
