@@ -1,54 +1,54 @@
-//! Every abort of a worker, added up as it happens: who met whom, on which line, over what. Always on, for an abort costs far
-//! more than to count it; bounded, for nobody knows how many there will be.
+//! The aborts of a worker, aggregated as they happen: which operations conflicted, in which line, on what. Always on, because an abort costs
+//! far more than counting it; bounded, because the number of aborts is not.
 
 use std::panic::Location;
 
 use braid_stm::{ConflictKind, ConflictReport, ObjectId, Op, Part};
 
-/// Most different rows; aborts beyond are only counted.
+/// Maximum number of different rows; further aborts are only counted.
 const ROWS_MAX: usize = 256;
-/// Elements of an object that a row can remember.
+/// Maximum number of elements that a row remembers.
 const HOT_MAX: usize = 16;
-/// Places in a [`Series`].
+/// Maximum number of buckets in a [`Series`].
 const BUCKETS: usize = 128;
 
-/// All aborts of one worker, or of several merged.
+/// The aborts of one worker, or of several merged.
 #[derive(Clone, Debug, Default)]
 pub struct Aborts {
     /// By line, object and operations, in the order of first occurrence.
     pub rows: Vec<AbortRow>,
-    /// Aborts that found no row.
+    /// Aborts without a row.
     pub beyond: u64,
-    /// Conflicts of a worker with itself: always 0, or the transactions have an error.
+    /// Conflicts of a worker with itself: always 0 unless the transactions have a bug.
     pub with_itself: u64,
-    /// When.
+    /// Aborts over time.
     pub over_time: Series,
 }
 
 /// Aborts of one kind.
 #[derive(Clone, Debug)]
 pub struct AbortRow {
-    /// Why.
+    /// Why the attempts failed.
     pub kind: ConflictKind,
-    /// The object, if one is to blame.
+    /// The object, if the conflict was about one.
     pub object: Option<ObjectId>,
-    /// Which arena of it.
+    /// Which arena of the object.
     pub part: Part,
-    /// What was to be repeated.
+    /// The operation that has to be repeated.
     pub mine: Op,
-    /// What another worker had done.
+    /// The operation of the other worker.
     pub theirs: Op,
-    /// The line of the function.
+    /// The source line in the function.
     pub location: &'static Location<'static>,
-    /// How many.
+    /// The number of aborts.
     pub count: u64,
-    /// Elements of the object that were fought over most.
+    /// The elements of the object with the most conflicts.
     pub hot: Hot,
 }
 
 impl AbortRow {
     fn is_for(&self, report: &ConflictReport) -> bool {
-        // `Location`s are static but not unique: compare what they say.
+        // `Location`s are static but not unique, so compare by value.
         self.object == report.object
             && self.mine == report.mine
             && self.theirs == report.theirs
@@ -64,7 +64,7 @@ impl AbortRow {
 }
 
 impl Aborts {
-    /// An attempt of `worker` was taken back at `now_ns` of its time.
+    /// Counts an attempt of `worker` that was rolled back at `now_ns` of the worker's time.
     #[cold]
     pub fn note(&mut self, worker: usize, report: Option<&ConflictReport>, now_ns: u64) {
         self.over_time.add(now_ns, 1);
@@ -87,14 +87,14 @@ impl Aborts {
         }
     }
 
-    /// Objects for which `is_gone` holds have no elements any more: their numbers will be another object's.
+    /// Forgets the elements of objects for which `is_gone` is true, because their numbers will be reused by other objects.
     pub fn forget_elements(&mut self, is_gone: impl Fn(ObjectId) -> bool) {
         for row in self.rows.iter_mut().filter(|row| row.object.is_some_and(&is_gone)) {
             row.hot = Hot::default();
         }
     }
 
-    /// Adds another worker's.
+    /// Adds the aborts of another worker.
     pub fn merge(&mut self, other: &Aborts) {
         self.beyond += other.beyond;
         self.with_itself += other.with_itself;
@@ -111,8 +111,8 @@ impl Aborts {
     }
 }
 
-/// The most frequent of many numbers, after Metwally's Space-Saving: a number that makes up more than a sixteenth of all is
-/// certainly in it, and no count is too small.
+/// The most frequent of many numbers, by the Space-Saving algorithm of Metwally et al. A number that makes up more than a sixteenth of all is
+/// certainly included, and no count is too small.
 #[derive(Clone, Debug, Default)]
 pub struct Hot(Vec<(u32, u64)>);
 
@@ -127,13 +127,13 @@ impl Hot {
         }
     }
 
-    /// Numbers with the most they may have come, in no order.
+    /// The numbers with upper bounds of their counts, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u64)> {
         self.0.iter().copied()
     }
 }
 
-/// Events over time in a bounded number of buckets, which grow as time goes on.
+/// Events over time in a bounded number of buckets, whose width grows over time.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
     origin_ns: Option<u64>,
@@ -142,7 +142,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// `count` events at a time; what is before the first event counts as with it.
+    /// Adds `count` events at a time; a time before the first event counts as that of the first event.
     pub fn add(&mut self, now_ns: u64, count: u64) {
         let since = now_ns.saturating_sub(*self.origin_ns.get_or_insert(now_ns));
         while (since >> self.shift) >= BUCKETS as u64 {
@@ -157,7 +157,7 @@ impl Series {
         self.counts[at] += count;
     }
 
-    /// Adds another series; both keep to about a bucket's width.
+    /// Adds another series; events keep their time to within about a bucket's width.
     pub fn merge(&mut self, other: &Series) {
         let Some(origin) = other.origin_ns else { return };
         if self.origin_ns.is_some_and(|own| own > origin) {
@@ -180,7 +180,7 @@ impl Series {
         1 << self.shift
     }
 
-    /// Events by bucket.
+    /// Number of events by bucket.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }

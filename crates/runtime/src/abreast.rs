@@ -1,13 +1,13 @@
-//! Workers that go abreast: a packet is handled when all that came before it have been, whoever had them.
+//! Workers that keep the order of the input: a packet is handled when all packets before it have been, on whichever worker.
 //!
-//! A capture is replayed as fast as each worker goes, and one with few packets comes to the end when the others have begun. What
-//! belongs together goes to one worker in order, but what only hangs together may not: an ICMP error of a router on the way reaches
-//! another worker than the connection that it reports. With this wrapper around each worker's queue the packets of all are
-//! handled one after another in the order of the input, so the result is that of one worker; workers wait for each other.
+//! Otherwise each worker replays its part of a capture as fast as it can, and one with few packets finishes when the others have just begun.
+//! Packets of one set go to one worker in order, but packets that depend on each other need not: a router's ICMP error may reach another
+//! worker than the connection that it reports. With this wrapper around each worker's queue, the packets of all workers are handled one after
+//! another in the order of the input, so the result is that of one worker; in return workers wait for each other.
 //!
-//! Each worker publishes the number of the packet that it handles next, or below which none will come to it. It goes on while its own
-//! packets have smaller numbers than all others publish. The smallest of all is never kept waiting. Who waits sleeps soon, and is woken: where
-//! more threads run than there are processors, the one whose turn it is gets one at once.
+//! Each worker publishes the number of the packet that it handles next, or the number below which it will get no packet. It continues while its
+//! packets have smaller numbers than those that all others publish; the worker with the smallest number never waits. A waiting worker soon
+//! sleeps and is woken, so where there are more threads than processors, the worker whose turn it is gets a processor at once.
 
 use std::sync::Arc;
 
@@ -17,20 +17,20 @@ use braid_packet::{Batch, Buffers, Frame, Layout, Pool};
 
 use crate::places::Places;
 
-/// A worker's queue.
+/// A worker's queue that keeps the order of the input.
 pub(crate) struct Abreast {
     inner: Box<dyn RxQueue>,
     worker: usize,
     places: Arc<Places>,
-    /// Whether it waits within a call. Not where one worker runs at a time: those that it waits for could not go on.
+    /// Whether it waits within a call. It must not where one worker runs at a time, because the workers it waits for could not run.
     waits: bool,
     received: Batch,
-    /// Packets that are not handed out yet, newest first.
+    /// Packets that have not been delivered yet, newest first.
     waiting: Vec<Frame>,
 }
 
 impl Abreast {
-    /// The packets' numbers have to be among what `layout` carries.
+    /// Wraps `inner`; `layout` must carry the packets' numbers.
     pub(crate) fn new(
         inner: Box<dyn RxQueue>,
         (worker, waits): (usize, bool),
@@ -49,7 +49,7 @@ impl RxQueue for Abreast {
     }
 
     fn receive_until(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize, until_ns: u64) -> Received {
-        // Whoever asks has handled all that it was given before.
+        // The caller has handled everything delivered before.
         if self.waiting.is_empty() {
             let received = self.inner.receive(&mut self.received, buffers, limit);
             self.waiting.extend(std::iter::from_fn(|| self.received.pop()));
@@ -76,7 +76,7 @@ impl RxQueue for Abreast {
     }
 
     fn ahead(&mut self) -> Ahead {
-        // Whoever asks has handled all that it was given before, and may go no further for now: others shall not wait for it.
+        // The caller has handled everything delivered before, and may not go on for now: the others must not wait for it.
         let ahead = match self.waiting.last() {
             Some(frame) => Ahead::Packet { sequence: frame.sequence(), timestamp_ns: frame.timestamp_ns() },
             None => self.inner.ahead(),
@@ -109,7 +109,7 @@ impl RxQueue for Abreast {
 
 impl Drop for Abreast {
     fn drop(&mut self) {
-        // Nobody waits for a worker that has ended.
+        // No worker must wait for one that has ended.
         self.places.publish(self.worker, u64::MAX);
     }
 }

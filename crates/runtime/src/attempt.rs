@@ -1,9 +1,9 @@
 //! Attempt, commit, retry: how one function's handlers run over a batch in transactions.
 //!
-//! A transaction begins with as many packets as go well ([`Stretch`]), a whole batch where nothing conflicts. A conflict at packet
-//! *k* commits the packets before it and goes on at *k* with half as many; a failed commit takes everything back and tries what the
-//! conflict did not concern. After some failures in a row the transaction takes its turn by itself (stm), so every packet is
-//! handled in the end. A handler that panics loses its packet, nothing else.
+//! A transaction covers as many packets as recently went well ([`Stretch`]): a whole batch where nothing conflicts. A conflict at packet *k*
+//! commits the packets before *k* and retries from *k* with half as many packets. A failed commit rolls everything back and first retries the
+//! packets that the conflict did not concern. After repeated failures the transaction takes a turn of its own (see stm), so every packet is
+//! handled in the end. A handler that panics loses its packet and nothing else.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,19 +19,19 @@ use crate::probe::{Probe, Span};
 /// Why packet sets end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Their timeout has come.
+    /// Their timeout has expired.
     Timeout,
-    /// Somebody has chosen them, whatever their timeout: they make room for others, or whoever operates the run ends them.
+    /// They were selected regardless of their timeout: evicted to make room, or ended by the operator.
     Chosen,
 }
 
-/// Told of everything that has been committed, in the worker's order.
+/// An observer of everything that has been committed, called in the worker's order.
 pub trait Witness: Send {
-    /// Positions `from..to` of the pass are committed at place `sequence` of the commit order.
+    /// Positions `from..to` of the pass have been committed at place `sequence` of the commit order.
     fn committed(&mut self, pass: &mut Pass<'_>, stage: usize, from: usize, to: usize, sequence: u64);
-    /// Packet `packet` of the latest batch has gone its whole way in one transaction.
+    /// Packet `packet` of the latest batch has passed through the whole chain in one transaction.
     fn went_through(&mut self, tx: &mut Tx, packet: u16, direction: Direction, now_ns: u64, sequence: u64);
-    /// Sets have expired together for the function at position `stage`.
+    /// Sets have ended together for the function at position `stage`.
     fn expired(
         &mut self,
         tx: &mut Tx,
@@ -41,22 +41,22 @@ pub trait Witness: Send {
         now_ns: u64,
         sequence: u64,
     );
-    /// A period of the function at position `stage` has been handled.
+    /// A tick of the function at position `stage` has been handled.
     fn ticked(&mut self, tx: &mut Tx, stage: usize, tick: Tick, now_ns: u64, sequence: u64);
-    /// The packets behind position `from` were made by the sets that expired or the period that was handled last.
+    /// The packets from position `from` of `emitted` were made by the expiry or the tick reported last.
     fn made(&mut self, emitted: &Emitted, from: usize);
-    /// A batch was received; it is as the source delivered it, or as functions made it that are not to handle it again. The verdicts are
-    /// those of packets about which nobody decides.
+    /// A batch has arrived, as the source delivered it or as functions made it for further functions. `verdicts` holds the verdicts that
+    /// apply if no function decides.
     fn received(&mut self, batch: &Batch, verdicts: &Verdicts);
-    /// That batch is one of answers on their way back.
+    /// The batch reported last consists of answers on their way back.
     fn goes_back(&mut self);
-    /// The batch's packets have their final verdicts; `emitted` are those that functions made.
+    /// The batch's packets have their final verdicts; `emitted` holds the packets that functions made.
     fn finished(&mut self, batch: &Batch, verdicts: &Verdicts, emitted: &Emitted);
-    /// Gives back what it is, to whoever set it up.
+    /// Returns the concrete witness to whoever installed it.
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
 }
 
-/// Nobody asks.
+/// A witness that ignores everything.
 #[derive(Debug)]
 pub struct NoWitness;
 
@@ -75,12 +75,12 @@ impl Witness for NoWitness {
     }
 }
 
-/// How many packets one transaction takes on at most: the fewer, the less is lost by a conflict, and the rarer it is; the more, the
-/// fewer commits. Each worker has one for each function, and keeps it from batch to batch.
+/// The maximum number of packets in one transaction. Fewer packets make conflicts rarer and cheaper; more packets need fewer commits. Each
+/// worker keeps one such limit for each function from batch to batch.
 ///
-/// A conflict at the first packet of a transaction says nothing: a shorter one would have met it as well, and of what everybody
-/// changes one long transaction is better than many short ones. One behind it halves the length, but not below what had gone well; each
-/// commit that was as long as it could be makes it longer by an eighth.
+/// A conflict at the first packet of a transaction carries no information: a shorter transaction would have met it as well, and for data
+/// that every packet changes one long transaction beats many short ones. A conflict at a later packet reduces the limit to the packets before
+/// it, but at most by half. Each commit that reached the limit raises it by an eighth.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch(usize);
 
@@ -91,7 +91,7 @@ impl Default for Stretch {
 }
 
 impl Stretch {
-    /// So many packets would have gone well.
+    /// Lowers the limit after a conflict with `behind` packets before it.
     fn conflict(&mut self, behind: usize) {
         if behind > 0 {
             self.0 = behind.clamp(self.0.div_ceil(2), self.0);
@@ -105,14 +105,14 @@ impl Stretch {
     }
 }
 
-/// How a stretch of handlers ended.
+/// How the execution of a stretch ended.
 enum Ended {
     Whole,
     Conflict,
     Panic,
 }
 
-/// Runs `stage` over all of `pass.todo`.
+/// Runs `stage` over all packets of `pass.todo`.
 #[inline]
 pub fn run_pass(
     stage: &dyn Stage,
@@ -126,14 +126,14 @@ pub fn run_pass(
     let end = pass.todo.len();
     pass.logs.emitted.begin(position);
     let (mut from, mut now) = (0, stretch.0);
-    // How far packets have been handled for nothing because the probe asked for it.
+    // Up to here packets have already been executed once in vain, at the probe's request.
     let mut refused = 0;
     while from < end {
         let to = end.min(from + now.min(probe.length_max()));
         let (done, ended) = match catch_unwind(AssertUnwindSafe(|| stage.execute(pass, from, to))) {
             Ok(Ok(done)) => (done, Ended::Whole),
             Ok(Err(Interrupted { at })) => (at, Ended::Conflict),
-            // A handler that met a conflict runs again, whatever it made of it.
+            // A handler that has met a conflict runs again, whatever it did about the conflict.
             Err(_) if pass.tx.has_conflict() => (pass.find_panic(), Ended::Conflict),
             Err(_) => (pass.find_panic(), Ended::Panic),
         };
@@ -186,13 +186,13 @@ pub(crate) fn note_abort(counters: &mut WorkerCounters, tx: &Tx) {
     counters.aborted.note(tx.worker(), tx.last_conflict(), tx.now());
 }
 
-/// Why handlers that have no packet did not commit; nothing of what they did is left.
+/// Why handlers without a packet did not commit; all their effects have been rolled back.
 pub(crate) enum Uncommitted {
     Conflict,
     Panic,
 }
 
-/// Runs handlers that have no packet once; returns the place in the commit order.
+/// Runs handlers without a packet once; returns their place in the commit order.
 pub(crate) fn try_event(
     tx: &mut Tx,
     emitted: &mut Emitted,
@@ -220,7 +220,7 @@ pub(crate) fn try_event(
     Err(uncommitted)
 }
 
-/// Runs a handler that has no packet until it commits; returns the place in the commit order.
+/// Runs a handler without a packet until it commits; returns its place in the commit order.
 pub fn run_event(
     tx: &mut Tx,
     emitted: &mut Emitted,
@@ -239,7 +239,7 @@ pub fn run_event(
             Ok(sequence) => return sequence,
             Err(Uncommitted::Conflict) => {}
             Err(Uncommitted::Panic) => {
-                // The event is over; whatever it did to state objects is taken back, and nothing commits in its place.
+                // The event is over: its changes to state objects are rolled back, and an empty transaction commits in its place.
                 counters.panics += 1;
                 is_over = true;
             }

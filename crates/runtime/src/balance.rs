@@ -1,12 +1,13 @@
-//! Load moved between workers by changing the indirection table, after RSS++ (Barbette et al., CoNEXT 2019) and Dyssect (Carvalho
-//! et al., INFOCOM 2022), for software distribution: the dispatcher owns the table.
+//! Moves load between workers by changing the indirection table, after RSS++ (Barbette et al., CoNEXT 2019) and Dyssect (Carvalho et al.,
+//! INFOCOM 2022). This is for software distribution, where the dispatcher owns the table.
 //!
-//! Every so many packets the dispatcher looks at how many packets each entry had. If the busiest worker has too many, entries move,
-//! and with each entry all its packet sets: the dispatcher hands out nothing, waits until the rings are empty, has the old worker
-//! take the sets out between two batches and the new one put them in, and only then goes on under the new table. So packets of a
-//! set keep their order, and a certificate of such a run holds. An entry whose sets find no room stays where it was.
+//! After every so many packets the dispatcher checks how many packets each entry received. If the busiest worker has too many, entries move, and
+//! all packet sets of an entry move with it: the dispatcher pauses, waits until the rings are empty, has the old worker take the sets out
+//! between two batches and the new one put them in, and only then continues with the new table. So packets of a set keep their order, and a
+//! certificate of such a run holds. An entry whose sets find no room stays where it was.
 //!
-//! Nothing moves while sets come over to other tables after a change of the plan. While sets move nobody gets packets. So that this stays a small part of the time, the longer a move took the later is the next.
+//! Nothing moves while sets are moving to other tables after a change of the plan. While load is being moved no worker gets packets; to keep
+//! this a small part of the time, the next move is delayed in proportion to how long the last one took.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,11 +22,11 @@ use crate::worker::{Moving, Worker};
 /// When load is moved.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Balance {
-    /// Packets between two looks.
+    /// Packets between two checks.
     pub every_packets: u64,
-    /// Load of the busiest worker over the mean up to which nothing moves; at least 1.
+    /// The load of the busiest worker relative to the mean up to which nothing moves; at least 1.
     pub goal: f64,
-    /// Largest part of the time in which nobody gets packets because sets move: more than 0, at most 1.
+    /// Largest part of the time in which no worker gets packets because sets move: more than 0, at most 1.
     pub held_share: f64,
 }
 
@@ -38,27 +39,27 @@ impl Default for Balance {
 /// What was moved in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Balanced {
-    /// Looks at the load.
+    /// Number of checks of the load.
     pub looks: u64,
-    /// Entries of the indirection table that went to another worker.
+    /// Entries of the indirection table that moved to another worker.
     pub entries: u64,
-    /// Packet sets that went with them.
+    /// Packet sets that moved with them.
     pub sets: u64,
     /// Entries that stayed because their sets found no room.
     pub refused: u64,
-    /// How long nobody got packets, in nanoseconds: in all, and at the longest.
+    /// Total time in which no worker got packets, in nanoseconds.
     pub held_ns: u64,
-    /// The longest of these pauses.
+    /// The longest of these pauses, in nanoseconds.
     pub held_longest_ns: u64,
 }
 
-/// The dispatcher's part.
+/// The dispatcher's side of load balancing.
 pub(crate) struct Balancer {
     balance: Balance,
     live: Arc<Live>,
     steering: Steering,
     per_entry: Vec<u64>,
-    /// Packets until the next look.
+    /// Packets until the next check.
     left: u64,
     not_before: Option<Instant>,
     balanced: Balanced,
@@ -71,12 +72,12 @@ impl Balancer {
         Balancer { balance, live, steering, per_entry, left, not_before: None, balanced: Balanced::default() }
     }
 
-    /// What it has done so far.
+    /// What has been moved so far.
     pub(crate) fn balanced(&self) -> Balanced {
         self.balanced
     }
 
-    /// Hands a parsed batch to the workers, and moves load if it is time.
+    /// Dispatches a parsed batch to the workers, and moves load when it is time.
     pub(crate) fn dispatch(&mut self, dispatcher: &mut Dispatcher, batch: &mut Batch, buffers: &mut Buffers) {
         let packets = batch.len() as u64;
         dispatcher.dispatch_counting(batch, &self.steering, buffers, &mut self.per_entry);
@@ -98,10 +99,10 @@ impl Balancer {
         {
             return;
         }
-        // Between a set's leaving and its arrival nobody may look at the state of the run.
+        // Between a set's departure and its arrival the state of the run must not be inspected.
         let live = Arc::clone(&self.live);
         let _alone = live.alone();
-        // Nor while sets come over to other tables: they would all have to come at once, to be looked through.
+        // Nor may load move while sets are moving to other tables: all of them would have to move at once to be searched.
         let left = live.ask_all(|worker| worker.sets_to_move());
         if left.iter().flatten().any(|left| *left > 0) {
             return;
@@ -110,7 +111,7 @@ impl Balancer {
             std::thread::yield_now();
         }
         for from in 0..after.workers() {
-            // A worker that does not answer has ended or its desk is full: its sets stay where they are.
+            // A worker that does not answer has ended, or its desk is full; its sets stay where they are.
             let _ = self.empty(from, &after);
         }
         let held = begun.elapsed();
@@ -137,7 +138,7 @@ impl Balancer {
                 Err(refused) => {
                     stay[entry] = true;
                     self.balanced.refused += 1;
-                    // There was room for them a moment ago, and nothing has come since.
+                    // They had room there a moment ago, and no packet has arrived since.
                     if let Some(refused) = refused {
                         let _ = self.hand_over(from, refused);
                     }
@@ -151,7 +152,7 @@ impl Balancer {
         Ok(())
     }
 
-    /// Gives sets to a worker; they come back if it has no room for all, and are gone if its thread is.
+    /// Hands sets to a worker. They are returned if it has no room for all of them, and lost if its thread has ended.
     fn hand_over(&self, to: usize, moving: Moving) -> Result<(), Option<Moving>> {
         let put = |worker: &mut Worker| worker.put_sets(moving);
         self.live.await_answer_of(to, put).map_err(|_| None)?.map_err(Some)

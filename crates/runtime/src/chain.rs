@@ -1,8 +1,8 @@
-//! Functions in order, and which of them share a flow-table entry.
+//! The functions of a run in order, and which of them share a flow-table entry.
 //!
-//! Functions with equal packet-set definitions form a *group*: one look-up finds one record that holds the state of them all.
-//! They have to meet the same packets under the same keys: no function between them changes a field of the key, and a
-//! condition lets the same ones through. Where packets from outside go the other way, "between" counts in both.
+//! Functions with equal packet-set definitions form a *group*: one look-up finds one record that holds the states of all of them. They must
+//! see the same packets under the same keys: no function between them changes a field of the key, and their conditions admit the same
+//! packets. In a mirrored chain this must hold in both directions.
 
 mod group;
 
@@ -20,27 +20,27 @@ use self::group::GROUP_MAX;
 pub use self::group::{Group, Sharing, keys_hold, same_packets};
 use crate::course::{Course, Direction, Order, When};
 
-/// A chain that cannot be built.
+/// Why a chain cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainError {
-    /// No function at all.
+    /// The chain has no function.
     #[error("the chain is empty: name at least one function")]
     Empty,
-    /// Two functions under one name.
+    /// Two functions have the same name.
     #[error("two functions of the chain are named `{0}`: give one of them another name")]
     SameName(String),
-    /// More functions in a group than its live mask has bits.
+    /// A group has more functions than its live mask has bits.
     #[error("{GROUP_MAX} functions share the packet set `{set}`, and `{function}` would be one more")]
     GroupTooLarge {
-        /// Name of the packet set.
+        /// The name of the packet set.
         set: String,
-        /// The function that finds no room.
+        /// The function that no longer fits.
         function: String,
     },
-    /// A packet-set definition makes no key.
+    /// A packet-set definition yields no valid key.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// Sets cannot be shared.
+    /// Packet sets cannot be shared between workers.
     #[error(transparent)]
     Share(#[from] ShareError),
     /// Metadata fields contradict each other.
@@ -65,7 +65,7 @@ impl std::fmt::Debug for Chain {
 }
 
 impl Chain {
-    /// Groups the functions and gives each its place.
+    /// Groups the functions and assigns each its place in the group's record.
     pub fn new(
         mut stages: Vec<Box<dyn Stage>>,
         own_fields: &[StageUse],
@@ -111,8 +111,8 @@ impl Chain {
         Ok(Chain { stages, groups, group_of, course: course.clone(), steering: None, layout })
     }
 
-    /// Has packets whose hash under `steering` differs change places within a batch where the directions of a mirrored chain
-    /// take turns. Without it no packet changes places, and directions take turns as they come.
+    /// Lets packets with different hashes under `steering` be reordered within a batch where the directions of a mirrored chain take turns.
+    /// Without it packets keep their order, and a turn ends with each change of direction.
     pub fn mark_by(mut self, steering: &Arc<Steering>) -> Chain {
         let kept = |group: &Group| {
             let first = group.stages.first().copied().unwrap_or_default();
@@ -122,7 +122,7 @@ impl Chain {
         self
     }
 
-    /// What only packets of one connection share; none if the packet follows one that may be of another.
+    /// A value that is equal for packets of one connection; `None` if the packet depends on one that may belong to another connection.
     #[inline]
     pub(crate) fn mark(&self, batch: &Batch, i: usize) -> Option<u32> {
         match &self.steering {
@@ -140,17 +140,17 @@ impl Chain {
         if order == Order::Same {
             return Layout::compose(&course(functions));
         }
-        // Nothing may be read unwritten on the way back either; and no two fields share bytes, for all are alive on both ways.
+        // On the way back too, no field may be read before it is written. All fields are alive in both directions, so none may share bytes.
         Layout::compose(&course(back.clone().collect()))?;
         Layout::compose(&course(functions.iter().cloned().chain(back).collect()))
     }
 
-    /// The functions.
+    /// The functions in order.
     pub fn stages(&self) -> &[Box<dyn Stage>] {
         &self.stages
     }
 
-    /// The state objects of all functions, each once: functions may share some.
+    /// The state objects of all functions, each listed once even if functions share it.
     pub fn objects(&self) -> Vec<Arc<dyn StateObject>> {
         let mut objects: Vec<Arc<dyn StateObject>> = Vec::new();
         for object in self.stages.iter().flat_map(|stage| stage.objects()) {
@@ -161,30 +161,30 @@ impl Chain {
         objects
     }
 
-    /// Whether functions have a state object in common.
+    /// Whether some functions have a state object in common.
     pub fn has_common_objects(&self) -> bool {
         let of_each: usize = self.stages.iter().map(|stage| stage.objects().len()).sum();
         of_each > self.objects().len()
     }
 
-    /// If workers keep an index of where the sets of the function at a position are, which they share: how many there may be.
+    /// The capacity of the workers' index for the function at a position; `None` unless its sets are shared and indexed.
     pub fn indexed(&self, position: usize) -> Option<usize> {
         self.stages[position].indexed().filter(|_| self.course.indexes())
     }
 
-    /// The groups.
+    /// The groups of functions.
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
 
-    /// The group of the function at a position.
+    /// The group of the function at a position; `None` if it has no packet sets.
     #[inline(always)]
     pub fn group_of(&self, position: usize) -> Option<usize> {
         self.group_of[position]
     }
 
-    /// The group whose keys are made of every batch before any function has changed a packet: the first function's, if all packets
-    /// meet that one first.
+    /// The group whose keys are extracted from every batch before any function has changed a packet: that of the first function, provided that
+    /// all packets meet this function first.
     #[inline]
     pub fn first_keys(&self) -> Option<usize> {
         let course = &self.course;
@@ -192,12 +192,12 @@ impl Chain {
         self.group_of.first().copied().flatten().filter(|_| meets_all)
     }
 
-    /// The course of packets.
+    /// The course of packets through the chain.
     pub fn course(&self) -> &Course {
         &self.course
     }
 
-    /// The functions in the order in which packets of a direction meet them.
+    /// The positions of the functions in the order in which packets of a direction meet them.
     pub fn positions(&self, direction: Direction) -> impl Iterator<Item = usize> + use<> {
         let count = self.stages.len();
         (0..count).map(move |step| match direction {
@@ -206,26 +206,26 @@ impl Chain {
         })
     }
 
-    /// What the function at a position says that it changes.
+    /// The fields that the function at a position declares to change.
     pub(crate) fn changes(&self, position: usize) -> Changed {
         rewritten(&*self.stages[position])
     }
 
-    /// What functions before the one at a position change in packets of either side.
+    /// The fields that functions before the one at a position change, by the side that packets come from.
     pub fn changed_before(&self, position: usize) -> Changed {
         let rewrites: Vec<Changed> = self.stages.iter().map(|stage| rewritten(&**stage)).collect();
         changed_before(&rewrites, position, self.course.order)
     }
 
-    /// The same, as far as steering goes: of packets that a function before it held back, which are sent on by the first worker, it says nothing
-    /// at all.
+    /// Like [`changed_before`](Self::changed_before), as far as steering is concerned: a function that holds packets back counts as changing
+    /// everything, because the first worker releases its packets.
     pub fn torn_before(&self, position: usize) -> Changed {
         let torn: Vec<Changed> = self.stages.iter().map(|stage| torn(&**stage)).collect();
         changed_before(&torn, position, self.course.order)
     }
 
-    /// The functions that an answer meets, made by the one at a position, to a packet that came by `port`: those before it that undo what
-    /// they did, the last one first.
+    /// The functions that an answer made by the function at `position` to a packet from `port` meets: those before it that undo their changes
+    /// on answers, the last one first.
     pub(crate) fn back_from(&self, position: usize, port: Port) -> Vec<usize> {
         let met = |&at: &usize| self.course.when(at).came_by.is_none_or(|ports| ports.has(port));
         let before = self.positions(self.side_of(port)).take_while(|&at| at != position);
@@ -234,7 +234,7 @@ impl Chain {
         functions
     }
 
-    /// In which order packets meet the functions that come by a port.
+    /// The order in which packets from a port meet the functions.
     pub(crate) fn side_of(&self, port: Port) -> Direction {
         match self.course.outside() {
             Some(outside) if outside.has(port) => Direction::Reverse,
@@ -242,8 +242,8 @@ impl Chain {
         }
     }
 
-    /// Whether a function between that at a position and a port changes addresses on the way there, in a mirrored chain: the functions
-    /// behind it on the way out, those before it on the way in.
+    /// Whether, in a mirrored chain, a function between the one at `position` and `port` translates addresses: one after it on the way to the
+    /// inside, one before it on the way to the outside.
     pub fn translates_between(&self, position: usize, port: Port) -> bool {
         const ADDRESSES: [FieldId; 2] = [FieldId::IpSrc, FieldId::IpDst];
         let any = |fields: &[FieldId]| fields.iter().any(|field| ADDRESSES.contains(field));
@@ -257,12 +257,12 @@ impl Chain {
         }
     }
 
-    /// Where metadata lies.
+    /// The layout of the metadata.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Where a packet goes if nobody decides otherwise.
+    /// The port to which a packet goes unless a function decides otherwise.
     pub fn default_port(port: Port, ports: u16) -> Port {
         braid_nf::opposite(port, ports)
     }
@@ -274,13 +274,13 @@ fn rewritten(stage: &dyn Stage) -> Changed {
     Changed { from_inside: fields(rewrites.from_inside), from_outside: fields(rewrites.from_outside) }
 }
 
-/// The same; everything, of packets that it holds back.
+/// Like [`rewritten`], but a function that holds packets back counts as changing everything.
 fn torn(stage: &dyn Stage) -> Changed {
     if stage.holds_packets() { Changed::everything() } else { rewritten(stage) }
 }
 
-/// What is changed before a packet comes to the function at a position. A chain with one order does not know where packets come
-/// from, so a change in those of one side counts for all.
+/// The fields changed before a packet reaches the function at a position. A chain with a single order does not know from which side packets
+/// come, so it counts changes to packets of either side for all.
 fn changed_before(rewrites: &[Changed], position: usize, order: Order) -> Changed {
     let all = |some: &[Changed], of: fn(&Changed) -> Fields| some.iter().map(of).fold(Fields::NONE, Fields::and);
     let (before, behind) = (&rewrites[..position], &rewrites[position + 1..]);
@@ -296,7 +296,7 @@ fn changed_before(rewrites: &[Changed], position: usize, order: Order) -> Change
     }
 }
 
-/// Whether the first and the last of some functions in a row see the same values in the fields of a set.
+/// Whether the first and the last of consecutive functions see the same values in the fields of a set.
 fn see_the_same(set: &SetDef, rewrites: &[Changed], order: Order) -> bool {
     let own: Fields = set.fields.iter().copied().collect();
     let Changed { from_inside, .. } = changed_before(rewrites, rewrites.len() - 1, order);
@@ -304,7 +304,7 @@ fn see_the_same(set: &SetDef, rewrites: &[Changed], order: Order) -> bool {
     from_inside.and(from_outside).common(own).is_empty()
 }
 
-/// Whether two conditions let the same packets through, whatever happens between the functions.
+/// Whether two conditions admit the same packets, whatever happens between the functions.
 fn meet_the_same(a: When, b: When) -> bool {
     a == b && !a.looks_at_verdicts()
 }
@@ -319,8 +319,8 @@ fn stage_use(stage: &dyn Stage) -> StageUse {
     StageUse { stage: stage.name().to_owned(), reads: pick(true), writes: pick(false) }
 }
 
-/// Whether what becomes of a packet hangs on one that need not look like it: a later fragment on the first, an ICMP error on what
-/// it reports (RFC 792: types 3 to 5, 11 and 12; RFC 4443: types below 128).
+/// Whether the handling of a packet depends on another packet that may look different: a later fragment depends on the first, an ICMP error
+/// on the packet it reports (RFC 792: types 3 to 5, 11 and 12; RFC 4443: types below 128).
 fn follows_another(batch: &Batch, i: usize) -> bool {
     let record = &batch.records()[i];
     if record.flags.has(Flags::LATER_FRAGMENT) {

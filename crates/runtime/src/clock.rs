@@ -1,4 +1,4 @@
-//! Time: of the capture when replaying, so that a run is the same each time; of the machine when live.
+//! Time: that of the capture when replaying, so that every run is the same; that of the machine when live.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,55 +10,55 @@ use crossbeam_utils::CachePadded;
 use crate::places::Places;
 use crate::virtual_time::Cluster;
 
-/// Where a worker's time comes from.
+/// The source of a worker's time.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// Each packet's own time stamp, never going back.
     Capture,
-    /// The same for workers that wait for each other: never behind what any of them has had, in nanoseconds.
+    /// Like `Capture`, for workers that wait for each other: never before the latest time of any of them, which is kept here in nanoseconds.
     Abreast(Arc<AtomicU64>),
-    /// One reading per batch, in nanoseconds since `epoch`, and `base_ns` more: since 1970, as captures have it.
+    /// One reading per batch, in nanoseconds: the time since `epoch` plus `base_ns`, thus since 1970 as in captures.
     Live {
-        /// When it began.
+        /// When the clock was started.
         epoch: Instant,
-        /// The time then, or where a run that is continued had come to.
+        /// The time at `epoch`: wall-clock time, or the time that a continued run had reached.
         base_ns: u64,
     },
-    /// Told by a test: one reading per batch, in nanoseconds.
+    /// Set by a test: one reading per batch, in nanoseconds.
     Told(Arc<AtomicU64>),
-    /// Each reading is so many nanoseconds after the one before: what depends on time happens after the same packets on any
-    /// machine, however busy. For one worker.
+    /// Each reading is `step_ns` after the one before, so whatever depends on time happens after the same packets on any machine, however
+    /// busy it is. For one worker.
     Stepped {
         /// The latest reading.
         now_ns: Arc<AtomicU64>,
-        /// Between two readings.
+        /// Nanoseconds between two readings.
         step_ns: u64,
     },
-    /// Of a model: one reading of the worker's clock per batch.
+    /// The clock of a model: one reading of the worker's virtual clock per batch.
     Virtual {
-        /// Everybody's clocks.
+        /// The virtual clocks of all workers.
         cluster: Arc<Cluster>,
-        /// The worker.
+        /// The worker's number.
         worker: usize,
     },
 }
 
-/// The time of this machine, in nanoseconds since 1970. A run reads it when it begins; from then on its time goes on by itself, whoever sets
-/// the machine's.
+/// The machine's wall-clock time, in nanoseconds since 1970. A run reads it once when it begins; after that its clock advances
+/// independently of changes to the machine's clock.
 pub fn wall_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64).min(LATEST_NS)
 }
 
-/// The latest time that a capture may tell, in nanoseconds: what is added to it, timeouts and periods, does not overflow.
+/// The latest time stamp accepted from a capture, in nanoseconds; timeouts and periods can be added to it without overflow.
 pub(crate) const LATEST_NS: u64 = u64::MAX / 2;
 
 impl Clock {
-    /// Live, from now on; `base_ns` is the time now.
+    /// A live clock that starts now at time `base_ns`.
     pub fn live(base_ns: u64) -> Clock {
         Clock::Live { epoch: Instant::now(), base_ns }
     }
 
-    /// Fills in the time of each packet of the batch; `last` is the worker's latest time before it. Returns the latest.
+    /// Fills in the time of each packet of the batch and returns the latest; `last` is the worker's latest time before the batch.
     #[inline]
     pub fn stamp(&self, batch: &Batch, last: u64, now_ns: &mut [u64; 256]) -> u64 {
         match self {
@@ -69,7 +69,7 @@ impl Clock {
                     *place = now;
                 }
                 if let Clock::Abreast(latest_ns) = self {
-                    // Relaxed: whoever goes on sees what those before have done, by the places where they stand (abreast.rs).
+                    // Relaxed: `Places` orders the workers, so a worker that continues sees what those before it have done (abreast.rs).
                     latest_ns.fetch_max(now, Ordering::Relaxed);
                 }
                 now
@@ -82,45 +82,45 @@ impl Clock {
         }
     }
 
-    /// Behind what none of its packets may be, whatever their stamps. Relaxed: as in `stamp`.
+    /// The time before which no packet of the batch may be, whatever its stamp. Relaxed: as in `stamp`.
     fn latest(&self) -> u64 {
         if let Clock::Abreast(latest_ns) = self { latest_ns.load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// Whether packets tell the time.
+    /// Whether the time comes from the packets.
     pub fn is_of_capture(&self) -> bool {
         matches!(self, Clock::Capture | Clock::Abreast(_))
     }
 
-    /// The time when there is no packet to tell it.
+    /// The time when there is no packet to determine it.
     pub fn idle(&self, last: u64) -> u64 {
         match self {
             Clock::Capture | Clock::Abreast(_) => last,
             Clock::Live { epoch, base_ns } => last.max(base_ns + epoch.elapsed().as_nanos() as u64),
-            // Relaxed: whoever tells the time also takes the steps.
+            // Relaxed: the thread that sets the time also runs the steps.
             Clock::Told(now_ns) => last.max(now_ns.load(Ordering::Relaxed)),
-            // Relaxed: nobody else reads it.
+            // Relaxed: no other thread reads it.
             Clock::Stepped { now_ns, step_ns } => last.max(now_ns.fetch_add(*step_ns, Ordering::Relaxed)),
             Clock::Virtual { cluster, worker } => last.max(cluster.now_ns(*worker)),
         }
     }
 }
 
-/// How far each worker's time has come, for whatever concerns all of them: periods, leases.
+/// The time each worker has reached, for everything that concerns all workers: ticks and leases.
 #[derive(Debug)]
 pub struct Timeline {
     workers: Box<[CachePadded<AtomicU64>]>,
     ended: AtomicUsize,
-    /// How far the one has come that came farthest, of those that have ended.
+    /// The latest time of all workers that have ended.
     latest_ns: AtomicU64,
-    /// The number after that of the last packet that any of them had.
+    /// The number after that of the last packet that any ended worker had.
     latest: AtomicU64,
-    /// At which packets of a capture they stand.
+    /// The packets of a capture at which the workers are.
     places: Arc<Places>,
 }
 
 impl Timeline {
-    /// All workers at time 0.
+    /// A timeline with all workers at time 0.
     pub fn new(workers: usize) -> Timeline {
         Timeline {
             workers: (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
@@ -131,25 +131,25 @@ impl Timeline {
         }
     }
 
-    /// At which packets of a capture workers stand.
+    /// The packets of a capture at which the workers are.
     pub(crate) fn places(&self) -> &Arc<Places> {
         &self.places
     }
 
-    /// How many workers there are, whether or not they have ended.
+    /// The number of workers, including those that have ended.
     pub fn workers(&self) -> usize {
         self.workers.len()
     }
 
-    /// A worker has handled everything before `now_ns`; `u64::MAX` when it has ended. Relaxed: a late value only delays
+    /// Publishes that a worker has handled everything before `now_ns`; `u64::MAX` if it is idle or has ended. Relaxed: a late value only delays
     /// what waits for it.
     #[inline]
     pub fn publish(&self, worker: usize, now_ns: u64) {
         self.workers[worker].store(now_ns, Ordering::Relaxed);
     }
 
-    /// A worker has ended at `now_ns` and before the packet with the number `next`; if it was the last, how far any had come: it may have had
-    /// fewer packets than others, or none. Acquire and release: the last one sees what the others have done.
+    /// Notes that a worker has ended at `now_ns`, before the packet with the number `next`. The last worker gets the maxima over all workers, since
+    /// it may have had fewer packets than others, or none. Acquire and release: the last worker sees what the others have done.
     pub fn leave(&self, worker: usize, now_ns: u64, next: u64) -> Option<(u64, u64)> {
         self.publish(worker, u64::MAX);
         self.places.publish(worker, u64::MAX);
@@ -159,7 +159,7 @@ impl Timeline {
         is_last.then(|| (self.latest_ns.load(Ordering::Acquire), self.latest.load(Ordering::Acquire)))
     }
 
-    /// The time that every worker has reached; one that waits holds nobody back. `own_ns` if all of them wait.
+    /// The time that every worker has reached. Idle workers hold no other back; returns `own_ns` if all are idle.
     pub fn reached(&self, own_ns: u64) -> u64 {
         let earliest = self.workers.iter().map(|worker| worker.load(Ordering::Relaxed)).min();
         earliest.filter(|&reached| reached != u64::MAX).unwrap_or(own_ns)
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(timeline.leave(2, 0, 0), Some((900, 8)));
     }
 
-    /// Packets with these times.
+    /// A batch of packets with these times.
     fn batch(times_ns: &[u64]) -> (Batch, Buffers) {
         let pool = Pool::new(&PoolConfig { buffers: 4, jumbos: 1, pages: HugePages::Never }).expect("a few buffers");
         let layout = Layout::compose(&[StageUse::new("reader").reads(TIMESTAMP_NS, 8)]).expect("one field");

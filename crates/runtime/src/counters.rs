@@ -1,10 +1,10 @@
-//! What a worker counts. Owned by the worker, read when it has ended or through a snapshot it publishes.
+//! The counters of a worker. The worker owns them; others read them after it has ended, or as a snapshot that it publishes.
 
 use braid_nf::Reason;
 
 use crate::aborts::Aborts;
 
-/// Drops by function and reason; a handful of each, so a list.
+/// Dropped packets by function and reason; a list, because there are only a few of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
     list: Vec<(String, &'static str, u64)>,
@@ -19,32 +19,32 @@ impl Drops {
         }
     }
 
-    /// Adds another worker's.
+    /// Adds the drops of another worker.
     pub fn merge(&mut self, other: &Drops) {
         for (stage, reason, count) in &other.list {
             self.add(stage, Reason(reason), *count);
         }
     }
 
-    /// Function (or `runtime`), reason, packets.
+    /// Iterates over function (or `runtime`), reason and number of packets.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &'static str, u64)> {
         self.list.iter().map(|(stage, reason, count)| (stage.as_str(), *reason, *count))
     }
 
-    /// All of them together.
+    /// The total number of dropped packets.
     pub fn total(&self) -> u64 {
         self.list.iter().map(|(_, _, count)| count).sum()
     }
 }
 
-/// What went through one port.
+/// The traffic of one port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
-    /// Packets that came in by it.
+    /// Packets received on the port.
     pub packets_in: u64,
     /// Their bytes on the wire.
     pub bytes_in: u64,
-    /// Packets sent out by it, copies and packets that functions made included.
+    /// Packets sent by the port, including copies and packets that functions made.
     pub packets_out: u64,
     /// Bytes sent.
     pub bytes_out: u64,
@@ -66,35 +66,35 @@ pub struct WorkerCounters {
     pub packets_in: u64,
     /// Their bytes on the wire.
     pub bytes_in: u64,
-    /// Packets beyond those received: copies made by flooding, and packets that functions made.
+    /// Packets in addition to those received: copies made by flooding, and packets that functions made.
     pub packets_copied: u64,
     /// Packets sent.
     pub packets_out: u64,
     /// Bytes sent.
     pub bytes_out: u64,
-    /// Packets that did not get out, by function and reason.
+    /// Packets that were not sent, by function and reason.
     pub drops: Drops,
     /// Packet sets that became live.
     pub sets_created: u64,
-    /// Packet sets that ended: by their timeout, or evicted.
+    /// Packet sets that ended by their timeout or were evicted.
     pub sets_expired: u64,
-    /// Packet sets of full tables that ended to make room.
+    /// Packet sets that were evicted from full tables.
     pub sets_evicted: u64,
-    /// Packet sets that did not become live because the table was full; attempts that were taken back count.
+    /// Packet sets that did not become live because the table was full; includes attempts that were rolled back.
     pub sets_refused: u64,
-    /// Packet sets live now; wraps below zero on a worker that ended more shared sets than it made.
+    /// Packet sets that are live now; wraps below zero on a worker that ended more shared sets than it created.
     pub sets_live: u64,
-    /// Processor time of the worker's thread in nanoseconds: on a machine with other work, the honest base of a rate.
+    /// Processor time of the worker's thread in nanoseconds: on a machine with other load, the fair basis for a rate.
     pub cpu_ns: u64,
-    /// Time on the wall from the worker's first step to its last, in nanoseconds: what it had its processor for is `cpu_ns`.
+    /// Wall-clock time from the worker's first step to its last, in nanoseconds; compare `cpu_ns`.
     pub wall_ns: u64,
     /// Batches received.
     pub batches: u64,
-    /// Transactions committed that touched aggregate state.
+    /// Committed transactions that touched aggregate state.
     pub commits: u64,
-    /// Attempts taken back.
+    /// Attempts that were rolled back.
     pub aborts: u64,
-    /// Why they were.
+    /// Why attempts were rolled back.
     pub aborted: Aborts,
     /// Turns taken after repeated conflicts.
     pub turns: u64,
@@ -102,12 +102,12 @@ pub struct WorkerCounters {
     pub panics: u64,
     /// Packets that reached each function, by its position.
     pub reached: Vec<u64>,
-    /// By port; empty unless somebody may look at the run while it goes on.
+    /// Counters by port; empty unless the run can be inspected while it is running.
     pub ports: Vec<PortCounters>,
 }
 
 impl WorkerCounters {
-    /// Adds another worker's.
+    /// Adds the counters of another worker.
     pub fn merge(&mut self, other: &WorkerCounters) {
         self.packets_in += other.packets_in;
         self.bytes_in += other.bytes_in;
@@ -134,7 +134,7 @@ impl WorkerCounters {
         self.ports.iter_mut().zip(&other.ports).for_each(|(sum, more)| sum.merge(more));
     }
 
-    /// Packets received and copied that are neither sent nor dropped: 0 between two batches.
+    /// Packets received or copied that are neither sent nor dropped: 0 between two batches.
     pub fn missing(&self) -> i64 {
         let came = self.packets_in + self.packets_copied;
         came as i64 - (self.packets_out + self.drops.total()) as i64

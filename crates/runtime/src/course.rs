@@ -1,69 +1,69 @@
-//! The course of packets through a chain: which functions meet which of them, and in which order.
+//! The course of packets through a chain: which functions they meet, and in which order.
 
 use braid_nf::Verdict;
 use braid_packet::{Port, PortSet};
 
-/// In which order packets meet the functions.
+/// The order in which packets meet the functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// As they are written, wherever a packet comes from.
+    /// As written, wherever a packet comes from.
     #[default]
     Same,
-    /// As they are written from inside to outside; packets that come by the ports outside meet the last one first.
+    /// As written for packets from inside; in reverse for packets that arrive on the outside ports.
     Mirrored {
-        /// Those ports.
+        /// The outside ports.
         outside: PortSet,
     },
 }
 
-/// From which side a packet comes.
+/// The direction in which a packet passes through the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The functions are met in the order in which they are written.
     Forward = 0,
-    /// The last one is met first.
+    /// The last function is met first.
     Reverse = 1,
 }
 
-/// Which packets meet a function; the others pass it by.
+/// The condition under which a packet meets a function; other packets bypass it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct When {
-    /// Only those that came by these ports.
+    /// Only packets that arrived on these ports.
     pub came_by: Option<PortSet>,
-    /// Only those that leave by these ports, as far as has been decided before.
+    /// Only packets that leave by these ports, according to the decisions so far.
     pub leaves_by: Option<PortSet>,
-    /// Only those that are flooded, or only those that are not.
+    /// `true`: only packets that are flooded; `false`: only packets that are not.
     pub flooded: Option<bool>,
 }
 
-/// What becomes of a new packet set when the table is full.
+/// What happens to a new packet set when the table is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Full {
     /// It does not become live; the function decides about its packets.
     #[default]
     Refuse,
-    /// It becomes live. After the batch, sets that have waited longest for a packet end until the table holds as many as it may; those of
-    /// which a function is [assured](braid_nf::NetworkFunction::is_assured) only where there are hardly any others.
+    /// It becomes live. After the batch, the sets with the longest idle time end until the table is back at its limit. Sets that a function calls
+    /// [assured](braid_nf::NetworkFunction::is_assured) end only if there are hardly any others.
     EvictOldest,
 }
 
 /// The course through a whole chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Course {
-    /// In which order.
+    /// The order in which packets meet the functions.
     pub order: Order,
-    /// One condition for each function; none at all if all meet every packet.
+    /// One condition per function; empty if every packet meets every function.
     pub when: Vec<When>,
-    /// What full tables do, for each function; none at all if all refuse.
+    /// What full tables do, per function; empty if all refuse new sets.
     pub full: Vec<Full>,
-    /// A packet's way through all functions is one transaction; else each function's part of it is one.
+    /// A packet passes through all functions in one transaction; otherwise each function has a transaction of its own.
     pub atomic: bool,
-    /// Workers keep no index of where the sets are that they share.
+    /// Workers keep no index of where shared sets are stored.
     pub unindexed: bool,
 }
 
 impl Course {
-    /// Whether a worker comes to sets that workers share by an index of where they are, if a packet holds its own.
+    /// Whether workers keep an index of where shared sets are stored, for functions whose packets each lock their own set.
     pub fn indexes(&self) -> bool {
         !self.atomic && !self.unindexed
     }
@@ -78,7 +78,7 @@ impl Course {
         self.when.get(position).copied().unwrap_or_default()
     }
 
-    /// The ports outside, if packets from there meet the last function first.
+    /// The outside ports, if packets that arrive there meet the last function first.
     pub fn outside(&self) -> Option<PortSet> {
         match self.order {
             Order::Same => None,
@@ -93,12 +93,12 @@ impl When {
         *self == When::default()
     }
 
-    /// Whether what earlier functions decided matters.
+    /// Whether the decisions of earlier functions matter.
     pub fn looks_at_verdicts(&self) -> bool {
         self.leaves_by.is_some() || self.flooded.is_some()
     }
 
-    /// Whether a packet that came by `port`, about which `verdict` is the last decision, meets the function.
+    /// Whether a packet that arrived on `port` and whose latest decision is `verdict` meets the function.
     #[inline]
     pub fn admits(&self, port: Port, verdict: Verdict) -> bool {
         self.came_by.is_none_or(|ports| ports.has(port))

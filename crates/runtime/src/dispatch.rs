@@ -1,4 +1,4 @@
-//! Software distribution: one thread receives and steers, workers take from rings.
+//! Software distribution: one thread receives and steers packets, and workers take them from rings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,13 +19,13 @@ use crate::plan::Plan;
 /// What the dispatcher did.
 #[derive(Debug)]
 pub struct Dispatched {
-    /// What its queue delivered.
+    /// The counters of its receive queue.
     pub received: RxCounters,
-    /// What went to whom.
+    /// How many packets went to each worker.
     pub counters: DispatchCounters,
     /// Damage found in the source.
     pub damages: Vec<Damage>,
-    /// What was moved from worker to worker, if load is balanced.
+    /// What was moved between workers, if load is balanced.
     pub balanced: Option<Balanced>,
 }
 
@@ -49,7 +49,7 @@ struct RingQueue {
     counters: RxCounters,
 }
 
-/// Opens the source with one queue and as many rings as there are workers.
+/// Opens the source with one queue, and one ring per worker.
 pub(crate) fn open(
     plan: &Plan,
     source: Box<dyn Source>,
@@ -69,7 +69,7 @@ pub(crate) fn open(
     let queues = inlets.into_iter().map(queue).collect();
     let balance = plan.balance.filter(|_| plan.workers > 1).zip(live);
     let balancer = balance.map(|(balance, live)| {
-        // A run on record is there to show what moves can do: as many as there are.
+        // A recorded run is meant to exercise moves, so their share of time is not limited.
         let held_share = if control.record { 1.0 } else { balance.held_share };
         Balancer::new(Balance { held_share, ..balance }, live, Steering::clone(&plan.steering))
     });
@@ -87,7 +87,7 @@ pub(crate) fn open(
 }
 
 impl Dispatching {
-    /// Receives and hands on until the source ends or the run is to stop. Dropping the dispatcher lets the workers end when
+    /// Receives packets and distributes them until the source ends or the run is to stop. Dropping the dispatcher lets the workers end once
     /// their rings are empty.
     pub(crate) fn run(mut self, deadline: Option<Instant>) -> Dispatched {
         let (mut rounds, mut patience, mut ending) = (0u32, Patience::default(), Ending::default());
@@ -97,7 +97,8 @@ impl Dispatching {
                     patience = Patience::default();
                     self.batch.parse_all();
                     self.hand_out();
-                    // Release: whoever sees this horizon sees the frames before it in the rings. Partner: `horizon` below.
+                    // Release, pairs with the Acquire loads in `RingQueue`: a worker that sees this horizon sees the frames before it in the
+                    // rings.
                     self.horizon.store(self.source.horizon(), Ordering::Release);
                 }
                 Received::Idle => patience.wait(),
@@ -129,8 +130,8 @@ impl Dispatching {
 
 impl RxQueue for RingQueue {
     fn receive(&mut self, batch: &mut Batch, _: &mut Buffers, limit: usize) -> Received {
-        // Acquire: the partner is the Release in `Dispatching::run`. Read before the ring is looked at: if that is empty
-        // then, nothing before this horizon will come.
+        // Acquire, pairs with the Release in `Dispatching::run`. Loaded before the ring is checked: if the ring is empty then, no packet below
+        // this horizon will arrive.
         let horizon = self.horizon.load(Ordering::Acquire);
         let before = batch.len();
         if self.inlet.receive(batch, limit) == 0 {
@@ -150,7 +151,7 @@ impl RxQueue for RingQueue {
     }
 
     fn ahead(&mut self) -> Ahead {
-        // Before the ring is looked at, as in `receive`.
+        // Loaded before the ring is checked, as in `receive`.
         let horizon = self.horizon.load(Ordering::Acquire);
         match self.inlet.next_frame() {
             Some(frame) => Ahead::Packet { sequence: frame.sequence(), timestamp_ns: frame.timestamp_ns() },

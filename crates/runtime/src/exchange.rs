@@ -1,11 +1,12 @@
-//! Another chain for a run that goes on: built beside the running one, then taken by all workers between two batches.
+//! Exchanges the chain of a run while it is running: the new chain is built beside the old one, then installed in all workers between two
+//! batches.
 //!
-//! Functions that both chains have keep packet sets and state objects. Objects that are alike are the same ones. What those of
-//! another size hold comes over before the exchange, while packets go on
-//! ([decision](../../../docs/decisions/0011-objects-are-brought-over-by-who-changes-them.md)); packet sets whose tables are other ones, because the
-//! room for them is another one or functions came or went, come over after it
-//! ([decision](../../../docs/decisions/0009-sets-come-over-batch-by-batch.md)). Everything that can be refused is refused before any
-//! worker has changed anything.
+//! Functions that are in both chains keep their packet sets and state objects. Equal objects are reused. The content of objects that change
+//! their size is copied before the exchange, while packets continue to flow
+//! ([decision](../../../docs/decisions/0011-objects-are-brought-over-by-who-changes-them.md)). Packet sets whose tables are replaced, because their
+//! capacity changes or functions were added or removed, are moved after it
+//! ([decision](../../../docs/decisions/0009-sets-come-over-batch-by-batch.md)). Everything that can be refused is refused before any worker
+//! has changed anything.
 
 mod heritage;
 mod room;
@@ -27,13 +28,13 @@ use crate::live::{Live, Running, Unanswered};
 use crate::plan::{BuildError, Plan};
 use crate::worker::{Emptied, Gone, Prepared, Worker};
 
-/// Times that workers are asked to let go: five are needed for a structure in which another one stands.
+/// Maximum number of rounds in which workers are asked to release memory; a structure nested in another one needs five.
 const ROUNDS_MAX: usize = 8;
 
-/// Times in a row that a worker is asked to move sets and moves none: so often it has looked at the slots of the largest tables.
+/// How many times in a row a worker may be asked to move sets and move none: enough to visit all slots of the largest tables.
 const IN_VAIN_MAX: usize = 1 << 17;
 
-/// How often it is looked whether all elements of state objects have come over.
+/// Interval between checks whether all elements of state objects have been copied.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Why a run keeps its chain.
@@ -48,57 +49,57 @@ pub enum ExchangeError {
     /// The chain cannot be built.
     #[error(transparent)]
     Chain(#[from] ChainError),
-    /// A function does not go on with its state.
+    /// A function cannot continue with its state.
     #[error("{function}: {reason}")]
     Function {
-        /// Its name in the plan.
+        /// The function's name in the plan.
         function: String,
-        /// Why not.
+        /// Why it cannot continue.
         reason: String,
     },
-    /// Packets of a set would come to another worker than the one that keeps its state.
+    /// Packets of a set would be steered to another worker than the one that keeps its state.
     #[error("packets would be steered by {wanted} instead of {now}, away from the workers that keep their state")]
     Steering {
-        /// Fields that steer now.
+        /// The fields that are used for steering now.
         now: String,
-        /// Fields that would.
+        /// The fields that would be used.
         wanted: String,
     },
     /// Packets from outside would meet the functions in another order.
     #[error("packets from outside would meet the functions in another order, and packet sets are kept by side")]
     Order,
-    /// What lies beside each packet would change.
+    /// The layout of packet metadata would change.
     #[error("the chain wants other metadata beside each packet than the source delivers")]
     Metadata,
-    /// What a state object holds cannot come over to one of another size.
+    /// The content of a state object does not fit into an object of another size.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// Elements of a state object would have no place in one of another size.
+    /// Elements of a state object would have no place in an object of another size.
     #[error(
         "{}: what is in use keeps its number, and numbers are in use up to {}, beyond the {} that would be left", .0.object, .0.needed, .0.most
     )]
     Beyond(Beyond),
-    /// Not enough memory.
+    /// There is not enough memory.
     #[error(transparent)]
     Memory(#[from] braid_memory::Error),
-    /// A worker has more packet sets than its new tables would hold, and they are not to let any go.
+    /// A worker has more packet sets than its new tables can hold, and their policy does not allow eviction.
     #[error("worker {worker} has {live} packet sets of `{function}`, and its tables would have room for {room}")]
     Sets {
-        /// The worker with the most.
+        /// The worker with the most sets.
         worker: usize,
-        /// The first function whose sets they are.
+        /// The first function of the sets' group.
         function: String,
-        /// Its sets.
+        /// The number of its sets.
         live: usize,
-        /// Those that would fit.
+        /// The number that would fit.
         room: usize,
-        /// `sets` of a plan in which they would.
+        /// The value of `sets` in a plan with enough room.
         needed: usize,
     },
-    /// No thread to unmap memory.
+    /// The thread that unmaps memory cannot be started.
     #[error("no thread can be started: {0}")]
     Thread(#[from] std::io::Error),
-    /// A worker does not come.
+    /// A worker does not answer.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
 }
@@ -106,37 +107,37 @@ pub enum ExchangeError {
 /// How two plans of a run differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference<'a> {
-    /// By the number of packet sets only.
+    /// Only in the number of packet sets.
     Sets,
-    /// By functions, or their order; these have another configuration.
+    /// In their functions or the order of these; the functions listed have a different configuration.
     Chain(&'a [String]),
 }
 
 /// What an exchange did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exchanged {
-    /// Functions that went on with their state.
+    /// Functions that continued with their state.
     pub kept: Vec<String>,
-    /// Functions that are new.
+    /// Functions that were added.
     pub added: Vec<String>,
-    /// Functions that are gone, with their state.
+    /// Functions that were removed together with their state.
     pub removed: Vec<String>,
     /// State objects that were copied because their size changed.
     pub copied: Vec<String>,
-    /// Elements of them that were copied while packets went through, again if they had changed.
+    /// Elements copied while packets were being handled, counted again if they changed and were copied again.
     pub elements: usize,
-    /// Elements that were copied while the workers stood still.
+    /// Elements copied while the workers were stopped.
     pub elements_held: usize,
-    /// Packet sets that come over to other tables from now on, while packets go through.
+    /// Packet sets that are yet to move to new tables, while packets are being handled.
     pub moving: usize,
-    /// Packet sets that were let go because there is less room for them.
+    /// Packet sets evicted because there is less room.
     pub evicted: usize,
-    /// How long the workers stood still.
+    /// How long the workers were stopped.
     pub held: Duration,
 }
 
-/// Exchanges the chain of a run, and the room for its packet sets, for those of `plan`. The memory of what is not needed any more is
-/// given back, after a refusal that of the new chain.
+/// Exchanges the chain of a run and its capacity for packet sets for those of `plan`. Frees the memory that is no longer needed; after a refusal,
+/// that of the new chain.
 pub fn exchange(live: &Live, now: &Plan, plan: &Plan, difference: Difference<'_>) -> Result<Exchanged, ExchangeError> {
     let running = live.running().ok_or(ExchangeError::NotRunning)?;
     let domain = Arc::clone(&running.domain);
@@ -145,8 +146,8 @@ pub fn exchange(live: &Live, now: &Plan, plan: &Plan, difference: Difference<'_>
     exchanged
 }
 
-/// Workers, which handle packets meanwhile, let go of what is gone, until all of it has been given back. What somebody still looks at
-/// (a report, a trace), or a worker that does not answer has, goes with the next exchange.
+/// Has workers, which continue to handle packets, release what is gone, until all of it has been freed. Memory that is still in use by a reader
+/// (a report, a trace) or by a worker that does not answer is freed at the next exchange.
 fn reclaim(live: &Live, domain: &Domain) {
     for _ in 0..ROUNDS_MAX {
         let answers = live.ask_all(|worker| worker.transact(Tx::let_go));
@@ -166,7 +167,7 @@ fn exchange_running(
     let heritage = running.chain.objects();
     let shares = running.chain.groups().iter().any(|group| group.shared);
     let (chain, changed): (_, &[String]) = match difference {
-        // Shared sets have a table of their own: it is an object of the chain.
+        // A table of shared sets is a state object of the chain, so the chain has to be rebuilt.
         Difference::Sets if !shares => (Arc::clone(&running.chain), &[]),
         Difference::Sets => (build(plan, &running, heritage.clone())?, &[]),
         Difference::Chain(changed) => (build(plan, &running, heritage.clone())?, changed),
@@ -198,19 +199,19 @@ fn exchange_running(
     Ok(exchanged)
 }
 
-/// What workers go on with.
+/// What the workers continue with.
 struct Next {
     chain: Arc<Chain>,
-    /// Positions of functions that are new.
+    /// Positions of the new functions.
     added: Vec<usize>,
-    /// By worker.
+    /// By worker number.
     prepared: Vec<(usize, Prepared)>,
-    /// Tables that are not needed any more.
+    /// Receives tables that are no longer needed.
     gone: Receiver<Gone>,
 }
 
-/// Has what state objects hold come over to others, by the workers between their batches, until they hold the same but for what
-/// is just changing.
+/// Has the workers copy the content of state objects to their successors between batches, until only elements that are just changing
+/// differ.
 fn bring_objects(live: &Live, succession: &Arc<Succession>) -> Result<(), ExchangeError> {
     if succession.is_complete() {
         return Ok(());
@@ -229,7 +230,7 @@ fn bring_objects(live: &Live, succession: &Arc<Succession>) -> Result<(), Exchan
     Ok(())
 }
 
-/// An error if a worker has not answered that has not ended.
+/// Returns an error if a worker that has not ended did not answer.
 fn answered(answers: Vec<Result<(), Unanswered>>) -> Result<(), Unanswered> {
     answers
         .into_iter()
@@ -237,7 +238,7 @@ fn answered(answers: Vec<Result<(), Unanswered>>) -> Result<(), Unanswered> {
         .unwrap_or(Ok(()))
 }
 
-/// The part for which workers stand still.
+/// The part of the exchange for which the workers are stopped.
 fn hand_over(
     live: &Live,
     running: Running,
@@ -274,7 +275,7 @@ fn hand_over(
         };
         match held.tell(id, exchange) {
             Ok(moving) => exchanged.moving += moving,
-            // It ended before the others stood still.
+            // The worker ended before the others were stopped.
             Err(Unanswered::Ended(_)) => {}
             Err(other) => return Err(other.into()),
         }
@@ -285,8 +286,8 @@ fn hand_over(
     Ok(())
 }
 
-/// Has the sets that are on their way since an earlier change come over, some between two batches each time. One for which chance has
-/// left no place stays behind.
+/// Finishes moving packet sets after an earlier change, a few between two batches. A set for which its new table happens to have no free slot
+/// stays behind.
 pub fn settle(live: &Live) -> Result<(), Unanswered> {
     let some = |worker: &mut Worker| {
         worker.move_sets();
@@ -306,7 +307,7 @@ pub fn settle(live: &Live) -> Result<(), Unanswered> {
     Ok(())
 }
 
-/// Maps what each worker needs, while packets go on.
+/// Maps the tables that each worker needs, while packets are being handled.
 fn prepare(
     live: &Live,
     chains: (&Chain, &Arc<Chain>),
@@ -330,13 +331,13 @@ fn prepare(
     Ok(all)
 }
 
-/// Unmaps tables in a thread of its own, as they come; it ends when no worker has any more.
+/// Unmaps discarded tables on a separate thread as they arrive; the thread ends when no worker has any left.
 fn unmap(gone: Receiver<Gone>) -> Result<(), std::io::Error> {
     std::thread::Builder::new().name("braid-memory".to_owned()).spawn(move || gone.into_iter().for_each(drop))?;
     Ok(())
 }
 
-/// The chain of a plan in the domain of the running one, with its objects where they are alike.
+/// Builds the chain of a plan in the domain of the running one, reusing its objects where they are equal.
 fn build(plan: &Plan, running: &Running, heritage: Vec<Arc<dyn StateObject>>) -> Result<Arc<Chain>, ExchangeError> {
     let mut builder = StateBuilder::new(&running.domain, plan.pages);
     builder.inherit(heritage);
@@ -346,7 +347,7 @@ fn build(plan: &Plan, running: &Running, heritage: Vec<Arc<dyn StateObject>>) ->
     Ok(Arc::new(Chain::new(stages, &plan.own_fields, &plan.course, sharing)?.mark_by(&plan.steering)))
 }
 
-/// The object that one of the same name and another size replaces.
+/// The object that `new`, of the same name and kind but another size, replaces.
 fn older(heritage: &[Arc<dyn StateObject>], new: &Arc<dyn StateObject>) -> Option<Arc<dyn StateObject>> {
     let old = heritage.iter().find(|old| old.name() == new.name() && old.kind() == new.kind())?;
     (old.id() != new.id()).then(|| Arc::clone(old))

@@ -1,11 +1,11 @@
-//! The end of packet sets: an incremental scan of the tables, a few slots per batch.
+//! Expiry of packet sets: an incremental scan of the tables, a few slots per batch.
 //!
-//! Every slot is visited about once per round of [`ROUND_NS`] or, if no set ends soon after its last packet, a small part of the
-//! shortest timeout; a batch visits at most [`SLOTS_MAX`] slots, so no packet waits long. Where sets live hardly longer than a round lasts,
-//! those whose time is over pile up in front of the scan: there the table is up to twice as full as behind it, and new sets would find no place though
-//! there is room elsewhere. So rounds of nearly full tables are shorter, and so are those in which most ends ([`Pace`]), if sets may live for less than any round.
-//! Those whose time is short when they begin need not wait for it ([`Soon`]).
-//! A packet that comes to a set past its timeout before the scan does finds the set expired all the same (nf/pass).
+//! A round of the scan visits every slot about once. It takes a 64th of the shortest timeout, within the bounds of [`ROUND_NS`]. A batch
+//! visits at most [`SLOTS_MAX`] slots, so no packet waits long. Where sets hardly live longer than a round, expired sets pile up in
+//! front of the scan: the table is up to twice as full there as behind it, and new sets would find no slot although there is room elsewhere.
+//! Therefore rounds are shorter in nearly full tables and, if timeouts may be shorter than any round, while most sets end ([`Pace`]).
+//! Sets that begin with a short timeout need not wait for the scan ([`Soon`]).
+//! A packet that reaches an expired set before the scan does still finds the set expired (nf/pass).
 
 use std::ops::{Range, RangeInclusive};
 
@@ -28,30 +28,30 @@ use self::soon::Soon;
 pub(crate) use evict::Eviction;
 pub(crate) use soon::begun_max;
 
-/// Time in which the scan comes round once, at least and at most.
+/// Minimum and maximum duration of a round of the scan, in nanoseconds.
 const ROUND_NS: RangeInclusive<u64> = 1_000_000_000..=16_000_000_000;
-/// Part of the shortest timeout that a round may last: by so much a set may outlive it.
+/// A round may last this fraction of the shortest timeout, which is how long a set may outlive its timeout.
 const ROUND_PART: u64 = 64;
-/// The same where a table is nearly full, if that is shorter: then no part of it is fuller than another by more than a fourth.
+/// The fraction for a nearly full table, if that is shorter: then no part of the table is fuller than another by more than a fourth.
 const CROWDED_PART: u64 = 4;
-/// A round is no shorter than that, in nanoseconds.
+/// Minimum duration of a shortened round, in nanoseconds.
 const CROWDED_NS_MIN: u64 = 50_000_000;
-/// Most slots in one go.
+/// Maximum number of slots per visit.
 const SLOTS_MAX: usize = 4096;
-/// Fewest slots worth a go.
+/// Minimum number of slots that make a visit worthwhile.
 const SLOTS_MIN: usize = 64;
-/// Most sets that end in one transaction: their commit is a third of what one alone costs. If it fails each ends by itself.
+/// Maximum number of sets that end in one transaction: per set this costs a third of a commit of its own. If the commit fails, each set ends alone.
 const TOGETHER: usize = 16;
-/// Most rows of shared sets in one go.
+/// Maximum number of rows of shared sets per visit.
 const ROWS_MAX: usize = SLOTS_MAX / ROW as usize;
 const MS: u64 = 1_000_000;
 
-/// Where the scan of one group's tables stands.
+/// The state of the scan of one group's tables.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     cursor: usize,
     last_ns: u64,
-    /// Times that slots were visited.
+    /// Number of visits so far.
     visits: usize,
     pace: Pace,
     soon: Soon,
@@ -60,7 +60,7 @@ pub(crate) struct Scan {
     shared_expired: Vec<SetKey>,
 }
 
-/// What the scan works on.
+/// The context for ending packet sets of a group.
 pub(crate) struct Expiring<'a> {
     pub(crate) chain: &'a Chain,
     pub(crate) group: usize,
@@ -69,12 +69,12 @@ pub(crate) struct Expiring<'a> {
     pub(crate) emitted: &'a mut Emitted,
     pub(crate) ports: u16,
     pub(crate) counters: &'a mut WorkerCounters,
-    /// Told where the worker is, if somebody watches.
+    /// Where the worker publishes its position, if it is watched.
     pub(crate) pulse: Option<&'a Pulse>,
 }
 
 impl<'a> Expiring<'a> {
-    /// The sets of a group, ended with what a worker has: its parts, what its functions make, its counters and who watches it.
+    /// Creates the context for a group, from a worker's parts, emitted packets, counters and pulse.
     pub(crate) fn new(
         (group, tables): (usize, &'a mut SetTables),
         parts: &'a mut Parts,
@@ -86,7 +86,7 @@ impl<'a> Expiring<'a> {
         Self { chain, group, tables, tx, emitted, ports: *ports, counters, pulse }
     }
 
-    /// Runs the handler of the function at a position for a set that ends.
+    /// Runs the handler of the function at `position` for a set that ends, until it commits; returns the place in the commit order.
     pub(crate) fn run_event(
         &mut self,
         position: usize,
@@ -99,7 +99,7 @@ impl<'a> Expiring<'a> {
         })
     }
 
-    /// The same once, for sets that end together; none if each has to end by itself.
+    /// Runs the handlers once for sets that end together; returns `None` if the sets have to end one by one.
     fn try_event(
         &mut self,
         position: usize,
@@ -112,7 +112,7 @@ impl<'a> Expiring<'a> {
         })
     }
 
-    /// Whoever watches hears at which function the worker is.
+    /// Publishes the function's position while `run` is executing.
     fn watched<R>(&mut self, position: usize, run: impl FnOnce(&mut Self) -> R) -> R {
         if let Some(pulse) = self.pulse {
             pulse.enter(position);
@@ -127,8 +127,8 @@ impl<'a> Expiring<'a> {
 }
 
 impl Scan {
-    /// Visits as many slots as the time since the last visit is worth. A scan that has all of `SLOTS_MAX` to do is behind and
-    /// goes on with the next batch.
+    /// Visits as many slots as are due since the last visit. If more than `SLOTS_MAX` are due, the scan is behind and continues with the next
+    /// batch.
     pub(crate) fn run(&mut self, now_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
         let slots = on.tables.slots();
         let timeout_ns = on.chain.groups()[on.group].shortest_timeout_ns;
@@ -142,7 +142,7 @@ impl Scan {
         self.visit(now_ns, due.min(SLOTS_MAX), on, witness);
     }
 
-    /// The same for sets in shared state, of which each worker looks at its share.
+    /// Like [`run`](Self::run), for sets in shared state, of which each worker visits its share.
     pub(crate) fn run_shared(
         &mut self,
         now_ns: u64,
@@ -167,13 +167,13 @@ impl Scan {
         self.visit_shared(now_ns, (first..next).map(|number| share.row(number % rows, room)), on, lives, witness);
         self.pace.note((lives.ended - ended) as usize);
         if next >= rows {
-            // Of what lives, about this worker's share.
+            // Of the live sets, roughly this worker's share.
             let entries = (rows * ROW).min(room) as usize;
             self.pace.come_round((live as u128 * entries as u128 / u128::from(room)) as usize, entries);
         }
     }
 
-    /// How long this round takes where no set's timeout is shorter than this one.
+    /// The duration of a round in nanoseconds if no set has a shorter timeout than `timeout_ns`.
     fn round_ns(&self, timeout_ns: u64, is_crowded: bool) -> u64 {
         let round_ns = round_ns(timeout_ns, is_crowded);
         match (1..*ROUND_NS.start()).contains(&timeout_ns) {
@@ -182,7 +182,7 @@ impl Scan {
         }
     }
 
-    /// Ends what is over among the entries of some rows of a shared table.
+    /// Ends expired sets among the entries of some rows of a shared table.
     fn visit_shared(
         &mut self,
         now_ns: u64,
@@ -196,7 +196,7 @@ impl Scan {
             let stage = &*on.chain.stages()[position];
             on.tx.set_now(now_ns);
             for row in rows.clone() {
-                // Whatever it has found before a conflict counts; the rest is looked at the next time round.
+                // What it found before a conflict counts; the rest is visited in the next round.
                 let _ = stage.find_expired_shared(on.tx, row, &mut self.shared_expired);
                 on.tx.abort();
             }
@@ -206,7 +206,7 @@ impl Scan {
         }
     }
 
-    /// Visits all slots, whenever it was here last.
+    /// Visits all slots, regardless of when they were last visited.
     pub(crate) fn finish(&mut self, now_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
         self.cursor = 0;
         loop {
@@ -217,7 +217,7 @@ impl Scan {
         }
     }
 
-    /// The same for sets in shared state.
+    /// Like [`finish`](Self::finish), for sets in shared state.
     pub(crate) fn finish_shared(
         &mut self,
         now_ns: u64,
@@ -234,7 +234,7 @@ impl Scan {
         }
     }
 
-    /// Of what is visited once in a round, as much as the time since the last visit is worth.
+    /// The part of `all` that is due since the last visit, if `all` is visited once per round.
     fn due(&self, now_ns: u64, round_ns: u64, all: usize) -> usize {
         let elapsed_ns = now_ns.saturating_sub(self.last_ns);
         (all as u128 * u128::from(elapsed_ns) / u128::from(round_ns)).min(all as u128) as usize
@@ -248,7 +248,7 @@ impl Scan {
         found.clear();
         on.tables.scan(self.cursor, count, |at, meta| {
             let idle_ms = meta.idle_ms(now_ms);
-            // No function has a shorter timeout, so of nearly all none need be asked.
+            // No function has a shorter timeout, so for nearly all sets no function need be asked.
             if u64::from(idle_ms) > shortest_ms || meta.live == 0 {
                 found.push((at, idle_ms));
             }
@@ -268,7 +268,7 @@ impl Scan {
         }
     }
 
-    /// Ends what is over among the sets that were found.
+    /// Ends the expired sets among those found.
     fn end_found(&mut self, now_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
         for &position in &on.chain.groups()[on.group].stages {
             let stage = &*on.chain.stages()[position];
@@ -277,7 +277,7 @@ impl Scan {
             let mut next = self.expired.chunks(TOGETHER);
             let mut some: &[SetSlot] = &[];
             loop {
-                // While some end, what the next will touch is on its way.
+                // While some sets end, prefetch the data of the next ones.
                 let later = next.next();
                 later.into_iter().flatten().for_each(|&at| stage.prefetch_expired(on.tables, at));
                 expire(position, (some, End::Timeout), now_ns, on, witness);
@@ -288,7 +288,7 @@ impl Scan {
             }
         }
         for &(at, _) in &self.found {
-            // Not live for anybody: expired now, or on a packet's arrival without becoming live again.
+            // Live for no function: expired just now, or when a packet arrived after which it did not become live again.
             if on.tables.meta_mut(at).live == 0 {
                 on.tables.remove(at);
             }
@@ -296,12 +296,12 @@ impl Scan {
     }
 }
 
-/// Whether so many sets are nearly all that there is room for: more than three quarters.
+/// Whether more than three quarters of the room is taken.
 fn is_crowded(live: usize, room: usize) -> bool {
     live > room / 4 * 3
 }
 
-/// How long a round of the scan takes where no set's timeout is shorter than this one; 0: nobody says.
+/// The duration of a round in nanoseconds if no set has a shorter timeout than `timeout_ns`; a timeout of 0 means unknown.
 fn round_ns(timeout_ns: u64, is_crowded: bool) -> u64 {
     let round_ns = (timeout_ns / ROUND_PART).clamp(*ROUND_NS.start(), *ROUND_NS.end());
     match is_crowded && timeout_ns > 0 {
@@ -310,8 +310,8 @@ fn round_ns(timeout_ns: u64, is_crowded: bool) -> u64 {
     }
 }
 
-/// Ends those of some shared sets that are there and, if that is why, still past their timeout; in one transaction if nothing comes
-/// between. How many.
+/// Ends shared sets that exist and, for [`End::Timeout`], are still past their timeout; in one transaction if it succeeds, otherwise one by
+/// one. Returns how many ended.
 pub(crate) fn expire_shared(
     position: usize,
     (some, why): (&[SetKey], End),
@@ -338,7 +338,7 @@ pub(crate) fn expire_shared(
     ended
 }
 
-/// Ends a shared set if it is to end; says whether it did.
+/// Ends a shared set if it is to end; returns whether it did.
 pub(crate) fn end_shared(stage: &dyn Stage, event: &mut Event<'_>, key: &SetKey, why: End) -> Result<bool, Conflict> {
     match why {
         End::Timeout => stage.expire_shared(event, key),
@@ -346,7 +346,7 @@ pub(crate) fn end_shared(stage: &dyn Stage, event: &mut Event<'_>, key: &SetKey,
     }
 }
 
-/// Ends sets for one function, in one transaction if nothing comes between: their handlers run, then they are not live any more.
+/// Ends sets for one function, in one transaction if it succeeds, otherwise one by one: runs their handlers and clears their live bits.
 pub(crate) fn expire(
     position: usize,
     (some, why): (&[SetSlot], End),

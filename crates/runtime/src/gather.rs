@@ -1,9 +1,9 @@
-//! Batches gathered up: where a queue delivers small bursts, a worker waits a little for more, because the work of a batch is
-//! shared by its packets and their cache misses overlap.
+//! Gathers packets into larger batches: where a queue delivers small bursts, a worker waits a little for more packets, because they share the
+//! fixed cost of a batch and their cache misses overlap.
 //!
-//! It waits only if that is worth it: if, at the rate of late, at least an eighth of a batch would come within the longest wait.
-//! So a packet at low load leaves at once, as without gathering; under full load a batch fills by itself while the one before is
-//! handled, and nobody waits either. Packets that have come are in the batch meanwhile; nothing passes them.
+//! It waits only if that is worthwhile: if, at the recent rate, at least an eighth of a batch would arrive within the longest wait. So at
+//! low load a packet leaves at once, as without gathering. Under full load a batch fills up while the previous one is handled, and there is
+//! no wait either. Packets already received stay in the batch meanwhile, so packets are never reordered.
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,17 @@ use braid_io::capture::Damage;
 use braid_io::{Ahead, Received, RxCounters, RxQueue};
 use braid_packet::{Batch, Buffers};
 
-/// What part of a batch has to be expected for a wait to be worth it.
+/// The fraction of a batch that must be expected for a wait to be worthwhile.
 const WORTH: f64 = 1.0 / 8.0;
-/// Weight of the latest batch in the rate.
+/// Weight of the latest batch in the smoothed rate.
 const WEIGHT: f64 = 1.0 / 8.0;
 
-/// Nanoseconds on some clock.
+/// A clock that counts nanoseconds.
 pub(crate) trait Nanoseconds: Send {
     fn now(&mut self) -> u64;
 }
 
-/// The machine's clock, from some beginning.
+/// The machine's clock, from an arbitrary origin.
 pub(crate) struct Machine(Instant);
 
 impl Nanoseconds for Machine {
@@ -35,13 +35,13 @@ pub(crate) struct Gather<C> {
     inner: Box<dyn RxQueue>,
     clock: C,
     longest_ns: u64,
-    /// Packets a nanosecond, smoothed, and when the batch before was complete.
+    /// Packets per nanosecond, smoothed; and the time at which the previous batch was complete.
     rate: f64,
     last_ns: u64,
 }
 
 impl Gather<Machine> {
-    /// Gathers what `inner` delivers, for `longest` at most.
+    /// Gathers what `inner` delivers, for at most `longest`.
     pub(crate) fn new(inner: Box<dyn RxQueue>, longest: Duration) -> Gather<Machine> {
         Gather::with_clock(inner, longest.as_nanos() as u64, Machine(Instant::now()))
     }
@@ -53,7 +53,7 @@ impl<C: Nanoseconds> Gather<C> {
         Gather { inner, clock, longest_ns, rate: 0.0, last_ns }
     }
 
-    /// Whether more packets are worth waiting for, when `limit` are wanted.
+    /// Whether it is worthwhile to wait for more packets, up to `limit`.
     fn is_worth(&self, limit: usize) -> bool {
         self.rate * self.longest_ns as f64 >= limit as f64 * WORTH
     }
@@ -79,7 +79,7 @@ impl<C: Nanoseconds> RxQueue for Gather<C> {
                 match self.inner.receive(batch, buffers, limit - (batch.len() - before)) {
                     Received::Packets => {}
                     Received::Idle => std::hint::spin_loop(),
-                    // It says so again when it is asked for the next batch.
+                    // The inner queue reports the end again at the next call.
                     Received::End => break,
                 }
                 now_ns = self.clock.now();
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// A clock that goes on by a microsecond with each look at it or at the queue.
+    /// A clock that advances by a microsecond with each reading, by the queue or by `Gather`.
     #[derive(Clone, Default)]
     struct Steps(Arc<AtomicU64>);
 
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Delivers `burst` packets every `every_us` looks.
+    /// Delivers `burst` packets every `every_us` readings.
     struct Bursts {
         clock: Steps,
         burst: usize,
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Packets in each of the batches that a worker gets, when it gathers for 50 µs and batches have 64 packets.
+    /// The sizes of the batches that a worker gets, when it gathers for 50 µs and a batch holds 64 packets.
     fn batches(burst: usize, every_us: u64) -> Vec<usize> {
         let pool = Pool::new(&PoolConfig { buffers: 512, ..PoolConfig::default() }).expect("memory");
         let (mut batch, mut buffers) = (Batch::new(&pool, &Arc::new(Layout::bare())), Buffers::new(&pool));
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn the_wait_has_an_end() {
         let sizes = batches(4, 10);
-        // Some five bursts come within 50 µs.
+        // About five bursts arrive within 50 µs.
         assert!(sizes[20..].iter().all(|packets| (8..=32).contains(packets)), "{sizes:?}");
     }
 }

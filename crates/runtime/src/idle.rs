@@ -1,16 +1,16 @@
-//! How a thread waits when nothing comes, and how long it goes on when it is told to end.
+//! How a thread waits when nothing arrives, and how long it continues once it is told to end.
 
 use std::time::{Duration, Instant};
 
-/// Longest time in which packets that arrived before the end are still handled. A live port in a flood has always more.
+/// Time limit for handling packets that arrived before the end; a live port under a flood always has more.
 const DRAIN_MAX: Duration = Duration::from_millis(100);
 
-/// Waits longer the longer nothing has come: first at hand, in the end asleep.
+/// Back-off of an idle thread: it spins, then yields, and finally sleeps 50 µs at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Patience(u32);
 
 impl Patience {
-    /// Once more nothing has come.
+    /// Waits once more because nothing has arrived.
     pub(crate) fn wait(&mut self) {
         self.0 = self.0.saturating_add(1);
         match self.0 {
@@ -21,14 +21,14 @@ impl Patience {
     }
 }
 
-/// The end of a run, once it has been asked for.
+/// The end of a run, once it has been requested.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ending {
     drained_by: Option<Instant>,
 }
 
 impl Ending {
-    /// The run is to end: whether it ends now. The first time `close` is asked whether packets that have arrived are still to come.
+    /// Returns whether a run that is to end is over now. On the first call it asks `close` whether packets that have arrived remain.
     pub(crate) fn is_over(&mut self, close: impl FnOnce() -> bool) -> bool {
         match self.drained_by {
             Some(latest) => Instant::now() >= latest,

@@ -1,4 +1,4 @@
-//! From plan to threads and back: opens source and sink, starts the workers, waits, adds up.
+//! Starts a run from a plan: opens source and sink, starts the workers, waits for them, and adds up their results.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -37,10 +37,10 @@ use report::Remains;
 pub use report::{Record, Report, findings_of_objects, findings_of_sets, findings_of_stage, snapshots};
 use threads::run_threads;
 
-/// A run that could not start.
+/// Why a run could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// No workers, or too many.
+    /// The number of workers is zero or too large.
     #[error("{0} workers: between 1 and 256 are possible")]
     Workers(usize),
     /// A function cannot be built.
@@ -49,52 +49,52 @@ pub enum RunError {
     /// The chain cannot be built.
     #[error(transparent)]
     Chain(#[from] ChainError),
-    /// Source or sink cannot be opened.
+    /// The source or the sink cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The state of an earlier run cannot be put back.
+    /// The state of an earlier run cannot be restored.
     #[error("the saved state does not fit: {0}")]
     Restore(#[from] RestoreError),
-    /// Not enough memory.
+    /// There is not enough memory.
     #[error(transparent)]
     Memory(#[from] braid_memory::Error),
 }
 
-/// How a run is watched and steered from outside.
+/// How a run is observed and controlled from outside.
 #[derive(Clone, Debug, Default)]
 pub struct Control {
-    /// Set to end the run in order: what has been received is still handled and sent.
+    /// Set to end the run in an orderly way: packets already received are still handled and sent.
     pub stop: Arc<AtomicBool>,
     /// Ends the run after this time.
     pub duration: Option<Duration>,
-    /// Writes down everything for a certificate.
+    /// Records everything that a certificate needs.
     pub record: bool,
     /// Runs the workers one at a time under the schedule of this seed.
     pub schedule: Option<u64>,
-    /// Takes the time of every stage of every batch.
+    /// Measures the time of every stage of every batch.
     pub profile: bool,
-    /// With a profile: it shall say what attempts cost, not how the run went.
+    /// With `profile`: measures what attempts cost instead of how the run went.
     pub calibrate: Option<Attempts>,
-    /// Runs the workers in virtual time, one after another on one thread. Packets come to them as from a network card, whatever
-    /// the plan says, and a live clock is the worker's virtual one.
+    /// Runs the workers in virtual time, one after another on one thread. Packets reach them as from a network card, whatever the plan says,
+    /// and a live clock is the worker's virtual clock.
     pub model: Option<Model>,
-    /// Through which the run is looked at and changed while it goes on.
+    /// The handle through which the run is inspected and changed while it is running.
     pub live: Option<Arc<Live>>,
-    /// Follows packets from the first one on.
+    /// Traces packets from the first one on.
     pub trace: Option<TraceOrder>,
-    /// Done once all is open and the workers begin.
+    /// Called when everything is open and the workers are about to start.
     pub at_start: Option<AtStart>,
-    /// Done by each worker when its packets have come to an end, before it does.
+    /// Called by each worker when its packets have ended, before the worker ends.
     pub at_end: Option<AtEnd>,
-    /// Begins with this state instead of none.
+    /// Starts with this state instead of empty state.
     pub restore: Option<Arc<Saved>>,
-    /// Told of a handler that does not come back.
+    /// Notified of a handler that does not return.
     pub watchdog: Option<Watchdog>,
-    /// A live clock advances by so many nanoseconds from batch to batch instead: for counting, with one worker.
+    /// Advances a live clock by so many nanoseconds per batch instead: for counting instructions, with one worker.
     pub step_ns: Option<u64>,
 }
 
-/// What whoever starts a run does when it has begun.
+/// A callback for the start of a run.
 #[derive(Clone)]
 pub struct AtStart(pub Arc<dyn Fn() + Send + Sync>);
 
@@ -104,7 +104,7 @@ impl std::fmt::Debug for AtStart {
     }
 }
 
-/// What a worker does last.
+/// A callback that each worker runs last.
 #[derive(Clone)]
 pub struct AtEnd(pub Arc<dyn Fn(&mut Worker) + Send + Sync>);
 
@@ -114,20 +114,20 @@ impl std::fmt::Debug for AtEnd {
     }
 }
 
-/// A model of a machine.
+/// A model of a machine, for runs in virtual time.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// What things cost there.
+    /// The costs of operations on that machine.
     pub costs: Costs,
-    /// Moves the workers a little apart.
+    /// Seed of the small variations of the workers' start times and of the packets' costs.
     pub seed: u64,
 }
 
-/// Everything fresh that a run or a replay stands on.
+/// The fresh transaction domain and chain of a run or replay.
 pub struct Foundation {
-    /// Transactions.
+    /// The domain of the transactions.
     pub domain: Arc<Domain>,
-    /// Functions.
+    /// The functions.
     pub chain: Arc<Chain>,
 }
 
@@ -136,7 +136,7 @@ pub fn build(plan: &Plan) -> Result<Foundation, RunError> {
     build_for(plan, None)
 }
 
-/// The same with state in which saved state will have a place.
+/// Like [`build`], with state objects into which the saved state fits.
 pub(crate) fn build_for(plan: &Plan, saved: Option<&Saved>) -> Result<Foundation, RunError> {
     if !(1..=256).contains(&plan.workers) {
         return Err(RunError::Workers(plan.workers));
@@ -153,7 +153,7 @@ pub(crate) fn build_for(plan: &Plan, saved: Option<&Saved>) -> Result<Foundation
     Ok(Foundation { domain, chain: Arc::new(chain) })
 }
 
-/// Steering as the source asks for it.
+/// Adapts steering to the interface of the source.
 struct Select(Arc<Steering>);
 
 impl QueueSelect for Select {
@@ -162,7 +162,7 @@ impl QueueSelect for Select {
     }
 }
 
-/// Runs the plan until the source ends, the time is up or somebody asks to stop.
+/// Runs the plan until the source ends, the duration has elapsed or a stop is requested.
 pub fn launch(
     plan: &Plan,
     mut source: Box<dyn Source>,
@@ -172,11 +172,11 @@ pub fn launch(
     let Foundation { domain, chain } = build_for(plan, control.restore.as_deref())?;
     let pool = pool(plan, &mut *source)?;
     source.prepare(&pool, plan.workers)?;
-    // Who moves load orders the workers as somebody outside would.
+    // The balancer gives orders to the workers as an outside operator does.
     let balanced = plan.balance.filter(|_| plan.distribution == Distribution::Software && control.model.is_none());
     let live = control.live.clone().or_else(|| balanced.map(|_| Live::new(plan.workers)));
     let (received, dispatcher) = receive(plan, source, &pool, chain.layout(), control, live.clone())?;
-    // Last: what is written is created only when all else is there.
+    // Opened last, so that output files are created only when everything else has succeeded.
     let sent = sink.open(plan.workers)?;
     let mut transactions: Vec<Tx> = (0..plan.workers).map(|worker| Tx::new(&domain, worker)).collect();
     start(plan, control, &chain, &mut transactions[0])?;
@@ -201,7 +201,7 @@ pub fn launch(
     }
     let begun = Instant::now();
     let present = match &live {
-        // It may be exchanged, and its memory given back: so it is not kept here.
+        // The chain may be exchanged and its memory freed, so this function keeps no reference to it.
         Some(live) => {
             live.announce(Running { chain, domain: Arc::clone(&domain), since: begun });
             Present::Announced(live)
@@ -220,11 +220,11 @@ pub fn launch(
     Ok(Report { sets_left_out: left_out, ..remains.report() })
 }
 
-/// The chain of a run while it goes on.
+/// Where the current chain of a run is found.
 enum Present<'a> {
-    /// Nobody can exchange it.
+    /// The chain cannot be exchanged.
     Own(Arc<Chain>),
-    /// The one that was announced last.
+    /// The current chain is the one that was announced last.
     Announced(&'a Live),
 }
 
@@ -240,16 +240,16 @@ impl Present<'_> {
     }
 }
 
-/// Buffers of a run; the source wants some too.
+/// Creates the pool of a run, including the buffers that the source needs.
 fn pool(plan: &Plan, source: &mut dyn Source) -> Result<Arc<Pool>, braid_memory::Error> {
     let buffers = plan.own_buffers() + if plan.buffers == 0 { source.buffers() } else { 0 };
     source.pool(&PoolConfig { buffers: buffers as u32, pages: plan.pages, ..PoolConfig::default() })
 }
 
-/// A queue for each worker.
+/// One receive queue for each worker.
 type Receivers = Vec<Box<dyn RxQueue>>;
 
-/// The workers' queues: the source splits its packets, or a dispatcher does.
+/// Opens the workers' receive queues: the source splits its packets, or a dispatcher does.
 fn receive(
     plan: &Plan,
     source: Box<dyn Source>,
@@ -266,7 +266,7 @@ fn receive(
     Ok((queues, Some(dispatcher)))
 }
 
-/// Puts state of an earlier run back and runs the start handlers of functions that have none.
+/// Restores the state of an earlier run, and runs the start handlers of functions that it has no state for.
 fn start(plan: &Plan, control: &Control, chain: &Chain, tx: &mut Tx) -> Result<(), RunError> {
     let new = match &control.restore {
         Some(saved) => saved.restore_objects(chain, tx)?,
@@ -277,7 +277,7 @@ fn start(plan: &Plan, control: &Control, chain: &Chain, tx: &mut Tx) -> Result<(
     Ok(())
 }
 
-/// What all workers stand on.
+/// What all workers of a run have in common.
 struct Ground<'a> {
     plan: &'a Plan,
     control: &'a Control,
@@ -287,7 +287,7 @@ struct Ground<'a> {
 }
 
 impl Ground<'_> {
-    /// Whether workers wait for each other.
+    /// Whether the workers wait for each other to keep the order of the input.
     fn goes_abreast(&self) -> bool {
         self.plan.in_order && self.plan.workers > 1 && self.cluster.is_none()
     }
@@ -327,7 +327,7 @@ impl Ground<'_> {
         timeline: &Arc<Timeline>,
     ) -> Result<Worker, RunError> {
         let Ground { plan, control, chain, .. } = self;
-        // Where one worker runs at a time, waiting would keep the others from going on.
+        // Where only one worker runs at a time, waiting would block the others.
         let waits = control.schedule.is_none() && self.cluster.is_none();
         let receive: Box<dyn RxQueue> = if self.goes_abreast() {
             let layout = Arc::new(chain.layout().clone());
@@ -375,7 +375,7 @@ impl Ground<'_> {
     }
 }
 
-/// Start and stop handlers: each function once, before and after everything else.
+/// Runs start or stop handlers: one per function, before or after everything else.
 pub fn run_once(
     chain: &Chain,
     tx: &mut Tx,

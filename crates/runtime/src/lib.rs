@@ -1,11 +1,12 @@
-//! From a plan to running workers: the batch loop, retries, expiry, periods, and the recording of what happened.
+//! The runtime: turns a plan into running workers, with the batch loop, retries, expiry, periodic ticks and recording.
 //!
 //! ```text
 //!  RxQueue ─▶ Worker::step: receive · parse · per function { keys · look-up · handlers · commit } · send · expire ─▶ TxQueue
 //! ```
 //!
-//! [`Plan`] is inert; [`launch`](launch::launch) makes it live. A worker owns everything it touches per packet; workers share
-//! only state objects (through transactions), the [`Timeline`] and, in replays that keep an order, how far each of them is.
+//! A [`Plan`] is inert data; [`launch`](launch::launch) starts a run from it. A worker owns everything it touches per packet. Workers
+//! share only the state objects (accessed through transactions), the [`Timeline`] and, in replays that keep the input order, how far
+//! each worker has got.
 #![forbid(unsafe_code)]
 
 pub mod aborts;

@@ -1,11 +1,11 @@
-//! Workers looked at and changed while they run.
+//! Inspects and changes workers while they run.
 //!
-//! Whoever asks leaves an [`Order`] on a worker's desk; the worker looks at its desk once per round (one relaxed load of a
-//! line that is written only when there is an order) and carries it out between two batches, on its own thread and with
-//! nothing half done. So counters always add up, tables can be walked, and functions exchanged, without any lock or shared
-//! written line on a packet's way. A worker that has ended leaves its last counters behind.
+//! A caller leaves an [`Order`] on a worker's desk. The worker looks at its desk once per round (one relaxed load of a line that is
+//! written only when there is an order) and carries the order out between two batches, on its own thread and with no work half done. So
+//! counters always add up, and tables can be walked and functions exchanged without a lock or a shared written line on the packet path. A
+//! worker that has ended leaves its last counters behind.
 //!
-//! [`Live::hold`] stops all workers between batches, for what concerns several of them at once.
+//! [`Live::hold`] stops all workers between batches, for operations on several of them at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -21,61 +21,61 @@ use crate::counters::WorkerCounters;
 use crate::probe::TimeSplit;
 use crate::worker::Worker;
 
-/// Longest time that a worker is waited for. A round takes microseconds; a worker that is away so long hangs in a handler or
-/// has no processor.
+/// Longest time to wait for a worker. A round takes microseconds; a worker that is absent for so long hangs in a handler or gets no
+/// processor time.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Most orders that wait for a worker: one that hangs does not fill the memory.
+/// Maximum number of orders that wait for a worker, so that a worker that hangs does not fill the memory.
 const ORDERS_MAX: usize = 1024;
 
-/// What a worker does between two batches.
+/// Something that a worker does between two batches.
 pub type Order = Box<dyn FnOnce(&mut Worker) + Send>;
 
 /// Why a worker did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered {
-    /// No such worker.
+    /// The worker does not exist.
     #[error("there is no worker {0}")]
     NoWorker(usize),
-    /// Its packets have come to an end.
+    /// The worker has ended.
     #[error("worker {0} has ended")]
     Ended(usize),
-    /// It is in the middle of something for more than [`PATIENCE`].
+    /// The worker has not finished its batch for more than [`PATIENCE`], or too many orders wait for it.
     #[error("worker {0} has not come to the end of its batch for {PATIENCE:?}")]
     Late(usize),
 }
 
-/// What one worker is seen to have done.
+/// A snapshot of one worker.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// Its number.
+    /// The worker's number.
     pub worker: usize,
     /// Whether it has ended.
     pub ended: bool,
-    /// What it counted, between two batches.
+    /// Its counters, taken between two batches.
     pub counters: WorkerCounters,
-    /// What its queue delivered and could not deliver.
+    /// The counters of its receive queue.
     pub received: RxCounters,
     /// What its sending queue took and could not send.
     pub sent: TxCounters,
     /// Live sets and room for them, by group.
     pub tables: Vec<(usize, usize)>,
-    /// Sets that are still in tables which others took the place of.
+    /// Sets that have yet to move from tables which have been replaced.
     pub sets_to_move: usize,
-    /// The time of its functions, in nanoseconds.
+    /// The time that its functions see, in nanoseconds.
     pub now_ns: u64,
-    /// Where its time went since somebody began to ask for it.
+    /// How its time was spent since timing began, if it is being measured.
     pub split: Option<TimeSplit>,
 }
 
-/// What the run consists of; may be exchanged while it runs.
+/// The components of a run; they may be exchanged while it is running.
 #[derive(Clone, Debug)]
 pub struct Running {
     /// Its functions.
     pub chain: Arc<Chain>,
-    /// Their transactions.
+    /// The domain of its transactions.
     pub domain: Arc<Domain>,
-    /// When it began.
+    /// When the run began.
     pub since: Instant,
 }
 
@@ -94,16 +94,16 @@ struct DeskState {
 
 impl Desk {
     fn lock(&self) -> MutexGuard<'_, DeskState> {
-        // A list of orders cannot be half changed.
+        // A list of orders cannot be left half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The desks of a run's workers. Made before the run, given to it in [`Control`](crate::Control), asked by anybody.
+/// The desks of a run's workers; created before the run, passed to it in [`Control`](crate::Control), usable from any thread.
 pub struct Live {
     desks: Box<[CachePadded<Desk>]>,
     running: Mutex<Option<Running>>,
-    /// Held while workers stand still or packet sets move from one to another.
+    /// Held while workers are stopped or packet sets move between workers.
     changing: Mutex<()>,
 }
 
@@ -114,23 +114,23 @@ impl std::fmt::Debug for Live {
 }
 
 impl Live {
-    /// For a run of so many workers.
+    /// Creates the desks for a run of `workers` workers.
     pub fn new(workers: usize) -> Arc<Live> {
         let desks = (0..workers).map(|_| CachePadded::default()).collect();
         Arc::new(Live { desks, running: Mutex::default(), changing: Mutex::default() })
     }
 
-    /// Number of workers.
+    /// The number of workers.
     pub fn workers(&self) -> usize {
         self.desks.len()
     }
 
-    /// What runs; none before it has begun.
+    /// The components of the run; `None` before it has begun.
     pub fn running(&self) -> Option<Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says what runs.
+    /// Sets the components of the run.
     pub fn announce(&self, running: Running) {
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
     }
@@ -140,7 +140,7 @@ impl Live {
         self.desks.iter().all(|desk| desk.lock().last.is_some())
     }
 
-    /// Whether a worker has an order. Relaxed: the order itself is behind a lock, and a round later will do.
+    /// Whether a worker has an order. Relaxed: a lock protects the order itself, and noticing it a round later does no harm.
     #[inline(always)]
     pub(crate) fn rings(&self, worker: usize) -> bool {
         self.desks[worker].rings.load(Ordering::Relaxed)
@@ -150,7 +150,7 @@ impl Live {
     #[cold]
     pub(crate) fn serve(&self, id: usize, worker: &mut Worker) {
         let desk = &self.desks[id];
-        // First, so that an order to stand still finds nothing left.
+        // Done first, so that an order to stop leaves nothing to copy.
         worker.bring_objects();
         let orders = {
             let mut state = desk.lock();
@@ -158,13 +158,13 @@ impl Live {
             std::mem::take(&mut state.orders)
         };
         orders.into_iter().for_each(|order| order(worker));
-        // State objects and packet sets on their way to others: a few of them each round, until all are there.
+        // State objects and packet sets that are being moved: a few of them each round, until all have moved.
         if worker.move_sets() | worker.is_bringing() {
             desk.rings.store(true, Ordering::Relaxed);
         }
     }
 
-    /// A worker ends: no order is taken any more.
+    /// Closes the desk of a worker that ends: no more orders are accepted.
     pub(crate) fn close(&self, id: usize, worker: &mut Worker) {
         self.serve(id, worker);
         worker.bring_objects();
@@ -172,7 +172,7 @@ impl Live {
         seen.ended = true;
         let mut state = self.desks[id].lock();
         state.last = Some(seen);
-        // Whoever came in between sees its channel closed.
+        // Callers that left orders in the meantime see their channels closed.
         state.orders.clear();
     }
 
@@ -191,19 +191,19 @@ impl Live {
         Ok(())
     }
 
-    /// Has a worker answer a question between two batches.
+    /// Asks a worker a question, which it answers between two batches.
     pub fn ask<T: Send + 'static>(
         &self,
         worker: usize,
         question: impl FnOnce(&mut Worker) -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
         let (answer, answered) = channel();
-        // An answer that nobody waits for any more is thrown away.
+        // If the caller no longer waits for the answer, it is discarded.
         self.order(worker, Box::new(move |worker| drop(answer.send(question(worker)))))?;
         await_answer(worker, &answered, Instant::now() + PATIENCE)
     }
 
-    /// Has every worker that still runs answer, all at the same time: [`PATIENCE`] is for all of them together.
+    /// Asks all workers that are still running at the same time; [`PATIENCE`] applies to all of them together.
     pub fn ask_all<T: Send + 'static>(
         &self,
         question: impl Fn(&mut Worker) -> T + Clone + Send + 'static,
@@ -219,7 +219,7 @@ impl Live {
         asked.into_iter().enumerate().map(answer).collect()
     }
 
-    /// The same, however long it takes: what the worker gives away is not lost because it was late.
+    /// Like [`ask`](Self::ask), but waits however long it takes, so that what the worker hands over is not lost.
     pub(crate) fn await_answer_of<T: Send + 'static>(
         &self,
         worker: usize,
@@ -230,13 +230,13 @@ impl Live {
         answered.recv().map_err(|_| Unanswered::Ended(worker))
     }
 
-    /// Keeps others from stopping the workers, or from moving packet sets, until the result is dropped.
+    /// Prevents others from stopping the workers or moving packet sets until the guard is dropped.
     pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
-        // Nothing is behind it that could be half changed.
+        // The mutex guards no data that could be left half changed.
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What each worker has done; of one that has ended, its last word.
+    /// Snapshots of all workers; for a worker that has ended, its last one.
     pub fn see(&self) -> Vec<Result<Seen, Unanswered>> {
         let answers = self.ask_all(Worker::seen).into_iter().enumerate();
         answers.map(|(worker, answer)| self.or_last(worker, answer)).collect()
@@ -246,15 +246,14 @@ impl Live {
         answer.or_else(|unanswered| self.desks[worker].lock().last.clone().ok_or(unanswered))
     }
 
-    /// Stops all workers that still run between two batches until the result is dropped. If one does not come, the others go
-    /// on.
+    /// Stops all running workers between two batches until the result is dropped. If one does not stop in time, the others continue.
     pub fn hold(&self) -> Result<Held<'_>, Unanswered> {
         let mut held = Held { workers: Vec::new(), _alone: self.alone() };
         let mut arrivals = Vec::new();
         for id in 0..self.desks.len() {
             let ((arrive, arrived), (orders, waiting)) = (channel(), channel::<Order>());
             let stay = move |worker: &mut Worker| {
-                // A worker whose holder has gone or given up finds its channel closed and goes on.
+                // A worker whose holder has gone or given up finds the channel closed and continues.
                 let _ = arrive.send(());
                 waiting.into_iter().for_each(|order| order(worker));
             };
@@ -281,7 +280,7 @@ fn await_answer<T>(worker: usize, answered: &Receiver<T>, until: Instant) -> Res
     })
 }
 
-/// Workers that stand still between two batches. Dropping it lets them go on.
+/// Workers stopped between two batches; they continue when it is dropped.
 #[derive(Debug)]
 pub struct Held<'a> {
     workers: Vec<(usize, Sender<Order>)>,
@@ -289,12 +288,12 @@ pub struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// The numbers of those that stand still: all that had not ended.
+    /// The numbers of the stopped workers: all that had not ended.
     pub fn workers(&self) -> impl Iterator<Item = usize> {
         self.workers.iter().map(|(id, _)| *id)
     }
 
-    /// Has one of them do something and waits for it, however long it takes.
+    /// Has one of the workers run something, and waits for the result however long it takes.
     pub fn tell<T: Send + 'static>(
         &self,
         worker: usize,
@@ -307,7 +306,7 @@ impl Held<'_> {
         answered.recv().map_err(|_| Unanswered::Ended(worker))
     }
 
-    /// Has each of them do something, one after another.
+    /// Has each of the workers run something, one after another.
     pub fn tell_all<T: Send + 'static>(
         &self,
         what: impl Fn(&mut Worker) -> T + Clone + Send + 'static,

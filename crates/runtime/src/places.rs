@@ -1,8 +1,8 @@
-//! Where each worker of a capture stands: at which packet of the input, and how far time has come for all of them.
+//! The position of each worker in a capture: the packet of the input at which it is, and the time up to which all of them may go.
 //!
-//! Two make use of it. Workers that go abreast ([`Abreast`](crate::abreast::Abreast)) handle packets in the order of the input. Where functions hold packets
-//! back, time goes on for all workers together: the first one leads, others wait until what is due before their packets has been done
-//! ([`worker/paced.rs`](crate::worker)).
+//! It has two uses. Workers that keep the input order ([`Abreast`](crate::abreast::Abreast)) handle packets one after another in that order. Where
+//! functions hold packets back, the time advances for all workers together: the first worker leads, and the others wait until everything due
+//! before their packets has been done ([`worker/paced.rs`](crate::worker)).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,27 +10,27 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-/// Places that a worker looks at before it sleeps: with two workers 256 times where the other one stands, with many a few times where all do.
+/// Places that a worker reads before it sleeps: with two workers the other one's 256 times, with many workers all of them a few times.
 const LOOKS: usize = 512;
-/// How long it sleeps at most, though nobody wakes it: it has other things to do.
+/// Longest sleep without being woken, because the worker has other things to do.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// Where each worker stands.
+/// The positions of all workers.
 #[derive(Debug)]
 pub(crate) struct Places {
     places: Box<[CachePadded<AtomicU64>]>,
-    /// Time stamps of the packets at which they stand, as far as they know.
+    /// Time stamps of the packets at which the workers are, as far as they know them.
     times_ns: Box<[CachePadded<AtomicU64>]>,
-    /// How far time has come for all workers, with all that functions had to do until then.
+    /// The time that all workers have reached, including everything that functions had to do until then.
     led_ns: AtomicU64,
-    /// How many sleep until somebody has gone on.
+    /// Number of workers that sleep until another one advances.
     asleep: AtomicUsize,
-    /// Where each of them sleeps: only the one whose turn it is gets woken, however many there are.
+    /// Where each worker sleeps; one each, so that only the worker whose turn it is gets woken, however many there are.
     beds: Box<[(Mutex<()>, Condvar)]>,
 }
 
 impl Places {
-    /// All workers at the beginning.
+    /// Creates the places, with all workers at the beginning.
     pub(crate) fn new(workers: usize) -> Arc<Places> {
         Arc::new(Places {
             places: (0..workers).map(|_| CachePadded::default()).collect(),
@@ -41,13 +41,13 @@ impl Places {
         })
     }
 
-    /// Says where a worker stands. Release: whoever sees it sees what the packets before have changed. Partner: `others`.
+    /// Publishes a worker's place. Release, pairs with the Acquire in `others`: a worker that sees the place sees the changes made by earlier packets.
     pub(crate) fn publish(&self, worker: usize, sequence: u64) {
         if self.places[worker].swap(sequence, Ordering::Release) == sequence {
             return;
         }
-        // Partner: the fence in `beyond`. Either this one sees the sleeper, or that one sees the place. And its own in another worker's call:
-        // of several that go on at once the last one sees where all are, and so whose turn it is.
+        // Pairs with the fence in `beyond`: either this worker sees the sleeper, or the sleeper sees the new place. Also pairs with itself in
+        // other workers' calls: of several workers that advance at once, the last one sees all their places, and so whose turn it is.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) > 0 {
             self.hindmost().filter(|next| *next != worker).for_each(|next| {
@@ -58,57 +58,58 @@ impl Places {
         }
     }
 
-    /// Who stands at the smallest place: nobody else may go on. Acquire: the partner is `publish`.
+    /// The workers at the smallest place; no other may go on. Acquire, pairs with the Release in `publish`.
     fn hindmost(&self) -> impl Iterator<Item = usize> {
         let least = self.least();
         let stands = move |place: &AtomicU64| place.load(Ordering::Acquire) <= least;
         self.places.iter().enumerate().filter(move |(_, place)| stands(place)).map(|(worker, _)| worker)
     }
 
-    /// The same, before the packet with this time stamp, if it knows that one.
+    /// Publishes a worker's place and, if it is known, the time stamp of the packet there.
     pub(crate) fn stand(&self, worker: usize, sequence: u64, timestamp_ns: Option<u64>) {
         self.publish(worker, sequence);
         if let Some(timestamp_ns) = timestamp_ns {
-            // Release, and behind the number. Partner: `front`.
+            // Release, and after the number. Pairs with the Acquire in `front`.
             self.times_ns[worker].store(timestamp_ns, Ordering::Release);
         }
     }
 
-    /// Below which number all packets have been handled; `u64::MAX` if all workers have come to the end.
+    /// The number below which all packets have been handled; `u64::MAX` if all workers have reached the end.
     pub(crate) fn least(&self) -> u64 {
         self.places.iter().map(|place| place.load(Ordering::Acquire)).min().unwrap_or(u64::MAX)
     }
 
-    /// Where the hindmost stands, and the time stamp of its packet: that, or an earlier one where it does not know it yet.
+    /// The smallest place and the time stamp of the packet there, or an earlier one if its worker does not know the time stamp yet.
     pub(crate) fn front(&self) -> (u64, u64) {
         loop {
             let places = self.places.iter().map(|place| place.load(Ordering::Acquire)).zip(0..);
             let (least, worker) = places.min().unwrap_or((u64::MAX, 0));
             let timestamp_ns = self.times_ns[worker].load(Ordering::Acquire);
-            // A time that is later than that of this packet came with a later number. Acquire above. Partner: `stand`.
+            // A time stamp later than this packet's was stored after a later number, which this load then sees: the Acquire load above pairs
+            // with the Release store in `stand`.
             if self.places[worker].load(Ordering::Acquire) == least {
                 return (least, timestamp_ns);
             }
         }
     }
 
-    /// Time has come to `now_ns` for all workers. Release: whoever sees it sees what functions have done until then. Partner: `led_ns`.
+    /// Sets the time of all workers. Release, pairs with the Acquire in `led_ns`: a worker that sees it sees what functions have done until then.
     pub(crate) fn lead(&self, now_ns: u64) {
         self.led_ns.store(now_ns, Ordering::Release);
     }
 
-    /// How far time has come for all workers, if one of them leads; else 0.
+    /// The time of all workers if one of them leads, otherwise 0.
     pub(crate) fn led_ns(&self) -> u64 {
         self.led_ns.load(Ordering::Acquire)
     }
 
-    /// Where the hindmost of the others stands. Acquire: the partner is `publish`.
+    /// The smallest place of the other workers. Acquire, pairs with the Release in `publish`.
     pub(crate) fn others(&self, worker: usize) -> u64 {
         let others = self.places.iter().enumerate().filter(|(other, _)| *other != worker);
         others.map(|(_, place)| place.load(Ordering::Acquire)).min().unwrap_or(u64::MAX)
     }
 
-    /// The same, if need be after a while, once all others have come beyond `sequence`.
+    /// Waits a while, if necessary, for all other workers to advance beyond `sequence`; returns their smallest place.
     pub(crate) fn beyond(&self, worker: usize, sequence: u64) -> u64 {
         for _ in 0..LOOKS.div_ceil(self.places.len()) {
             let others = self.others(worker);

@@ -1,4 +1,4 @@
-//! The passive description of a run: what [`launch`](crate::launch()) makes live.
+//! The passive description of a run, which [`launch`](crate::launch()) makes live.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,26 +17,26 @@ use crate::course::Course;
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{function}: {reason}")]
 pub struct BuildError {
-    /// Its name in the plan.
+    /// The function's name in the plan.
     pub function: String,
     /// What is wrong.
     pub reason: String,
 }
 
-/// Builds the functions of the chain with fresh state; called once per run, and once more to replay one.
+/// Builds the functions of the chain with fresh state; called once per run, and once more for each replay.
 pub type BuildChain = dyn Fn(&mut StateBuilder) -> Result<Vec<Box<dyn Stage>>, BuildError> + Send + Sync;
 
-/// How packets come to their workers. The result is the same; the cost is not.
+/// How packets reach their workers. The results are the same; the costs differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Distribution {
     /// The source splits its packets into one queue per worker, as a network card does.
     #[default]
     Hardware,
-    /// One more thread receives, and hands packets on through rings.
+    /// An additional thread receives packets and passes them on to the workers through rings.
     Software,
 }
 
-/// Which time the functions see.
+/// The time that functions see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Time {
     /// The packets' time stamps.
@@ -46,39 +46,39 @@ pub enum Time {
     Live,
 }
 
-/// Everything a run needs besides a source and a sink.
+/// Everything a run needs apart from a source and a sink.
 #[derive(Clone)]
 pub struct Plan {
     /// Builds the functions.
     pub build: Arc<BuildChain>,
-    /// Ports, numbered from 0.
+    /// Number of ports, numbered from 0.
     pub ports: u16,
-    /// Worker threads.
+    /// Number of worker threads.
     pub workers: usize,
-    /// Most packets in a batch.
+    /// Maximum number of packets in a batch.
     pub batch: usize,
     /// Packet sets that one group of functions may keep, over all workers.
     pub sets: usize,
-    /// Buffers of the pool; 0: enough for the workers' batches.
+    /// Number of buffers in the pool; 0 selects enough for the workers' batches.
     pub buffers: usize,
-    /// Pages for buffers, tables and objects.
+    /// Page size for buffers, tables and objects.
     pub pages: HugePages,
-    /// Which time the functions see.
+    /// The time that functions see.
     pub time: Time,
-    /// How packets come to workers.
+    /// How packets reach the workers.
     pub distribution: Distribution,
-    /// Which packet comes to which worker.
+    /// Which packet belongs to which worker.
     pub steering: Arc<Steering>,
-    /// Which packets meet which functions, and in which order.
+    /// Which functions packets meet, and in which order.
     pub course: Course,
-    /// Metadata that source and sink write and read.
+    /// Metadata fields that source and sink write and read.
     pub own_fields: Vec<StageUse>,
-    /// Longest time for which a worker gathers packets into a batch that is not full. It does so only while as many come that it
-    /// is worth it (`gather.rs` says when). Zero: it takes what is there.
+    /// Longest time for which a worker gathers packets into a batch that is not full. It gathers only while enough packets arrive to make it
+    /// worthwhile (see `gather.rs`). Zero disables gathering.
     pub gather: Duration,
-    /// Workers handle packets in the order of their numbers in the input, one after another; these have to be carried.
+    /// Workers handle packets in the order of their numbers in the input, one at a time; the metadata must carry these numbers.
     pub in_order: bool,
-    /// Load is moved between workers; with software distribution only.
+    /// Moves load between workers; only with software distribution.
     pub balance: Option<Balance>,
 }
 
@@ -96,8 +96,8 @@ impl std::fmt::Debug for Plan {
 }
 
 impl Plan {
-    /// A small one for tests to change: two ports, connections steered one way, functions that see the capture's time, which goes with
-    /// each packet from source to sink, as its number does.
+    /// A small plan for tests to modify: two ports, connections steered by direction, and the capture's time; each packet carries its time stamp
+    /// and number from source to sink.
     pub fn for_tests(workers: usize, build: Arc<BuildChain>) -> Plan {
         let reta = Reta::new(256, workers).expect("a power of two, and no more workers");
         let key = toeplitz::Key::microsoft();
@@ -124,18 +124,18 @@ impl Plan {
         }
     }
 
-    /// Buffers of its pool, without those that a source wants besides.
+    /// Buffers of the pool, not counting those that the source needs in addition.
     pub fn own_buffers(&self) -> usize {
         if self.buffers == 0 { self.workers * 4 * self.batch.max(64) + 8192 } else { self.buffers }
     }
 
-    /// Packet sets of one group that one worker may keep: the largest share that the indirection table gives to one, and what chance
-    /// may add to it, a twelfth or four standard deviations; where load is moved between workers, a quarter.
+    /// Packet sets of one group that one worker may keep: the largest share that the indirection table gives to one worker, plus a margin for chance
+    /// of a twelfth or four standard deviations. Where load is moved between workers, the margin is a quarter.
     pub fn sets_per_worker(&self) -> usize {
         self.share_of(self.sets)
     }
 
-    /// The fewest packet sets of all workers, in thousands, of which one worker may keep so many.
+    /// The smallest multiple of 1000 that, as [`sets`](Plan::sets) of a plan, lets one worker keep `live` sets.
     pub(crate) fn sets_for(&self, live: usize) -> usize {
         let (mut first, mut last) = (1, live.saturating_mul(self.workers).div_ceil(1000) + 1);
         while first < last {

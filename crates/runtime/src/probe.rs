@@ -1,5 +1,5 @@
-//! Where a worker's time goes: read from the cycle counter between the stages of a batch, or, in a model, added up from
-//! what each stage is known to cost. Off, it is one test per stage and batch; nothing is ever read per packet.
+//! Where a worker's time goes: read from the cycle counter between the stages of a batch or, in a model, computed from the known cost of
+//! each stage. When off, it costs one test per stage and batch; nothing is ever read per packet.
 
 use braid_nf::packet::key::SetKey;
 use braid_stm::{Access, Tx};
@@ -12,53 +12,53 @@ mod split;
 pub use fit::Fit;
 pub use split::{Lap, StageTime, TimeSplit};
 
-/// A part of a batch's way through a worker.
+/// A part of a worker's batch loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
-    /// From the source into the batch.
+    /// Receiving packets from the source into the batch.
     Receive,
-    /// Headers parsed, time noted.
+    /// Parsing headers and stamping times.
     Parse,
-    /// Keys and packet sets for the function at this position.
+    /// Extracting keys and looking up packet sets for the function at this position.
     LookUp(usize),
-    /// Handlers of the function at this position.
+    /// Running the handlers of the function at this position.
     Handlers(usize),
-    /// The commit of what they did.
+    /// Committing what these handlers did.
     Commit(usize),
-    /// To the sink.
+    /// Sending to the sink.
     Send,
-    /// Packet sets that ended, and periods.
+    /// Expiry of packet sets, and ticks.
     Expire,
-    /// Nothing came.
+    /// An empty receive.
     Idle,
 }
 
-/// What attempts a calibration asks about.
+/// Which attempts a calibration measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempts {
-    /// Transactions take on many packets and few, by turns: so what a commit costs by itself can be told from what it costs for each
+    /// Transactions alternately cover many packets and few, so that the fixed cost of a commit can be told from its cost per
     /// access.
     OfAllLengths,
-    /// Every packet's first attempt that changes something shared is refused: so `handlers_fit` has what second ones take.
+    /// The first attempt of every packet that writes shared state is refused, so that `handlers_fit` measures second attempts.
     Second,
 }
 
-/// What a worker's stages report to.
+/// What the stages of a worker report to.
 #[derive(Debug, Default)]
 pub enum Probe {
-    /// Nobody asks.
+    /// Nothing is measured.
     #[default]
     Off,
     /// A profile.
     Split(Box<TimeSplit>),
     /// A model.
     Virtual(VirtualWorker),
-    /// A packet is traced: what the last attempt that handled it has touched.
+    /// A packet is being traced: the accesses of the last attempt that handled it.
     Accesses(Vec<Access>),
 }
 
 impl Probe {
-    /// Whether anybody asks.
+    /// Whether anything is measured.
     #[inline(always)]
     pub fn is_on(&self) -> bool {
         !matches!(self, Probe::Off)
@@ -69,14 +69,14 @@ impl Probe {
         if let Probe::Split(split) = self { Some(split) } else { None }
     }
 
-    /// The worker begins.
+    /// Starts measuring when the worker begins.
     pub fn begin(&mut self) {
         if let Probe::Split(split) = self {
             split.begin();
         }
     }
 
-    /// A span has ended that concerned so many packets.
+    /// Reports that a span which handled `packets` packets has ended.
     #[inline(always)]
     pub fn passed(&mut self, span: Span, packets: usize) {
         if self.is_on() {
@@ -94,7 +94,7 @@ impl Probe {
         }
     }
 
-    /// Handlers of the function at `stage` have run over `packets` packets, and the transaction is about to commit.
+    /// Reports that handlers of the function at `stage` have run over `packets` packets and the transaction is about to commit.
     #[inline(always)]
     pub fn executed(&mut self, stage: usize, packets: usize, tx: &Tx) {
         if self.is_on() {
@@ -110,8 +110,8 @@ impl Probe {
         }
     }
 
-    /// Whether this attempt shall fail, so that the profile shows what the next one takes: the first one of each packet, if it
-    /// changes something shared.
+    /// Whether this attempt is to fail so that the profile measures the next one: the first attempt of each packet, if it writes shared
+    /// state.
     #[inline(always)]
     pub fn refuses(&mut self, is_first: bool, tx: &Tx) -> bool {
         self.is_on() && self.refuses_one(is_first, tx)
@@ -123,7 +123,7 @@ impl Probe {
         if let Probe::Split(split) = self { split.refuses(is_first, tx) } else { false }
     }
 
-    /// How many packets the next transaction may take on.
+    /// The maximum number of packets in the next transaction.
     #[inline(always)]
     pub fn length_max(&mut self) -> usize {
         if self.is_on() { self.length() } else { usize::MAX }
@@ -135,7 +135,7 @@ impl Probe {
         if let Probe::Split(split) = self { split.length() } else { usize::MAX }
     }
 
-    /// The commit failed: what the handlers of the function at `stage` did with the last `packets` packets was for nothing.
+    /// Reports a failed commit: the work of the handlers of the function at `stage` on the last `packets` packets was wasted.
     #[cold]
     pub fn aborted(&mut self, stage: usize, packets: usize) {
         match self {
@@ -145,7 +145,7 @@ impl Probe {
         }
     }
 
-    /// A packet has met a conflict within its handler, and begins again.
+    /// Reports that a packet met a conflict in its handler and starts again.
     #[cold]
     pub fn interrupted(&mut self) {
         if let Probe::Virtual(worker) = self {
@@ -153,7 +153,7 @@ impl Probe {
         }
     }
 
-    /// Notes the batch's time and one of its packet sets, taken in turn.
+    /// Notes the batch's time, and one of its packet sets as a sample.
     #[cold]
     pub fn sample(&mut self, packets: usize, now_ns: u64, key: impl FnOnce(usize) -> SetKey) {
         if let Probe::Split(split) = self {

@@ -1,4 +1,4 @@
-//! What happened in a run, in the order in which it was committed: the raw material of a certificate.
+//! What happened in a run, in commit order: the raw material of a certificate.
 
 use std::any::Any;
 
@@ -10,21 +10,21 @@ use braid_state::Tx;
 use crate::attempt::{End, Witness};
 use crate::course::Direction;
 
-/// One packet as the source delivered it, or as a function sent it on that made it.
+/// One packet as the source delivered it, or as a function made it for further functions.
 #[derive(Clone, Debug)]
 pub struct Input {
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// Port, time stamp, length on the wire, number in the source.
     pub info: FrameInfo,
-    /// What becomes of it if nobody decides.
+    /// Its verdict if no function decides.
     pub expected: Verdict,
 }
 
-/// What became of one packet.
+/// The result for one packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// The last decision.
+    /// The final verdict.
     pub verdict: Verdict,
     /// Its bytes; empty if it was dropped.
     pub bytes: Vec<u8>,
@@ -43,44 +43,44 @@ pub enum Deed {
         stage: usize,
         /// Indices in the batch.
         packets: Vec<u16>,
-        /// Their times.
+        /// Their times in nanoseconds.
         now_ns: Vec<u64>,
     },
-    /// A packet went through the whole chain.
+    /// A packet passed through the whole chain.
     Through {
         /// Number of the batch on its worker.
         batch: usize,
         /// Index in the batch.
         packet: u16,
-        /// In which order it met the functions.
+        /// The order in which it met the functions.
         direction: Direction,
-        /// Its time.
+        /// Its time in nanoseconds.
         now_ns: u64,
     },
-    /// Packet sets expired.
+    /// Packet sets ended.
     Expired {
         /// Position of the function.
         stage: usize,
         /// The sets, at least one.
         keys: Vec<SetKey>,
-        /// Why.
+        /// Why they ended.
         end: End,
-        /// When.
+        /// When, in nanoseconds.
         now_ns: u64,
     },
-    /// A period came round.
+    /// A periodic tick was handled.
     Ticked {
         /// Position of the function.
         stage: usize,
-        /// Which of its periods, and which share of what is done in it.
+        /// Which of its periods, and which share of the work.
         tick: Tick,
-        /// When.
+        /// When, in nanoseconds.
         now_ns: u64,
     },
 }
 
 impl Deed {
-    /// Position of the function, or of the first one if there are several.
+    /// The position of the function; 0, that of the first, for a packet that passed through the whole chain.
     pub fn stage(&self) -> usize {
         match self {
             Deed::Handled { stage, .. } | Deed::Expired { stage, .. } | Deed::Ticked { stage, .. } => *stage,
@@ -88,7 +88,7 @@ impl Deed {
         }
     }
 
-    /// The batch that it is about, if it is about packets.
+    /// The number of the batch, if the transaction handled packets.
     pub(crate) fn batch(&self) -> Option<usize> {
         match self {
             Deed::Handled { batch, .. } | Deed::Through { batch, .. } => Some(*batch),
@@ -102,24 +102,24 @@ impl Deed {
 pub struct Entry {
     /// Its place in the commit order of the whole run.
     pub sequence: u64,
-    /// Who.
+    /// The worker that committed it.
     pub worker: usize,
-    /// What.
+    /// What it did.
     pub deed: Deed,
-    /// Answers that were not determined by the state: which resource was handed out, that a table was full.
+    /// Choices that the state does not determine: which resource was handed out, that a table was full.
     pub choices: Vec<u64>,
-    /// Packets that an expired set or a period made; those that packets caused are in their batch.
+    /// Packets made by an expiry or a tick; packets caused by other packets are recorded in their batch.
     pub made: Vec<(Port, Vec<u8>)>,
 }
 
 /// One batch of a worker.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedBatch {
-    /// As received, or as functions made them.
+    /// The packets as received, or as functions made them.
     pub inputs: Vec<Input>,
-    /// As sent, packet by packet.
+    /// The packets as sent, one output per input.
     pub outputs: Vec<Output>,
-    /// They are answers on their way back.
+    /// The packets are answers on their way back.
     pub goes_back: bool,
 }
 
@@ -132,7 +132,7 @@ pub struct WorkerLog {
     pub batches: Vec<RecordedBatch>,
 }
 
-/// Watches one worker and writes everything down.
+/// Records everything that one worker does.
 #[derive(Debug)]
 pub struct Recorder {
     worker: usize,
@@ -140,12 +140,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder for a worker; its transaction has to be recording too.
+    /// Creates a recorder for a worker, whose transaction must be recording too.
     pub fn new(worker: usize) -> Recorder {
         Recorder { worker, log: WorkerLog::default() }
     }
 
-    /// What it has written.
+    /// Returns what has been recorded.
     pub fn into_log(self) -> WorkerLog {
         self.log
     }
@@ -227,12 +227,12 @@ impl Witness for Recorder {
     }
 }
 
-/// Packets that handlers made, from a position on.
+/// The packets that handlers made, from position `from` on.
 pub(crate) fn made(emitted: &Emitted, from: usize) -> Vec<(Port, Vec<u8>)> {
     emitted.iter().skip(from).map(|(_, port, bytes)| (port, bytes.to_vec())).collect()
 }
 
-/// What became of each packet of a batch.
+/// The result for each packet of a batch.
 pub(crate) fn outputs(batch: &Batch, verdicts: &Verdicts, emitted: &Emitted) -> Vec<Output> {
     let output = |i: usize| {
         let bytes = if verdicts.is_drop(i) { Vec::new() } else { batch.bytes(i).to_vec() };

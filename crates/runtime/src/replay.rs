@@ -1,7 +1,7 @@
-//! The same transactions once more, on one worker, in commit order.
+//! Replays recorded transactions on one worker, in commit order.
 //!
-//! One worker, one set of tables, fresh state objects: what a single core would have done. Every difference from the
-//! recorded run is a violation of sequential equivalence (or an error of the recorder).
+//! There is one worker, one set of tables and fresh state objects: what a single core would have had. Every difference from the recorded run
+//! is a violation of sequential equivalence (or a bug in the recorder).
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -24,40 +24,40 @@ use crate::expiry::end_shared;
 use crate::record::{Deed, Entry, Output, RecordedBatch, WorkerLog, made, outputs};
 use crate::watchdog::{Pulse, Watchdog, watch};
 
-/// Content of one function group's tables: key → (live mask, states).
+/// The content of one group's tables: key → (live mask, states).
 pub type SetContent = BTreeMap<SetKey, (u16, Vec<u8>)>;
 
-/// One way in which the replay differs from the run.
+/// A difference between the replay and the run.
 #[derive(Clone, Debug)]
 pub enum Difference {
-    /// A packet came out otherwise.
+    /// A packet's result differs.
     Packet {
         /// Place in the commit order of the last transaction that handled it.
         sequence: u64,
-        /// Worker that handled it.
+        /// The worker that handled it.
         worker: usize,
         /// The function that handled it last.
         function: String,
-        /// Number of the packet in its source.
+        /// The packet's number in its source.
         packet: u64,
         /// Its bytes as received.
         input: Vec<u8>,
-        /// What the parallel run made of it.
+        /// The result in the parallel run.
         parallel: Output,
-        /// What one worker makes of it.
+        /// The result on one worker.
         sequential: Output,
     },
-    /// An expired set or a period made other packets.
+    /// An expiry or a tick made different packets.
     Made {
         /// Place in the commit order.
         sequence: u64,
-        /// Worker that it happened on.
+        /// The worker on which it happened.
         worker: usize,
         /// The function.
         function: String,
-        /// What was made in the parallel run.
+        /// The packets made in the parallel run.
         parallel: Vec<(Port, Vec<u8>)>,
-        /// What one worker makes.
+        /// The packets made on one worker.
         sequential: Vec<(Port, Vec<u8>)>,
     },
     /// A choice that no sequential order allows.
@@ -66,7 +66,7 @@ pub enum Difference {
         sequence: u64,
         /// The function.
         function: String,
-        /// What was chosen and why it cannot be.
+        /// What was chosen, and why it is impossible.
         violation: String,
     },
     /// A handler met a conflict although it ran alone, or panicked.
@@ -76,18 +76,18 @@ pub enum Difference {
         /// The function.
         function: String,
     },
-    /// A function changes a header field of packet-set keys and does not name it ([`rewrites`](braid_nf::NetworkFunction::rewrites)).
+    /// A function changes a header field of packet-set keys without declaring it ([`rewrites`](braid_nf::NetworkFunction::rewrites)).
     Unnamed {
-        /// The function; in a chain that is one transaction all that the packet met.
+        /// The function; in a chain that is one transaction, all functions that the packet met.
         function: String,
         /// The field.
         field: &'static str,
-        /// Number of the packet in its source.
+        /// The packet's number in its source.
         packet: u64,
     },
     /// The final content of a state object differs.
     Object {
-        /// Its name.
+        /// The object's name.
         name: String,
         /// Position of the first byte that differs in the snapshots.
         at: usize,
@@ -102,14 +102,14 @@ pub enum Difference {
         set: String,
         /// A key that differs.
         key: String,
-        /// Live mask and state in the parallel run, if it is there.
+        /// Live mask and state in the parallel run; `None` if the set is absent.
         parallel: Option<(u16, Vec<u8>)>,
-        /// The same in the replay.
+        /// Live mask and state in the replay; `None` if the set is absent.
         sequential: Option<(u16, Vec<u8>)>,
     },
 }
 
-/// A batch that some of the chain's functions have still to handle.
+/// A batch that some transactions have yet to handle.
 struct OpenBatch {
     batch: Batch,
     verdicts: Box<Verdicts>,
@@ -126,7 +126,7 @@ struct OpenGroup {
     keyed: Box<[bool; 256]>,
 }
 
-/// One worker that does what many did.
+/// One worker that repeats what many workers did.
 pub struct Replay {
     chain: Arc<Chain>,
     tx: Tx,
@@ -142,7 +142,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// A sequential worker on fresh state; `tx` must be replaying. `sets`: the capacity of all workers' tables together.
+    /// Creates a sequential worker with fresh state; `tx` must be replaying, and `sets` is the capacity of all workers' tables together.
     pub fn new(
         chain: Arc<Chain>,
         tx: Tx,
@@ -169,7 +169,7 @@ impl Replay {
         })
     }
 
-    /// As [`run`](Self::run), while somebody looks whether handlers come back.
+    /// Like [`run`](Self::run), with a watchdog that checks whether handlers return.
     pub fn run_watched(self, logs: &[WorkerLog], watchdog: &Watchdog) -> (Vec<Difference>, Vec<SetContent>) {
         let (chain, pulses, done) = (Arc::clone(&self.chain), [Arc::clone(&self.pulse)], AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -181,7 +181,7 @@ impl Replay {
         })
     }
 
-    /// Runs all logs in commit order; returns the differences found on the way and the final packet sets by group.
+    /// Replays all logs in commit order; returns the differences found on the way, and the final packet sets by group.
     pub fn run(mut self, logs: &[WorkerLog]) -> (Vec<Difference>, Vec<SetContent>) {
         let mut entries: Vec<&Entry> = logs.iter().flat_map(|log| &log.entries).collect();
         entries.sort_by_key(|entry| entry.sequence);
@@ -230,7 +230,7 @@ impl Replay {
         self.violations = self.tx.violations().len();
     }
 
-    /// A batch of which `left` transactions have still to be done if it is not open yet.
+    /// Takes an open batch, or opens it with `left` transactions to be done.
     fn take(&mut self, id: (usize, usize), recorded: &RecordedBatch, left: usize) -> OpenBatch {
         match self.open.remove(&id) {
             Some(open) => open,
@@ -270,10 +270,10 @@ impl Replay {
             open.now_ns[i as usize] = now;
         }
         let chain = Arc::clone(&self.chain);
-        // What goes back belongs to no set.
+        // Answers on their way back belong to no set.
         let group = chain.group_of(stage).filter(|_| !recorded.goes_back);
         if let Some(group) = group {
-            // Once per packet: as the first function of the group that it meets finds it, as in the run.
+            // Once per packet, as the first function of the group that it meets sees it: the same as in the run.
             let (state, extractor) = (&mut open.groups[group], &chain.groups()[group].extractor);
             for &i in packets {
                 if !std::mem::replace(&mut state.keyed[i as usize], true) {
@@ -315,7 +315,7 @@ impl Replay {
         self.put_back(id, open, recorded);
     }
 
-    /// One transaction of a batch is done; after the last one its packets are compared.
+    /// Counts one transaction of a batch as done; after the last one the batch's packets are compared.
     fn put_back(&mut self, id: (usize, usize), mut open: OpenBatch, recorded: &RecordedBatch) {
         open.left -= 1;
         if open.left == 0 {
@@ -385,7 +385,7 @@ impl Replay {
         self.check_made(entry, stage, &logs.emitted);
     }
 
-    /// Are the packets that were made without a packet the same?
+    /// Compares the packets that an expiry or a tick made with the recorded ones.
     fn check_made(&mut self, entry: &Entry, stage: usize, emitted: &Emitted) {
         let sequential = made(emitted, 0);
         if sequential != entry.made {
@@ -396,7 +396,7 @@ impl Replay {
     }
 }
 
-/// What a group's tables hold that is live, with the states of functions for which a set is not live blanked out.
+/// The live content of a group's tables; states of functions in which a set is not live are zeroed.
 pub fn content(chain: &Chain, group: usize, tables: &mut SetTables) -> SetContent {
     let mut live = Vec::new();
     tables.scan(0, tables.slots(), |at, meta| {

@@ -1,8 +1,8 @@
-//! The state of a run taken out and put back: packet sets and state objects, without what they lie in.
+//! Saves and restores the state of a run: packet sets and state objects, independent of the tables that hold them.
 //!
-//! A set goes to the worker to which its packets will be steered, so a run may go on with another number of workers. Which
-//! worker that is says the steering itself, asked with a frame made of the set's key; the key of that frame must be the same
-//! one, or the set is left out. Objects put their own content back (state/image).
+//! A restored set goes to the worker to which its packets will be steered, so a run may continue with another number of workers. The steering
+//! itself determines that worker, for a frame built from the set's key. If this frame does not have the same key, the set is left
+//! out. State objects restore their own content (state/image).
 
 use braid_nf::packet::headers::{Ethernet, Header, Ipv4, Ipv6, ether_type};
 use braid_nf::packet::key::{FieldId, KeyExtractor, SetKey};
@@ -36,41 +36,41 @@ pub struct SavedFunction {
     pub name: String,
     /// Which function it is.
     pub kind: String,
-    /// Bytes of its state per set.
+    /// Bytes of state per packet set.
     pub set_bytes: usize,
-    /// Whether its sets were shared by workers, and so stand among the objects.
+    /// Whether workers shared its packet sets, which are then part of the objects.
     pub shared: bool,
 }
 
-/// A packet set.
+/// A saved packet set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedSet {
     /// Its key.
     pub key: SetKey,
-    /// When a packet last came, in milliseconds.
+    /// The time of its last packet, in milliseconds.
     pub last_seen_ms: u32,
-    /// Position of each function for which it is live, and its state.
+    /// The position of each function in which the set is live, and its state.
     pub states: Vec<(usize, Vec<u8>)>,
 }
 
-/// Why state cannot be put back.
+/// Why state cannot be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// A function keeps its sets otherwise.
+    /// A function keeps its packet sets differently.
     #[error("{function}: {reason}")]
     Function {
-        /// Its name.
+        /// The function's name.
         function: String,
         /// What differs.
         reason: String,
     },
-    /// An object's image does not fit.
+    /// The image of an object does not fit.
     #[error(transparent)]
     Image(#[from] ImageError),
 }
 
 impl Saved {
-    /// Functions and objects of a chain at rest; sets are added by [`Worker::save_sets`].
+    /// Saves the functions and objects of a chain at rest; sets are added by [`Worker::save_sets`].
     pub fn of_chain(chain: &Chain, now_ns: u64) -> Saved {
         let function = |stage: &dyn Stage| SavedFunction {
             name: stage.name().to_owned(),
@@ -87,7 +87,7 @@ impl Saved {
         }
     }
 
-    /// Packet sets that workers shared, of functions whose position is one that `counts`: they stand among the objects.
+    /// The number of shared packet sets, which are part of the objects, of functions at positions for which `counts` is true.
     pub fn shared_sets(&self, counts: impl Fn(usize) -> bool) -> usize {
         let functions = self.functions.iter().enumerate().filter(|(at, function)| function.shared && counts(*at));
         let of_function = |(_, function): (usize, &SavedFunction)| {
@@ -98,7 +98,7 @@ impl Saved {
         functions.map(of_function).sum()
     }
 
-    /// Position in a chain of each saved function, none if it is not there; an error if it is there and keeps other state.
+    /// The position of each saved function in a chain, `None` if it is not there; an error if it is there and keeps other state.
     fn positions(&self, chain: &Chain) -> Result<Vec<Option<usize>>, RestoreError> {
         let position = |saved: &SavedFunction| {
             let Some(at) = chain.stages().iter().position(|stage| stage.name() == saved.name) else { return Ok(None) };
@@ -117,7 +117,7 @@ impl Saved {
         self.functions.iter().map(position).collect()
     }
 
-    /// Puts the objects of functions that a fresh chain has too back; returns the positions of the functions that are new.
+    /// Restores the objects of functions that a fresh chain has in common; returns the positions of the functions that are new.
     pub(crate) fn restore_objects(&self, chain: &Chain, tx: &mut Tx) -> Result<Vec<usize>, RestoreError> {
         let known: Vec<usize> = self.positions(chain)?.into_iter().flatten().collect();
         for object in known.iter().flat_map(|at| chain.stages()[*at].objects()) {
@@ -129,7 +129,7 @@ impl Saved {
         Ok((0..chain.stages().len()).filter(|at| !known.contains(at)).collect())
     }
 
-    /// Puts the sets into the tables of the workers to which their packets will come; returns how many found no place.
+    /// Restores the sets into the tables of the workers to which their packets will be steered; returns how many found no room.
     pub(crate) fn restore_sets(&self, plan: &Plan, chain: &Chain, workers: &mut [Worker]) -> Result<u64, RestoreError> {
         let positions = self.positions(chain)?;
         let mut left_out = 0;
@@ -143,21 +143,21 @@ impl Saved {
             let placed = worker.is_some_and(|worker| workers[worker].put_set(group, set, &live));
             left_out += u64::from(!placed);
         }
-        // Those that workers share came back with the objects; the first worker counts them.
+        // Shared sets were restored with the objects; the first worker counts them.
         let shared = chain.stages().iter().map(|stage| stage.shared_room().1 as u64).sum();
         workers.iter_mut().take(1).for_each(|first| first.count_restored(shared));
         Ok(left_out)
     }
 }
 
-/// Whether a run of this plan could begin with the state: tried with a chain of its own, which is let go.
+/// Whether a run of this plan could start with the saved state; tries it with a chain that is then discarded.
 pub fn fits(plan: &Plan, saved: &Saved) -> Result<(), RunError> {
     let Foundation { domain, chain } = build_for(plan, Some(saved))?;
     saved.restore_objects(&chain, &mut Tx::new(&domain, 0))?;
     Ok(())
 }
 
-/// The worker to which packets of a set come.
+/// The worker to which packets of a set are steered.
 fn worker_of(key: &SetKey, extractor: &KeyExtractor, plan: &Plan) -> Option<usize> {
     if plan.workers == 1 {
         return Some(0);
@@ -166,7 +166,7 @@ fn worker_of(key: &SetKey, extractor: &KeyExtractor, plan: &Plan) -> Option<usiz
     let found = parse(&frame, Link::Ethernet);
     let mut record = Record::default();
     (record.l3, record.l4, record.proto, record.flags) = (found.l3, found.l4, found.proto, found.flags);
-    // The keys of a mirrored chain tell sides apart: one of the ports lies on the right one.
+    // The keys of a mirrored chain tell the sides apart, so one of the ports is on the right side.
     let port = std::iter::once(named).chain(0..plan.ports).find(|&port| {
         record.port = port;
         extractor.extract(&record, &frame).is_some_and(|found| found.key == *key)
@@ -174,7 +174,7 @@ fn worker_of(key: &SetKey, extractor: &KeyExtractor, plan: &Plan) -> Option<usiz
     Some(plan.steering.queue(&frame, Link::Ethernet, port).min(plan.workers - 1))
 }
 
-/// A frame with this key, and the port by which it may come; none for keys with labels or tunnels.
+/// A frame with this key and the port on which it may arrive; `None` for keys with labels or tunnels.
 fn frame_of(key: &SetKey, segments: Option<&Segments>) -> Option<(Vec<u8>, Port)> {
     let parts = key.parts();
     if parts.rest.iter().any(|(field, _)| !PLAIN.contains(field)) {
@@ -219,11 +219,11 @@ fn frame_of(key: &SetKey, segments: Option<&Segments>) -> Option<(Vec<u8>, Port)
     Some((frame, port.or(number(FieldId::InPort).map(|port| port as Port)).unwrap_or(0)))
 }
 
-/// Fields of which frames are made.
+/// Further fields from which frames can be built.
 const PLAIN: [FieldId; 6] =
     [FieldId::IpProto, FieldId::IcmpId, FieldId::EtherType, FieldId::InPort, FieldId::VlanId, FieldId::Segment];
 
-/// The first bytes behind the IP header: ports, or an ICMP echo request with an identifier.
+/// The first bytes after the IP header: ports, or an ICMP echo request with an identifier.
 fn transport(parts: &braid_nf::packet::key::KeyParts, icmp_id: Option<u32>) -> Vec<u8> {
     let mut bytes = vec![0; 20];
     match icmp_id {
@@ -234,7 +234,7 @@ fn transport(parts: &braid_nf::packet::key::KeyParts, icmp_id: Option<u32>) -> V
         None => {
             bytes[..2].copy_from_slice(&parts.ports[0].unwrap_or(0).to_be_bytes());
             bytes[2..4].copy_from_slice(&parts.ports[1].unwrap_or(0).to_be_bytes());
-            // TCP's header length, so that it is a whole header.
+            // TCP's header length, so that the header is complete.
             bytes[12] = 5 << 4;
         }
     }
@@ -242,7 +242,7 @@ fn transport(parts: &braid_nf::packet::key::KeyParts, icmp_id: Option<u32>) -> V
 }
 
 impl Worker {
-    /// Its packet sets.
+    /// Lists the worker's packet sets for saving.
     pub fn save_sets(&mut self) -> Vec<SavedSet> {
         self.settle_sets();
         let now_ms = (self.now_ns() / 1_000_000) as u32;
@@ -257,7 +257,7 @@ impl Worker {
     }
 }
 
-/// Meta of a set that is put back.
+/// The metadata of a restored set.
 pub(crate) fn meta(set: &SavedSet, live: u16) -> SetMeta {
     SetMeta { last_seen_ms: set.last_seen_ms, live, generation: 0 }
 }

@@ -1,11 +1,11 @@
-//! A seeded scheduler: workers are threads, but only one runs at a time, and at every yield point of a transaction chance
-//! decides who goes on. The same seed gives the same schedule, so a violation that it finds can be looked at again.
+//! A seeded scheduler: workers are threads, but only one runs at a time, and at every yield point of a transaction a random choice decides
+//! which one continues. The same seed gives the same schedule, so a violation that it finds can be reproduced.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use braid_stm::{Tx, YieldPoint};
 
-/// Who may run.
+/// Decides which worker runs.
 #[derive(Debug)]
 pub struct Scheduler {
     state: Mutex<State>,
@@ -18,17 +18,17 @@ struct State {
     current: usize,
     /// Workers that have not ended.
     alive: Vec<bool>,
-    /// Workers that have arrived at the start; nobody runs before all have.
+    /// Number of workers that have arrived at the start; none runs before all have.
     arrived: usize,
     random: u64,
-    /// One in so many yield points is a switch.
+    /// On average one in so many yield points is a switch.
     one_in: u64,
-    /// Yield points that were passed.
+    /// Number of yield points passed.
     steps: u64,
 }
 
 impl State {
-    /// A step of xorshift64.
+    /// The next value of xorshift64.
     fn next(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -46,7 +46,7 @@ impl State {
 }
 
 impl Scheduler {
-    /// A schedule for `workers` workers.
+    /// Creates a schedule for `workers` workers.
     pub fn new(workers: usize, seed: u64) -> Arc<Scheduler> {
         let mut state = State {
             current: 0,
@@ -56,7 +56,7 @@ impl Scheduler {
             one_in: 1,
             steps: 0,
         };
-        // Some schedules switch at nearly every point, some rarely: conflicts of both kinds are met.
+        // Some schedules switch at nearly every point and some rarely, to provoke different kinds of conflicts.
         state.one_in = 1 << (state.next() % 6);
         state.switch();
         Arc::new(Scheduler { state: Mutex::new(state), changed: Condvar::new() })
@@ -72,7 +72,7 @@ impl Scheduler {
         }
     }
 
-    /// A worker's thread has started; returns when it is its turn.
+    /// Registers a worker whose thread has started, and returns when it is the worker's turn.
     pub fn enter(&self, worker: usize) {
         let mut state = self.lock();
         state.arrived += 1;
@@ -80,7 +80,7 @@ impl Scheduler {
         self.wait_for_turn(state, worker);
     }
 
-    /// The running worker reaches a point where another may go on.
+    /// A yield point of the running worker; with `must` the next worker is always chosen anew.
     pub fn at(&self, worker: usize, must: bool) {
         let mut state = self.lock();
         state.steps += 1;
@@ -93,13 +93,13 @@ impl Scheduler {
         }
     }
 
-    /// Who runs, and how many yield points have been passed by all.
+    /// The running worker, and the number of yield points passed by all workers.
     pub fn progress(&self) -> (usize, u64) {
         let state = self.lock();
         (state.current, state.steps)
     }
 
-    /// A worker has ended.
+    /// Removes a worker that has ended.
     pub fn leave(&self, worker: usize) {
         let mut state = self.lock();
         state.alive[worker] = false;
@@ -107,7 +107,7 @@ impl Scheduler {
         self.changed.notify_all();
     }
 
-    /// Has a worker's transaction yield to this scheduler.
+    /// Makes a worker's transaction yield to this scheduler.
     pub fn govern(self: &Arc<Self>, worker: usize, tx: &mut Tx) {
         let scheduler = Arc::clone(self);
         tx.yield_with(move |point| {

@@ -1,10 +1,9 @@
 //! Packets followed through the chain, step by step: what each function saw, changed, read, wrote and decided.
 //!
-//! A worker with a [`Tracer`] asks the filter about every packet of a batch. A function's pass over a batch that holds a
-//! wanted packet is cut: the packets before it, the packet alone in a transaction of its own, the packets behind it. So what
-//! the transaction has touched is what that packet touched. Nothing else changes: order, answers and state are those of an
-//! ordinary run. Where a packet's whole way is one transaction nothing is cut (`whole/followed.rs`). Without a
-//! tracer it costs a worker two tests per batch.
+//! A worker with a [`Tracer`] applies its filter to every packet of a batch. A function's pass over a batch with a wanted packet is split:
+//! the packets before it, the packet alone in a transaction of its own, the packets after it. So what the transaction has accessed is what
+//! that packet accessed. Nothing else changes: order, results and state are those of an ordinary run. Where a packet passes through
+//! the whole chain in one transaction, nothing is split (`whole/followed.rs`). Without a tracer a worker pays two tests per batch.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,17 +15,17 @@ use braid_nf::{Emitted, SetSlot, SetTables, Stage, Verdict, Verdicts};
 use braid_packet::{Batch, Link, Port};
 use braid_stm::Access;
 
-/// Which packets are wanted: bytes, link kind, port of entry.
+/// The filter for packets to trace: bytes, link type, port of arrival.
 pub type Wanted = dyn Fn(&[u8], Link, Port) -> bool + Send + Sync;
 
-/// What is to be traced; shared by all workers.
+/// A request to trace packets, shared by all workers.
 #[derive(Clone)]
 pub struct TraceOrder {
-    /// Which packets.
+    /// Which packets to trace.
     pub wanted: Arc<Wanted>,
-    /// How many more; all workers count it down.
+    /// The number of packets yet to trace; all workers decrement it.
     pub left: Arc<AtomicU64>,
-    /// Where they go. If nobody takes them as fast, packets go untraced.
+    /// The channel for traced packets. If it is full, packets go untraced.
     pub into: SyncSender<Traced>,
 }
 
@@ -37,33 +36,33 @@ impl fmt::Debug for TraceOrder {
 }
 
 impl TraceOrder {
-    /// Takes one of those that are left.
+    /// Claims one of the remaining packets; returns false if none remain.
     fn take(&self) -> bool {
-        // Relaxed: only the number counts.
+        // Relaxed: only the number matters.
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 }
 
-/// A packet's way through the chain.
+/// A packet's passage through the chain.
 #[derive(Clone, Debug)]
 pub struct Traced {
-    /// Who handled it.
+    /// The worker that handled it.
     pub worker: usize,
     /// Its number in the source, if the run carries it.
     pub sequence: u64,
-    /// Its time.
+    /// Its time in nanoseconds.
     pub now_ns: u64,
-    /// Port by which it came.
+    /// The port on which it arrived.
     pub port: Port,
-    /// Kind of its link.
+    /// The type of its link.
     pub link: Link,
-    /// As it came.
+    /// Its bytes on arrival.
     pub input: Vec<u8>,
-    /// Functions that it reached, in order.
+    /// The functions that it reached, in order.
     pub steps: Vec<TracedStep>,
-    /// What was decided in the end.
+    /// The final verdict.
     pub verdict: Verdict,
-    /// As it left; also there if it was dropped.
+    /// Its bytes at the end; present even if it was dropped.
     pub output: Vec<u8>,
 }
 
@@ -72,23 +71,23 @@ pub struct Traced {
 pub struct TracedStep {
     /// Position of the function.
     pub stage: usize,
-    /// Its name.
+    /// Name of the function.
     pub function: String,
-    /// Its packet set, if the function has sets and the packet is in one.
+    /// The packet set, if the function has sets and the packet belongs to one.
     pub key: Option<SetKey>,
-    /// State of the set before, if it was live for the function and this worker keeps it.
+    /// State of the set before, if it was live for the function and is kept by this worker.
     pub set_before: Option<Vec<u8>>,
-    /// The same afterwards.
+    /// State of the set afterwards, under the same conditions.
     pub set_after: Option<Vec<u8>>,
     /// Bytes of the packet before.
     pub before: Vec<u8>,
-    /// Bytes afterwards.
+    /// Bytes of the packet afterwards.
     pub after: Vec<u8>,
-    /// What has been decided so far.
+    /// The verdict so far.
     pub verdict: Verdict,
-    /// Accesses of state objects by the attempt that was committed.
+    /// Accesses to state objects by the attempt that committed.
     pub accesses: Vec<Access>,
-    /// Attempts that were taken back.
+    /// Number of attempts that were rolled back.
     pub aborts: u64,
     /// Packets that the function made because of it.
     pub emitted: Vec<(Port, Vec<u8>)>,
@@ -98,22 +97,22 @@ pub struct TracedStep {
 #[derive(Debug)]
 pub struct Tracer {
     order: TraceOrder,
-    /// Index in the batch.
+    /// Index in the batch, and the packet.
     packets: Vec<(u16, Traced)>,
 }
 
 impl Tracer {
-    /// Carries out an order.
+    /// Creates a tracer for an order.
     pub fn new(order: TraceOrder) -> Tracer {
         Tracer { order, packets: Vec::new() }
     }
 
-    /// Whether as many were traced as were wanted.
+    /// Whether as many packets were traced as requested.
     pub fn is_done(&self) -> bool {
         self.packets.is_empty() && self.order.left.load(Ordering::Relaxed) == 0
     }
 
-    /// Chooses packets of a new batch.
+    /// Selects the packets to trace from a new batch.
     pub(crate) fn select(&mut self, worker: usize, batch: &Batch, now_ns: &[u64; 256]) {
         self.packets.clear();
         for (i, record) in batch.records().iter().enumerate() {
@@ -141,25 +140,25 @@ impl Tracer {
         self.packets.iter().any(|(traced, _)| *traced == i)
     }
 
-    /// A function has handled a packet.
+    /// Adds a function's step to a traced packet.
     pub(crate) fn note(&mut self, i: u16, step: TracedStep) {
         if let Some((_, traced)) = self.packets.iter_mut().find(|(traced, _)| *traced == i) {
             traced.steps.push(step);
         }
     }
 
-    /// The batch is about to be sent.
+    /// Completes the traced packets of a batch that is about to be sent.
     pub(crate) fn finish(&mut self, batch: &Batch, verdicts: &Verdicts) {
         for (i, mut traced) in self.packets.drain(..) {
             traced.verdict = verdicts.get(usize::from(i));
             traced.output = batch.bytes(usize::from(i)).to_vec();
-            // Full: whoever asked is slower than packets come. Gone: nobody asks any more.
+            // If the channel is full, the receiver is slower than the packets; if it is closed, no receiver is left.
             let _ = self.order.into.try_send(traced);
         }
     }
 }
 
-/// State of the set at a place for a function, if it is live for it and this worker keeps it.
+/// State of the set in a slot for a function, if it is live for the function and kept by this worker.
 pub(crate) fn state_of(stage: &dyn Stage, tables: &mut SetTables, at: SetSlot) -> Option<Vec<u8>> {
     if stage.is_shared() || at == SetSlot::MISS || tables.meta_mut(at).live & stage.place().bit == 0 {
         return None;
@@ -168,7 +167,7 @@ pub(crate) fn state_of(stage: &dyn Stage, tables: &mut SetTables, at: SetSlot) -
     states.get(stage.place().offset..stage.place().offset + stage.set_bytes()).map(<[u8]>::to_vec)
 }
 
-/// Packets among `emitted` from `from` on that packet `i` caused.
+/// The packets in `emitted`, from position `from` on, that packet `i` caused.
 pub(crate) fn emitted_by(emitted: &Emitted, from: usize, i: u16) -> Vec<(Port, Vec<u8>)> {
     let own = emitted.iter().skip(from).filter(|(cause, ..)| *cause == i);
     own.map(|(_, port, bytes)| (port, bytes.to_vec())).collect()

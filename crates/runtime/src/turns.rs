@@ -1,16 +1,16 @@
-//! The turns in which a batch goes through a chain that has an order for each direction.
+//! The turns in which a batch passes through a mirrored chain.
 //!
-//! Within a turn all packets go one way. Packets that may belong to one connection (they have one *mark*) keep their order: a
-//! packet has a later turn than those of its mark that came before it the other way. Packets of different marks may change
-//! places within a batch: no set has packets of both. A packet without a mark (an ICMP error, a later fragment: they follow packets
-//! that look otherwise) comes after all that came before it. So a batch of one direction takes one turn, and one of questions and answers
-//! about as many as the longest exchange in it.
+//! Within a turn all packets go in one direction. Packets that may belong to one connection have the same *mark* and keep their order: a packet
+//! has a later turn than packets of its mark that came before it in the other direction. Packets of different marks may be reordered within
+//! a batch, because no set has packets of both. A packet without a mark (an ICMP error or a later fragment, which depends on packets with other
+//! headers) comes after all packets before it. So a batch of one direction takes one turn, and one of requests and answers about as many
+//! as the longest exchange in it.
 
 use braid_packet::BATCH_MAX;
 
 use crate::course::Direction;
 
-/// The first turn of a direction that is not before the one that `last` is one more than.
+/// The first turn of a direction that is no earlier than turn `last - 1`; `last` is 0 if there is no such turn.
 #[inline]
 fn after(last: u16, direction: Direction) -> u16 {
     match last {
@@ -19,15 +19,15 @@ fn after(last: u16, direction: Direction) -> u16 {
     }
 }
 
-/// Places to remember marks in; two marks in one place wait for each other without need.
+/// Number of slots for marks; two marks in the same slot wait for each other unnecessarily.
 const MARKS: usize = 512;
 
-/// A batch put in order.
+/// A batch divided into turns.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    /// By mark: one more than the last turn; 0: none yet.
+    /// By mark: the last turn plus one, or 0 if there is none yet.
     last: Box<[u16; MARKS]>,
-    /// By packet.
+    /// By packet: its turn.
     turn: Box<[u16; BATCH_MAX]>,
     /// Where each turn ends in `order`.
     ends: Vec<u16>,
@@ -46,8 +46,8 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Puts the packets in `todo` in order, given the direction and the mark of each; says how many turns there are. Turns with
-    /// even numbers go forward; a turn may be empty.
+    /// Divides the packets in `todo` into turns, given the direction and mark of each; returns the number of turns. Even turns go
+    /// forward, odd ones in reverse; a turn may be empty.
     pub(crate) fn arrange(&mut self, todo: &[u16], of: impl Fn(usize) -> (Direction, Option<u32>)) -> usize {
         self.last.fill(0);
         let mut turns = 0;
@@ -69,7 +69,7 @@ impl Turns {
         turns
     }
 
-    /// Counts, adds up, and lays out: packets of one turn in the order in which they came.
+    /// A counting sort by turn; packets of one turn keep their order.
     fn sort(&mut self, todo: &[u16], turns: usize) {
         self.ends.clear();
         self.ends.resize(turns + 1, 0);
@@ -79,7 +79,7 @@ impl Turns {
         for turn in 0..turns {
             self.ends[turn + 1] += self.ends[turn];
         }
-        // Each turn's end moves from its beginning to its end while it is filled.
+        // While a turn is filled, its entry in `ends` moves from its start to its end.
         self.order.clear();
         self.order.resize(todo.len(), 0);
         for &i in todo {
@@ -89,7 +89,7 @@ impl Turns {
         }
     }
 
-    /// The packets of a turn.
+    /// The direction and the packets of a turn.
     pub(crate) fn packets(&self, turn: usize) -> (Direction, &[u16]) {
         let from = if turn == 0 { 0 } else { usize::from(self.ends[turn - 1]) };
         let direction = if turn.is_multiple_of(2) { Direction::Forward } else { Direction::Reverse };

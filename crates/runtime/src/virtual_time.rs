@@ -1,11 +1,11 @@
-//! Many workers in virtual time on one thread: what a run would do on a machine with that many cores.
+//! Many workers in virtual time on one thread: how a run would perform on a machine with that many cores.
 //!
-//! The workers are the real ones, with real handlers, objects and transactions; only time is made up. Each has a clock, to
-//! which every stage, access and commit adds what it is known to cost; at each point where a transaction could meet another
-//! one, the worker with the smallest clock goes on. So conflicts are real: a commit fails because another worker, earlier in
-//! virtual time, has changed what was read. Moving a line between caches costs too: a directory knows who has a copy, and a
-//! line that many write is handed over one by one. The entry of a shared set is asked for some packets before it is held, so it comes
-//! meanwhile, unless somebody else takes it in between.
+//! The workers are real, with real handlers, objects and transactions; only the time is simulated. Each worker has a clock, to which every stage,
+//! access and commit adds its known cost. At each point where a transaction could meet another one, the worker with the earliest clock
+//! continues. So conflicts are real: a commit fails because another worker, earlier in virtual time, has changed what was read. Moving a cache
+//! line between cores costs time too: a directory knows who has a copy, and a line that many workers write is handed over one at a time. The entry
+//! of a shared set is prefetched some packets before it is locked, so the transfer overlaps with other work unless another worker takes the line
+//! in between.
 //!
 //! Not modelled: caches that become too small, memory bandwidth, hyper-threads, NUMA, the network card.
 
@@ -24,49 +24,49 @@ const STACK_WORDS: usize = 1 << 16;
 /// A wait is at most 2 to this power times the first one.
 const LONGER_MAX: u32 = 6;
 
-/// What things cost on one core, in nanoseconds.
+/// The cost of operations on one core, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
     /// Receiving a packet.
     pub receive: f64,
-    /// Parsing it.
+    /// Parsing a packet.
     pub parse: f64,
-    /// Sending it.
+    /// Sending a packet.
     pub send: f64,
-    /// Expiry and periods, per packet.
+    /// Expiry and ticks, per packet.
     pub expire: f64,
-    /// Whatever a batch costs however many packets it has.
+    /// Fixed cost of a batch.
     pub batch: f64,
-    /// What no stage accounts for, per packet: memory that is touched for the first time.
+    /// Costs per packet that no stage accounts for: memory that is touched for the first time.
     pub memory: f64,
     /// By function.
     pub stages: Vec<StageCosts>,
-    /// A line that another core has changed, or that others have copies of when it is written.
+    /// Fetching a line that another core has changed, or invalidating copies in other cores on a write.
     pub transfer: f64,
-    /// The first look at a lock or a turn that is taken.
+    /// The first wait for a lock or turn that is taken.
     pub wait: f64,
 }
 
-/// What one function costs, in nanoseconds.
+/// The costs of one function, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StageCosts {
-    /// Key and packet set of a packet.
+    /// Key extraction and set look-up of a packet.
     pub look_up: f64,
-    /// Handling it, without what it adds to the logs of an attempt that has to be committed.
+    /// Handling a packet, without its log entries in an attempt that has to commit.
     pub packet: f64,
-    /// A read or a buffered write in such an attempt, with the work that it stands for.
+    /// A read or a buffered write in such an attempt, including the work that goes with it.
     pub access: f64,
-    /// Handling it again after an attempt that was taken back: what it touches is near by then.
+    /// Handling a packet again after an attempt that was rolled back, when its data is in the cache.
     pub packet_again: f64,
     /// A read or a buffered write of a packet that is handled again.
     pub access_again: f64,
-    /// Taking back what an attempt did with a packet.
+    /// Rolling back what an attempt did with a packet.
     pub undo: f64,
-    /// A commit.
+    /// Fixed cost of a commit.
     pub commit: f64,
-    /// What each read or write adds to a commit.
+    /// Cost that each read or write adds to a commit.
     pub commit_access: f64,
-    /// Whether it has objects: then its packets are counted one by one.
+    /// Whether the function has state objects; if so, its packets are charged one by one.
     pub has_objects: bool,
 }
 
@@ -78,7 +78,7 @@ pub struct Cluster(Mutex<State>);
 struct State {
     costs: Costs,
     workers: Vec<Clocked>,
-    /// The smallest clock of all workers but the running one.
+    /// The earliest clock of all workers except the running one.
     next_ps: u64,
     lines: HashMap<usize, Line>,
     random: u64,
@@ -89,21 +89,21 @@ struct State {
 struct Clocked {
     clock_ps: u64,
     stage: usize,
-    /// Entries in the logs of the attempt that have been paid for.
+    /// Log entries of the attempt that have been charged.
     logged: usize,
-    /// Packets from here on that an attempt has handled already, which was taken back.
+    /// Number of upcoming packets that an attempt handled before it was rolled back.
     again: usize,
-    /// The packet that is being handled is one of them.
+    /// The current packet is one of them.
     is_again: bool,
-    /// Waits in a row.
+    /// Consecutive waits.
     waits: u32,
 }
 
-/// Who has a copy of a line.
+/// Which workers have a copy of a cache line.
 #[derive(Debug, Default)]
 struct Line {
     copies: [u64; 4],
-    /// When it is where it went last.
+    /// When the line has arrived at its latest owner.
     free_ps: u64,
 }
 
@@ -126,7 +126,7 @@ fn ps(ns: f64) -> u64 {
 }
 
 impl State {
-    /// A step of xorshift64, as a factor with mean 1.
+    /// The next value of xorshift64, as a factor with mean 1.
     fn jitter(&mut self) -> f64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -138,13 +138,13 @@ impl State {
         self.workers[worker].clock_ps += ps(ns);
     }
 
-    /// `ahead_ps`: how long before the line was asked for.
+    /// Charges an access to a line that was requested `ahead_ps` earlier.
     fn touch(&mut self, worker: usize, address: usize, write: bool, ahead_ps: u64) {
         let line = self.lines.entry(address).or_default();
         let near = if write { line.is_only(worker) } else { line.has(worker) };
         if !near && !line.is_cold() {
             let now = self.workers[worker].clock_ps;
-            // Whoever asked before somebody else took it has asked for nothing.
+            // A request made before another worker took the line has been in vain.
             let asked = if line.free_ps > now.saturating_sub(ahead_ps) { now } else { now - ahead_ps };
             let came = asked.max(line.free_ps) + ps(self.costs.transfer);
             self.workers[worker].clock_ps = now.max(came);
@@ -159,7 +159,7 @@ impl State {
         line.copies[worker / 64] |= 1 << (worker % 64);
     }
 
-    /// The handlers since the last point have made the logs longer, or a conflict has made them shorter.
+    /// Charges the log entries that handlers have added since the last point; a conflict may have shortened the logs.
     fn pay_for_logs(&mut self, worker: usize, logged: usize, stage: &StageCosts) {
         let Clocked { logged: before, is_again, .. } = self.workers[worker];
         let access = if is_again { stage.access_again } else { stage.access };
@@ -167,7 +167,7 @@ impl State {
         self.spend(worker, access * logged.saturating_sub(before) as f64);
     }
 
-    /// Handlers turn to another packet, or to one that they have had before.
+    /// Charges the next packet of the handlers, which may be one that they handled before.
     fn turn_to_packet(&mut self, worker: usize, stage: &StageCosts) {
         let clocked = &mut self.workers[worker];
         clocked.is_again = clocked.again > 0;
@@ -177,7 +177,7 @@ impl State {
         self.spend(worker, packet * jitter);
     }
 
-    /// What a point of a transaction costs.
+    /// Charges the cost of a point of a transaction.
     fn charge(&mut self, worker: usize, point: YieldPoint) {
         let stage = self.costs.stages.get(self.workers[worker].stage).copied().unwrap_or_default();
         match point {
@@ -185,7 +185,7 @@ impl State {
                 self.pay_for_logs(worker, logged, &stage);
                 self.turn_to_packet(worker, &stage);
             }
-            // What an attempt that settles has read is part of what its packets cost.
+            // The reads of an attempt that settles are part of the cost of its packets.
             YieldPoint::Begin | YieldPoint::Settle => self.workers[worker].logged = 0,
             YieldPoint::Read => {}
             YieldPoint::Lock { logged } => {
@@ -197,7 +197,7 @@ impl State {
             }
             YieldPoint::Publish => {}
             YieldPoint::Wait => {
-                // As `Tx` itself waits: longer and longer.
+                // Waits grow longer, as those of `Tx` do.
                 let longer = 1 << self.workers[worker].waits.min(LONGER_MAX);
                 self.workers[worker].waits += 1;
                 self.spend(worker, self.costs.wait * f64::from(longer));
@@ -211,7 +211,7 @@ impl State {
 }
 
 impl Cluster {
-    /// Workers at about the same time; the seed moves them a little apart, and their packets' costs.
+    /// Creates workers that start at about the same time; the seed varies their start times and the costs of packets a little.
     pub fn new(workers: usize, costs: &Costs, seed: u64) -> Arc<Cluster> {
         let random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut state = State {
@@ -230,7 +230,7 @@ impl Cluster {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // One thread: never contended, and every change is whole.
+        // There is one thread: the lock is never contended, and no change is left half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -253,12 +253,12 @@ pub struct VirtualWorker {
 }
 
 impl VirtualWorker {
-    /// The worker of that number.
+    /// The view of the worker with number `id`.
     pub fn new(cluster: &Arc<Cluster>, id: usize) -> VirtualWorker {
         VirtualWorker { cluster: Arc::clone(cluster), id }
     }
 
-    /// Has the worker's transaction charge its points, and give way to workers that are earlier.
+    /// Makes the worker's transaction charge its points and give way to workers that are earlier.
     pub(crate) fn govern(&self, tx: &mut Tx) {
         let VirtualWorker { cluster, id } = self.clone();
         tx.yield_with(move |point| {
@@ -273,7 +273,7 @@ impl VirtualWorker {
         });
     }
 
-    /// So many packets are taken back, and will be handled again.
+    /// Charges the rollback of `packets` packets, which will be handled again.
     pub(crate) fn aborted(&mut self, packets: usize) {
         let mut state = self.cluster.lock();
         state.workers[self.id].again += packets;
@@ -308,10 +308,10 @@ fn give_way_to_others() {
     generator::yield_with(Outcome(None));
 }
 
-/// What a coroutine hands over: nothing yet, or the end.
+/// What a coroutine yields: `None`, or the ended worker.
 struct Outcome(Option<Box<Ended>>);
 
-/// Runs all workers to their end, always the one whose clock is smallest.
+/// Runs all workers to their end, always the one with the earliest clock.
 pub(crate) fn run(workers: Vec<Worker>, cluster: &Arc<Cluster>) -> Vec<Ended> {
     let mut coroutines: Vec<_> = workers.into_iter().map(coroutine).collect();
     let mut ended: Vec<Option<Ended>> = coroutines.iter().map(|_| None).collect();

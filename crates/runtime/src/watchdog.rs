@@ -1,7 +1,7 @@
-//! Somebody who notices that a handler does not come back.
+//! A watchdog that detects a handler that does not return.
 //!
-//! A handler that never ends keeps its worker, and under a seeded schedule all of them; no thread can be ended from outside.
-//! So the watchdog only tells, and whoever asked for it decides: a command prints the function's name and gives up.
+//! A handler that never returns blocks its worker, and under a seeded schedule all workers; a thread cannot be ended from outside. So the
+//! watchdog only reports, and its owner decides: a command prints the function's name and gives up.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use crate::chain::Chain;
 use crate::schedule::Scheduler;
 
-/// Who is told, and after how long.
+/// The time limit, and the callback for a handler that exceeds it.
 #[derive(Clone)]
 pub struct Watchdog {
-    /// A stretch of handlers of one function over one batch, one period, or the end of one packet set may take so long; in a replay
-    /// each transaction.
+    /// Time limit for the handlers of one function over one batch, for one tick, and for the end of packet sets; in a replay, for each
+    /// transaction.
     pub limit: Duration,
-    /// Told the function's name, once.
+    /// Called once with the function's name.
     pub tell: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -27,34 +27,34 @@ impl fmt::Debug for Watchdog {
     }
 }
 
-/// Where a worker is: written by it, read by the watchdog. Relaxed throughout: nothing else is read because of it.
+/// Where a worker is: written by the worker, read by the watchdog. Relaxed throughout, because nothing else is read on the strength of it.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
-    /// The function's position plus one; 0 outside.
+    /// The function's position plus one; 0 outside handlers.
     within: AtomicUsize,
     beats: AtomicU64,
 }
 
 impl Pulse {
-    /// Handlers of the function at a position begin.
+    /// Notes that handlers of the function at a position start.
     pub(crate) fn enter(&self, position: usize) {
         self.beats.fetch_add(1, Ordering::Relaxed);
         self.within.store(position + 1, Ordering::Relaxed);
     }
 
-    /// They have come back.
+    /// Notes that they have returned.
     pub(crate) fn leave(&self) {
         self.within.store(0, Ordering::Relaxed);
     }
 }
 
-/// What was seen last of a worker, and since when it has been so.
+/// The last state seen of a worker, and since when it has not changed.
 struct Seen {
     mark: u64,
     since: Instant,
 }
 
-/// Looks at the workers until `done`; `chain` is asked for what they run.
+/// Observes the workers until `done`; `chain` returns the chain that they run.
 pub(crate) fn watch(
     watchdog: &Watchdog,
     chain: impl Fn() -> Arc<Chain>,
@@ -66,7 +66,7 @@ pub(crate) fn watch(
     while !done.load(Ordering::Relaxed) {
         std::thread::park_timeout(watchdog.limit / 8);
         for (worker, (pulse, seen)) in pulses.iter().zip(&mut seen).enumerate() {
-            // Under a schedule the others wait for their turn, and whoever touches its transaction goes on.
+            // Under a schedule, workers that wait for their turn are fine, and one that reaches yield points makes progress.
             let (runs, steps) = scheduler.map_or((worker, 0), Scheduler::progress);
             let mark = pulse.beats.load(Ordering::Relaxed).wrapping_add(steps);
             let within = pulse.within.load(Ordering::Relaxed);

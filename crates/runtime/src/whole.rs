@@ -1,8 +1,8 @@
-//! A packet's whole way through a chain in one transaction (`atomic = "chain"`): what all functions did happens at once, or not at
-//! all. Packets go one after another; a conflict in any function takes back what those before it did.
+//! Passes a packet through the whole chain in one transaction (`atomic = "chain"`): the effects of all functions happen at once, or not at all.
+//! Packets are handled one after another; a conflict in any function rolls back what the functions before it did.
 //!
-//! The worker and the replay of a certificate both go this way. Sets are looked for when a packet meets the first function of
-//! their group, after the edits of the functions before.
+//! The worker and the replay of a certificate both use this code. A packet's set is looked up when the packet meets the first function of
+//! the group, after the edits of earlier functions.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,16 +19,16 @@ use crate::course::Direction;
 
 pub(crate) mod followed;
 
-/// Tables, keys and places of the groups of a chain, wherever they are kept.
+/// Access to the tables, keys and slots of a chain's groups, wherever they are kept.
 pub(crate) trait Groups {
-    /// Those of one group.
+    /// The tables, keys and slots of one group.
     fn group(&mut self, number: usize) -> (&mut SetTables, &mut Keys, &mut Found);
 }
 
-/// How a packet's way ended.
+/// How a packet's passage ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It met the last function, or one dropped it: the last of [`Progress::met`].
+    /// The packet met the last function or was dropped by one, the last of [`Progress::met`].
     Through,
     /// A state operation met a conflict.
     Conflict,
@@ -36,16 +36,16 @@ pub(crate) enum Way {
     Panic,
 }
 
-/// What is known of a packet on its way.
+/// The progress of a packet through the chain.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Positions of the functions that it met.
+    /// Positions of the functions that the packet met.
     pub(crate) met: Vec<usize>,
-    /// By group: whether its key has been made, and what was changed in its tables.
+    /// By group: whether the packet's key has been extracted, and the undo log of its tables.
     groups: Vec<(bool, SetUndo)>,
 }
 
-/// What a packet's handlers work on.
+/// What a packet's handlers operate on.
 pub(crate) struct Whole<'a> {
     pub(crate) chain: &'a Chain,
     pub(crate) tx: &'a mut Tx,
@@ -55,18 +55,18 @@ pub(crate) struct Whole<'a> {
     pub(crate) ports: Port,
     pub(crate) logs: &'a mut Logs,
     pub(crate) progress: &'a mut Progress,
-    /// Of a packet that somebody follows.
+    /// The steps recorded so far, if the packet is traced.
     pub(crate) steps: Option<&'a mut Steps>,
 }
 
 impl Whole<'_> {
-    /// Runs the handlers that packet `i` meets; nothing is committed.
+    /// Runs the handlers that packet `i` meets, without committing.
     pub(crate) fn attempt(&mut self, i: u16, direction: Direction, groups: &mut dyn Groups) -> Way {
         let chain = self.chain;
         self.progress.met.clear();
         self.progress.groups.resize_with(chain.groups().len(), Default::default);
         self.progress.groups.iter_mut().for_each(|(keyed, _)| *keyed = false);
-        // Another worker may go on here.
+        // A yield point: another worker may run here.
         self.tx.savepoint();
         self.tx.begin_now();
         for position in chain.positions(direction) {
@@ -93,14 +93,14 @@ impl Whole<'_> {
         Way::Through
     }
 
-    /// Has the changes of sets noted with those of a function's group, or no longer.
+    /// Swaps the undo log of the function's group in or out, so that changes of sets are noted with their group.
     fn turn_to_group_of(&mut self, position: usize) {
         if let Some(number) = self.chain.group_of(position) {
             self.logs.turn_to_group(&mut self.progress.groups[number].1);
         }
     }
 
-    /// The key of a packet that meets the first function of its group.
+    /// Extracts the key of a packet that meets the first function of a group.
     fn make_key(&mut self, i: u16, position: usize, groups: &mut dyn Groups) {
         let Some(number) = self.chain.group_of(position) else { return };
         if std::mem::replace(&mut self.progress.groups[number].0, true) {
@@ -108,11 +108,11 @@ impl Whole<'_> {
         }
         let (_, keys, found) = groups.group(number);
         self.chain.groups()[number].extractor.extract_at(self.batch, i.into(), keys);
-        // The handler looks, and what it notes of the look-up can be taken back.
+        // The handler does the look-up, so that the notes it makes can be rolled back.
         (found.slots[usize::from(i)], found.since_ms[usize::from(i)]) = (SetSlot::MISS, 0);
     }
 
-    /// One function's handler.
+    /// Runs one function's handler.
     fn handle(&mut self, i: u16, position: usize, groups: &mut dyn Groups) -> Result<(), Interrupted> {
         let sets = self.chain.group_of(position).map(|number| {
             let (tables, keys, found) = groups.group(number);
@@ -139,13 +139,13 @@ impl Whole<'_> {
         self.chain.stages()[position].execute(&mut pass, 0, 1).map(drop)
     }
 
-    /// The attempt is committed: it cannot be taken back any more.
+    /// Makes the attempt final after its commit.
     pub(crate) fn stands(&mut self) {
         self.logs.commit();
         self.progress.groups.iter_mut().for_each(|(_, undo)| undo.clear());
     }
 
-    /// The attempt has not happened.
+    /// Rolls the attempt back.
     pub(crate) fn take_back(&mut self, beginning: &Beginning, groups: &mut dyn Groups) {
         self.tx.abort();
         self.logs.take_back_all(beginning, self.batch, self.verdicts);

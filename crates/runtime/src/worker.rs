@@ -1,4 +1,4 @@
-//! One worker: the way of a batch from receive to send, on one screen ([`Worker::step`]).
+//! One worker: the path of a batch from receive to send. [`Worker::step`] shows it on one screen.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,58 +44,58 @@ pub(crate) use handover::Moving;
 pub use listing::ListedSet;
 pub use parts::Parts;
 
-/// What a step did.
+/// The outcome of one call of [`Worker::step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Handled a batch, or let time go on for others.
+    /// The worker handled a batch or advanced the time for all workers.
     Busy,
-    /// Nothing to receive now.
+    /// No packet is available now.
     Idle,
-    /// Nothing to receive any more.
+    /// No packet will arrive any more.
     End,
 }
 
-/// A pinned thread's work: receives batches, takes them through the chain, sends them.
+/// The work of one pinned thread: it receives batches, runs them through the chain and sends them.
 pub struct Worker {
     parts: Parts,
     batch: Batch,
     own: Batch,
     onward: Vec<Onward>,
-    /// The batch is one of answers on their way back: they belong to no set.
+    /// The current batch consists of answers on their way back; such packets belong to no packet set.
     goes_back: bool,
     buffers: Buffers,
     sets: Vec<Sets>,
     logs: Logs,
-    /// By function, how much a transaction takes on.
+    /// For each function, how many packets one transaction may cover.
     stretches: Vec<Stretch>,
-    /// Of each function: where its sets are, if workers share them.
+    /// For each function whose sets are shared by workers: an index of where they are stored.
     indexes: Vec<Option<Index>>,
     verdicts: Box<Verdicts>,
     now_ns: Box<[u64; 256]>,
     last_ns: u64,
     todo: Vec<u16>,
-    /// The order in which a function handles them.
+    /// The order in which a function handles the packets.
     lineup: Box<Lineup>,
     aside: Vec<u16>,
     turns: Turns,
     out: Vec<(u16, Port)>,
     ticks: Vec<PeriodicTick>,
-    /// Of a capture: how its packets are taken in time.
+    /// When replaying a capture: how packets are paced by their time stamps.
     pace: Option<Pace>,
-    /// The number after that of its last packet, and that of packets which no packet has caused.
+    /// `next` is the number after that of the last packet; `made_next` is the number given to packets that no packet caused.
     next: u64,
     made_next: u64,
-    /// It has let time go on for all workers.
+    /// This worker has just advanced the time for all workers.
     has_led: bool,
     counters: WorkerCounters,
-    /// Processor time of the thread, and when, at the beginning.
+    /// The thread's processor time and the wall-clock time when the worker began.
     begun: Option<(Duration, Instant)>,
     witness: Box<dyn Witness>,
     probe: Probe,
     tracer: Option<Box<Tracer>>,
-    /// While sets come over from former tables: where those go then.
+    /// Where former tables go once empty; set while their packet sets are being moved over.
     emptied: Option<Emptied>,
-    /// While other state objects take the place of those that its functions use.
+    /// Set while the state objects used by this worker's functions are being replaced by others.
     bringing: Option<Bringing>,
     pulse: Option<Arc<Pulse>>,
     /// Whether packets that functions hold back are sent when all workers end.
@@ -104,7 +104,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Maps the worker's tables.
+    /// Creates the worker and maps the memory of its tables.
     pub fn new(parts: Parts) -> Result<Worker, braid_memory::Error> {
         let layout = Arc::new(parts.chain.layout().clone());
         let groups = parts.chain.groups().iter();
@@ -148,12 +148,12 @@ impl Worker {
         })
     }
 
-    /// Has every commit told to `witness`.
+    /// Reports every commit to `witness` from now on.
     pub fn watch(&mut self, witness: Box<dyn Witness>) {
         self.witness = witness;
     }
 
-    /// Has every span of its batches told to `probe`.
+    /// Reports every span of the batch loop to `probe` from now on.
     pub fn probe(&mut self, probe: Probe) {
         if let Probe::Virtual(worker) = &probe {
             worker.govern(&mut self.parts.tx);
@@ -161,12 +161,12 @@ impl Worker {
         self.probe = probe;
     }
 
-    /// Counts by port too: somebody may look while it runs.
+    /// Enables counters per port, for runs that can be inspected while they are running.
     pub fn count_ports(&mut self) {
         self.counters.ports = vec![PortCounters::default(); self.parts.ports.into()];
     }
 
-    /// Takes the time of every stage from now on, if nobody else does.
+    /// Starts to measure the time of every stage, unless a probe is already active.
     pub fn begin_timing(&mut self) {
         if !self.probe.is_on() {
             self.probe = Probe::Split(Box::new(TimeSplit::new(self.parts.chain.stages().len())));
@@ -174,40 +174,40 @@ impl Worker {
         }
     }
 
-    /// Forgets what [`begin_timing`](Self::begin_timing) has found out.
+    /// Discards what [`begin_timing`](Self::begin_timing) has measured.
     pub fn end_timing(&mut self) {
         if self.probe.split().is_some() {
             self.probe = Probe::Off;
         }
     }
 
-    /// Says from now on where it is.
+    /// Makes the worker publish which function it is executing; returns where.
     pub(crate) fn pulse(&mut self) -> Arc<Pulse> {
         Arc::clone(self.pulse.get_or_insert_default())
     }
 
-    /// Has its transaction yield to a scheduler.
+    /// Makes the worker's transaction yield to a scheduler.
     pub fn govern(&mut self, scheduler: &Arc<Scheduler>, id: usize) {
         scheduler.govern(id, &mut self.parts.tx);
     }
 
-    /// What functions hold back when it ends stays where it is: the state has been saved, and goes on elsewhere.
+    /// Leaves packets that functions hold back in place when the worker ends: the saved state continues elsewhere.
     pub fn keep_held(&mut self) {
         self.drains = false;
     }
 
-    /// Called on the worker's own thread before the first step.
+    /// Starts the worker's clocks; called on the worker's own thread before the first step.
     pub fn begin(&mut self) {
         self.begun = Some((thread_time(), Instant::now()));
         self.probe.begin();
     }
 
-    /// The run is to end: whether there are still packets that have arrived, to be handled by further steps.
+    /// Closes the receive queue because the run is to end; returns whether packets that have already arrived still need further steps.
     pub fn close(&mut self) -> bool {
         self.parts.receive.close()
     }
 
-    /// One round: receive, handle, send, expire.
+    /// One iteration of the batch loop: receive, handle, send, expire.
     pub fn step(&mut self) -> Step {
         let received = match self.pace {
             None => self.receive(),
@@ -222,7 +222,7 @@ impl Worker {
             Received::Idle => {
                 self.rest();
                 self.probe.passed(Span::Idle, 0);
-                // Others go on now, and soon wait for the next time.
+                // The other workers can continue now and will soon wait for the next time step.
                 return if std::mem::take(&mut self.has_led) { Step::Busy } else { Step::Idle };
             }
             Received::End => return Step::End,
@@ -243,7 +243,7 @@ impl Worker {
         Step::Busy
     }
 
-    /// Takes a batch, whatever the time.
+    /// Receives a batch, regardless of time stamps.
     #[inline(always)]
     fn receive(&mut self) -> Received {
         self.parts.receive.receive(&mut self.batch, &mut self.buffers, self.parts.batch)
@@ -256,7 +256,7 @@ impl Worker {
         }
     }
 
-    /// A batch has come: parse it, note its time, expect every packet to go straight through.
+    /// Prepares a received batch: parses it, stamps its time, and sets each packet's default verdict to the opposite port.
     fn arrive(&mut self) {
         self.counters.batches += 1;
         self.sets.iter_mut().for_each(Sets::forget);
@@ -275,7 +275,7 @@ impl Worker {
         self.take_up();
     }
 
-    /// The batch is as it comes to the first function that handles it.
+    /// Starts the handling of the current batch, before its first function sees it.
     #[inline(always)]
     fn take_up(&mut self) {
         self.witness.received(&self.batch, &self.verdicts);
@@ -286,7 +286,7 @@ impl Worker {
         }
     }
 
-    /// Finds the headers of all packets; and their keys, if those of the first function are always made, from packets as they came.
+    /// Parses the headers of all packets, and extracts the first function's keys on the way if all packets meet that function unmodified.
     fn parse(&mut self) {
         match self.parts.chain.first_keys() {
             Some(group) => self.sets[group].parse(&self.parts.chain.groups()[group], &mut self.batch),
@@ -294,7 +294,7 @@ impl Worker {
         }
     }
 
-    /// Takes the packets that are there through the functions, as they are met from one side.
+    /// Runs the remaining packets through the functions, in the order for their direction.
     fn along(&mut self, direction: Direction) {
         if self.parts.chain.course().atomic {
             return self.one_by_one(direction);
@@ -302,7 +302,7 @@ impl Worker {
         self.through(self.parts.chain.positions(direction));
     }
 
-    /// The same through some functions, one after another.
+    /// Runs the remaining packets through the functions at the given positions, one function after another.
     #[inline(always)]
     fn through(&mut self, positions: impl Iterator<Item = usize>) {
         for position in positions {
@@ -317,7 +317,7 @@ impl Worker {
         }
     }
 
-    /// One function's handlers over the packets that have come this far.
+    /// Runs one function's handlers over the packets that have reached it.
     fn pass(&mut self, position: usize) {
         let chain = &*self.parts.chain;
         if let Some(group) = chain.group_of(position).filter(|_| !self.goes_back) {
@@ -346,7 +346,7 @@ impl Worker {
         }
     }
 
-    /// The function at `position` over some packets of the batch.
+    /// Runs the function at `position` over some packets of the batch.
     #[inline(always)]
     fn run_stretch(&mut self, position: usize, todo: &[u16]) {
         let chain = &*self.parts.chain;
@@ -372,7 +372,7 @@ impl Worker {
         run_pass(stage, position, &mut pass, stretch, &mut self.counters, &mut self.probe, &mut *self.witness);
     }
 
-    /// Counts the packets that a function dropped, those in a row with one reason together, and leaves them out.
+    /// Counts and removes the packets that a function dropped; consecutive drops with the same reason are counted together.
     fn leave_out_drops(&mut self, position: usize) {
         let (verdicts, drops) = (&self.verdicts, &mut self.counters.drops);
         let name = self.parts.chain.stages()[position].name();
@@ -394,7 +394,7 @@ impl Worker {
         }
     }
 
-    /// Nothing came: let time and everybody who waits for this worker go on.
+    /// Handles an empty receive: advances the time and lets those who wait for this worker continue.
     fn rest(&mut self) {
         self.last_ns = self.parts.clock.idle(self.last_ns);
         self.parts.timeline.publish(self.parts.id, u64::MAX);

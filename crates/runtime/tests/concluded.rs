@@ -1,4 +1,4 @@
-//! The end of a capture: what is over by then has ended, however many workers there were.
+//! The end of a capture: sets that have timed out by then have ended, however many workers there were.
 
 mod traffic;
 
@@ -20,7 +20,7 @@ impl NetworkFunction for Telling {
     type Set = u64;
     const NAME: &'static str = "telling";
 
-    /// Flows are what workers are told apart by; sources have packets on all of them.
+    /// By flow, sets are local to the workers; by source, packets of a set reach all of them.
     fn packet_set(&self) -> Option<SetDef> {
         Some(if self.by_flow { SetDef::five_tuple() } else { SetDef::src_ip() })
     }
@@ -30,7 +30,7 @@ impl NetworkFunction for Telling {
     }
 
     fn first(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, set: &mut NewSet<'_, u64>) -> Handled {
-        // There is room, so only a conflict makes it false. What the handler makes of that has never happened, a panic included.
+        // There is room, so only a conflict makes it false; then nothing the handler does takes effect, not even a panic.
         assert!(set.register(cx, 1), "there is room");
         Ok(cx.pass())
     }
@@ -47,7 +47,7 @@ impl NetworkFunction for Telling {
 
 const MS: u64 = 1_000_000;
 const TIMEOUT_MS: u64 = 1000;
-/// One packet of each flow and source, one every millisecond.
+/// One packet for each flow and source, one per millisecond.
 const PACKETS: u64 = 2500;
 
 fn plan(by_flow: bool, workers: usize) -> Plan {
@@ -56,7 +56,7 @@ fn plan(by_flow: bool, workers: usize) -> Plan {
     Plan { sets: 1 << 13, ..Plan::for_tests(workers, Arc::new(build)) }
 }
 
-/// Sets that ended, those that live, and packets out; and what came out, of packets that come at these milliseconds.
+/// Runs with packets at these milliseconds; returns the numbers of ended sets, live sets and packets out, and the packets that came out.
 fn run(plan: &Plan, schedule: Option<u64>, at_ms: fn(u64) -> u64) -> ([u64; 3], Vec<CollectedPacket>) {
     let packet = |n| Sent { from: n as u16, port: n as u16, at_ns: at_ms(n) * MS, ..Sent::default() };
     let source = replayed(PACKETS, Repeat::Passes(1), packet);
@@ -75,7 +75,7 @@ fn sets_that_are_over_when_a_capture_ends_have_ended_on_any_number_of_workers() 
         for workers in [1, 2, 3, 5] {
             for schedule in [None, Some(7)] {
                 let (ended, packets) = run(&plan(by_flow, workers), schedule, |n| n + 1);
-                // What is told in the end has the number after the last packet's.
+                // What is sent at the end has the number after the last packet's.
                 let (early, last) = packets.split_at(packets.partition_point(|packet| packet.sequence < PACKETS));
                 assert!(last.iter().all(|packet| packet.sequence == PACKETS && packet.bytes == [0; 60]));
                 assert!(!last.is_empty() && early.iter().filter(|packet| packet.sequence == 0).count() == 1);

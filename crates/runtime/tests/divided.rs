@@ -1,4 +1,4 @@
-//! Work on what workers share that all of them divide: sets that end, and periods of functions that say so.
+//! Work on shared state that is divided among the workers: expiry of shared sets, and ticks of functions that declare it.
 
 mod traffic;
 
@@ -14,11 +14,11 @@ use braid_nf::{Instance, Stage};
 use braid_runtime::{Control, Plan, Report, launch};
 use traffic::{Sent, replayed};
 
-/// Sources that send once, and packets of another one until long after.
+/// Number of sources that send once; then a further one sends until long after their timeout.
 const SOURCES: u64 = 20_000;
 const PACKETS: u64 = SOURCES + 8_000;
 
-/// How often each share of the divided period had its turn, and in the end all of the other one.
+/// How often each share of the divided tick ran and, last, how often the other tick did.
 static TURNS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 network_function! {
@@ -26,7 +26,7 @@ network_function! {
     struct PerSource { turns: Vector<u64> }
 }
 
-/// Where the turns of the period that is not divided are counted.
+/// The cell that counts the tick that is not divided.
 const UNDIVIDED: u32 = 7;
 
 impl NetworkFunction for PerSource {

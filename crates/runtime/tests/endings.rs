@@ -1,4 +1,4 @@
-//! Sets that end together: a handler that panics takes nothing with it but its own.
+//! Sets that end together: a handler that panics affects only its own set.
 
 mod traffic;
 
@@ -14,7 +14,7 @@ use braid_nf::state::{StateBuilder, VectorConfig};
 use braid_runtime::{Control, Plan, launch};
 use traffic::{Sent, replayed};
 
-/// What the state object held when the run was over.
+/// What the state object held at the end of the run.
 static COUNTED: AtomicU64 = AtomicU64::new(0);
 
 network_function! {
@@ -55,7 +55,7 @@ impl NetworkFunction for Counting {
     }
 }
 
-/// Flows that fall silent, the source port of one of them, and packets of another flow until long after.
+/// Number of flows that fall silent, the source port of one of them, and the number of packets of another flow until long after.
 const FLOWS: u64 = 40;
 const POISON: u64 = 21;
 const PACKETS: u64 = 20_000;

@@ -1,4 +1,4 @@
-//! What a function holds back goes on when it is due, of a capture too, and stands there in the output: on any number of workers.
+//! Packets that a function holds back leave when they are due, in a capture too, and are in the right place in the output, on any number of workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use braid_packet::{FrameInfo, Link};
 use braid_runtime::{Control, Distribution, Plan, launch};
 
 const MS: u64 = 1_000_000;
-/// How long a packet waits, at least, and at most a millisecond longer.
+/// How long a packet waits at least, in milliseconds; it waits at most one millisecond longer.
 const WAIT_MS: u64 = 8;
 const PACKETS: u64 = 2000;
-/// Places for packets that wait.
+/// Number of places for packets that wait.
 const ROOM: u32 = 4096;
-/// Where the frames of the test have their number.
+/// The bytes of a test frame that hold its number.
 const NUMBER: std::ops::Range<usize> = 42..50;
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -27,7 +27,7 @@ struct Waiting {
     number: u64,
 }
 
-/// Packets that have come, and packets that have gone on.
+/// How many packets have arrived, and how many have left.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Line {
@@ -61,7 +61,7 @@ impl NetworkFunction for Holding {
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let number = packet.bytes()[NUMBER].try_into().map_or(0, u64::from_le_bytes);
         let mut line = self.line.get(cx, 0)?.unwrap_or_default();
-        // Those of one millisecond together, so that it does not matter which of them was handled first.
+        // Packets of one millisecond are due together, so it does not matter which of them was handled first.
         let due_ns = (cx.now() / MS + WAIT_MS) * MS;
         self.waiting.set(cx, (line.come % u64::from(ROOM)) as u32, Waiting { due_ns, number })?;
         line.come += 1;
@@ -87,7 +87,7 @@ impl NetworkFunction for Holding {
     }
 }
 
-/// The frame of a number: ten in a row are of one flow, and most flows are over long before the capture is.
+/// The frame with a number: ten in a row are of one flow, and most flows end long before the capture does.
 fn frame(number: u64) -> [u8; 60] {
     let mut frame = [0; 60];
     frame[12..24].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
@@ -98,7 +98,7 @@ fn frame(number: u64) -> [u8; 60] {
     frame
 }
 
-/// Three packets in a millisecond, and after fifty of them nearly half a second without any.
+/// The arrival time: three packets per millisecond, and a pause of nearly half a second after every fifty.
 fn came_ns(number: u64) -> u64 {
     1_700_000_000_000 * MS + number * 300_000 + number / 50 * 400 * MS
 }
@@ -126,7 +126,7 @@ fn number(packet: &CollectedPacket) -> u64 {
     packet.bytes[NUMBER].try_into().map_or(0, u64::from_le_bytes)
 }
 
-/// What comes out, in the order of the input.
+/// The packets that come out, in the order of the input.
 fn outcome(workers: usize, in_order: bool, distribution: Distribution, schedule: Option<u64>) -> Vec<CollectedPacket> {
     let build = |builder: &mut StateBuilder| {
         let config = |name: &str, len| VectorConfig { name: name.into(), len };
@@ -166,7 +166,7 @@ fn what_waits_goes_on_when_it_is_due_on_any_number_of_workers() {
             let packets = outcome(workers, in_order, distribution, schedule);
             let context = format!("{workers} workers, in order: {in_order}, {distribution:?}, {schedule:?}");
             assert!(times(&packets) == alone, "{context}: not when with one worker");
-            // It stands before all packets that came later.
+            // It precedes all packets that arrived later.
             let early = packets.iter().find(|packet| came_ns(packet.sequence) < packet.timestamp_ns);
             assert!(early.is_none_or(|packet| packet.sequence == PACKETS), "{context}: {early:?}");
             assert!(packets.is_sorted_by_key(|packet| packet.timestamp_ns), "{context}");

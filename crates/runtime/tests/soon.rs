@@ -1,4 +1,4 @@
-//! Sets whose time is short leave when it is over, however large the table is and however many begin.
+//! Sets with short timeouts end on time, however large the table is and however many begin.
 
 mod traffic;
 
@@ -17,7 +17,7 @@ network_function! {
 }
 
 impl NetworkFunction for Brief {
-    /// How long it lives, in milliseconds.
+    /// The timeout, in milliseconds.
     type Set = u64;
     const NAME: &'static str = "brief";
 
@@ -34,7 +34,7 @@ impl NetworkFunction for Brief {
     }
 
     fn first(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, set: &mut NewSet<'_, u64>) -> Handled {
-        // Those that live longer do not hold up the others.
+        // Sets that live longer do not hold up the others.
         let timeout_ms = if number(&set.key()).is_multiple_of(256) { 10 * TIMEOUT_MS } else { TIMEOUT_MS };
         assert!(set.register(cx, timeout_ms), "there is room");
         Ok(cx.pass())
@@ -54,7 +54,7 @@ const MS: u64 = 1_000_000;
 const TIMEOUT_MS: u64 = 300;
 const PACKETS: u64 = 90_000;
 const PER_MS: u64 = 60;
-/// How much later than that sets may end: the granularity of time, and a batch or two.
+/// How late sets may end, in milliseconds: the granularity of time, and a batch or two.
 const LATE_MS: u64 = 40;
 
 /// The number of the packet with which a set began.
@@ -68,10 +68,10 @@ fn number(key: &SetKey) -> u64 {
 fn sets_whose_time_is_short_do_not_wait_for_the_scan() {
     let build = |_: &mut StateBuilder| Ok(vec![Box::new(Instance::new("brief", Brief {})) as Box<dyn Stage>]);
     for workers in [1, 2] {
-        // The scan is three seconds behind: it visits 4096 slots with each batch.
+        // A round of the scan takes three seconds: it visits 4096 slots per batch.
         let plan = Plan { sets: 1 << 22, ..Plan::for_tests(workers, Arc::new(build)) };
         let sent = |n: u64| Sent { from: n as u16, port: (n >> 16) as u16, at_ns: n * MS / PER_MS, ..Sent::default() };
-        // Of the first sets another packet comes later: they are looked at again.
+        // Another packet of some sets arrives later, so they are noted again.
         let again =
             |n: u64| if n % 7 == 6 && n > 6000 { Sent { at_ns: sent(n).at_ns, ..sent(n - 6000) } } else { sent(n) };
         let (sink, collected) = MemorySink::new();
@@ -85,7 +85,7 @@ fn sets_whose_time_is_short_do_not_wait_for_the_scan() {
             let heard = if (number + 6000) % 7 == 6 && number > 0 { number + 6000 } else { number };
             let over_ms = heard / PER_MS + timeout_ms;
             let is_late = now_ms > over_ms + LATE_MS && now_ms < PACKETS / PER_MS - 1;
-            // What is told has the time of its batch's first packet.
+            // A packet sent at the end of a set has the time of its batch's first packet.
             assert!(now_ms + 1 >= over_ms && !is_late, "{workers} workers: {number} ended at {now_ms}, not {over_ms}");
             ended += 1;
         }

@@ -45,7 +45,7 @@ impl NetworkFunction for Counting {
     }
 }
 
-/// UDP packets of 1000 flows, one each microsecond.
+/// UDP packets of 1000 flows, one per microsecond.
 fn source(packets_per_worker: u64) -> ReplaySource {
     let packet = |n: u64| Sent { port: n as u16 % 1000, at_ns: n * 1000, ..Sent::default() };
     replayed(4000, Repeat::PacketsPerQueue(packets_per_worker), packet)
@@ -139,7 +139,7 @@ fn a_packet_that_is_handled_again_takes_its_own_time() {
     };
     assert_eq!(run(20.0, 3.0, 1), run(5.0, 0.0, 1), "alone nothing is handled again");
     assert!(run(5.0, 3.0, 2) > 1.1 * run(20.0, 3.0, 2), "{} {}", run(5.0, 3.0, 2), run(20.0, 3.0, 2));
-    // A little more time for taking back lets the other worker finish first, which helps both; much more does not.
+    // A slightly longer rollback lets the other worker finish first, which helps both; a much longer one does not.
     assert!(run(20.0, 3.0, 2) > 1.1 * run(20.0, 3003.0, 2), "{} {}", run(20.0, 3.0, 2), run(20.0, 3003.0, 2));
 }
 
@@ -148,7 +148,7 @@ fn a_profile_that_refuses_handles_every_packet_twice_and_loses_none() {
     let control = Control { profile: true, calibrate: Some(Attempts::Second), ..Control::default() };
     let report = launch(&plan(1, 0), Box::new(source(3_200)), Box::new(NullSink), &control).expect("it runs");
     assert_eq!((report.total.packets_in, report.total.packets_out), (3_200, 3_200));
-    // The first packet of each batch writes too, so none stands before the attempt that is refused.
+    // The first packet of each batch writes too, so no packet is final before the attempt that is refused.
     assert_eq!(report.total.aborts, report.total.batches);
     let (stage, away) = (&report.splits[0].stages[0], &report.splits[0].away);
     for packets in [stage.undo.packets, stage.handlers.packets] {
@@ -184,7 +184,7 @@ fn a_profile_splits_the_time_of_each_worker() {
     }
 }
 
-/// At most so many packets are missing where time was taken: of each batch during which something else had the processor.
+/// Maximum number of packets missing from measured laps: one batch for each lap during which the thread was not running.
 fn away_of(away: &Lap) -> u64 {
     32 * away.times
 }

@@ -1,4 +1,4 @@
-//! A handler that spins without touching its transaction is named: of a packet, of a set that ends, in a replay; under a seeded
+//! A handler that spins without touching its transaction is named: for a packet, for the end of a set, and in a replay; under a seeded
 //! schedule and on real threads.
 
 mod traffic;
@@ -19,10 +19,10 @@ use braid_runtime::{Control, Plan, Report, Watchdog, launch};
 use braid_state::Tx;
 use traffic::{Sent, replayed};
 
-/// Ends the spinning: no thread can be ended from outside.
+/// Ends the spinning, because a thread cannot be ended from outside.
 static RELEASED: AtomicBool = AtomicBool::new(false);
 
-/// The tests release one another's handlers: one at a time.
+/// Lets one test run at a time, because the tests release one another's handlers.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 network_function! {
@@ -73,7 +73,7 @@ fn plan(at_the_end_of_sets: bool) -> Plan {
     Plan::for_tests(2, Arc::new(build))
 }
 
-/// UDP packets of as many flows, so that each worker has some: the first half at the beginning, the others five seconds later.
+/// Number of UDP packets, each of its own flow, so that every worker gets some: half of them at the beginning, half five seconds later.
 const PACKETS: u64 = 32;
 
 fn source() -> ReplaySource {
@@ -81,7 +81,7 @@ fn source() -> ReplaySource {
     replayed(PACKETS, Repeat::Passes(1), packet)
 }
 
-/// Somebody who lets the handler go on when it is told about it, and the names that were told.
+/// A watchdog that releases the handler when it is called, and the names it was called with.
 fn watchdog() -> (Watchdog, Arc<Mutex<Vec<String>>>) {
     let names = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&names);
@@ -99,7 +99,7 @@ fn run(at_the_end_of_sets: bool, control: &Control) -> Report {
     report
 }
 
-/// Who is told about in a run.
+/// The names that the watchdog reports in a run.
 fn told(at_the_end_of_sets: bool, schedule: Option<u64>) -> Vec<String> {
     RELEASED.store(false, Ordering::Relaxed);
     let (watchdog, names) = watchdog();

@@ -1,4 +1,4 @@
-//! Functions that share a flow-table entry: which packets they have to have in common, and what the entry holds.
+//! Functions that share a flow-table entry: which packet sets they must have in common, and what the entry holds.
 
 use braid_nf::packet::key::{KeyExtractor, SetDef};
 use braid_nf::state::StateBuilder;
@@ -9,35 +9,35 @@ use braid_steer::planner::Changed;
 use super::ChainError;
 use crate::course::{Course, Full};
 
-/// Most functions that share one record: the bits of its live mask.
+/// Maximum number of functions in a group: the number of bits in a record's live mask.
 pub(super) const GROUP_MAX: usize = 16;
 
 /// Functions that share their packet sets.
 #[derive(Debug)]
 pub struct Group {
-    /// Which packets belong together.
+    /// The definition of the packet set.
     pub set: SetDef,
-    /// Its compiled form.
+    /// The compiled form of the definition.
     pub extractor: KeyExtractor,
-    /// Bytes of state of all functions of the group, each aligned to eight.
+    /// Bytes of state of all functions of the group, each aligned to eight bytes.
     pub state_bytes: usize,
     /// The functions, by position in the chain.
     pub stages: Vec<usize>,
-    /// Steering does not keep these sets on one worker: they live in shared state instead of the workers' tables.
+    /// Steering does not keep these sets on one worker, so they live in shared state instead of the workers' tables.
     pub shared: bool,
-    /// What its table does when it is full.
+    /// What the table does when it is full.
     pub full: Full,
-    /// What no timeout of its sets is below, in nanoseconds.
+    /// Lower bound of all timeouts of the group's sets, in nanoseconds.
     pub shortest_timeout_ns: u64,
 }
 
-/// What is needed to share sets that steering does not keep together.
+/// What is needed to share sets that steering does not keep on one worker.
 pub struct Sharing<'a> {
-    /// Whether steering keeps the packets of a set on one worker, if some fields have been changed before.
+    /// Whether steering keeps the packets of a set on one worker after the given fields have been changed.
     pub is_local: &'a dyn Fn(&SetDef, Changed) -> bool,
-    /// Makes the shared tables.
+    /// Creates the shared tables.
     pub builder: &'a mut StateBuilder,
-    /// Sets that each of them holds.
+    /// The number of sets that each shared table holds.
     pub capacity: usize,
 }
 
@@ -65,13 +65,13 @@ impl Group {
         })
     }
 
-    /// Records that a worker's table has room for, if it may keep `sets` from one batch to the next. Shared sets live in state
-    /// objects: their table is there and stays empty.
+    /// The number of records in a worker's table that may keep `sets` sets from one batch to the next. Shared sets live in state objects; their
+    /// worker tables exist, but stay empty.
     pub fn capacity(&self, sets: usize) -> usize {
         if self.shared { 1 } else { sets + self.slack(1) }
     }
 
-    /// Sets beyond those that are kept, for which there is room within a batch of so many workers.
+    /// Extra room for sets that become live within one batch on each of `workers` workers.
     pub(crate) fn slack(&self, workers: usize) -> usize {
         match self.full {
             Full::Refuse => 0,
@@ -79,7 +79,7 @@ impl Group {
         }
     }
 
-    /// Gives one more function its place.
+    /// Adds a function to the group and assigns its place.
     pub(super) fn take_in(
         &mut self,
         position: usize,
@@ -103,7 +103,7 @@ impl Group {
     }
 }
 
-/// Whether a key of the first definition is the same packets' key under the second: it may know more segments.
+/// Whether a key made under `before` is also the key of the same packets under `after`, which may define additional segments.
 pub fn keys_hold(before: &SetDef, after: &SetDef) -> bool {
     let is_extended = match (&before.segments, &after.segments) {
         (Some(before), Some(after)) => after.extends(before),
@@ -112,7 +112,7 @@ pub fn keys_hold(before: &SetDef, after: &SetDef) -> bool {
     is_extended && same_packets(before, &SetDef { segments: before.segments.clone(), ..after.clone() })
 }
 
-/// Whether two definitions put the same packets together, whatever they are called.
+/// Whether two definitions group the same packets, regardless of their names.
 pub fn same_packets(a: &SetDef, b: &SetDef) -> bool {
     let sorted = |set: &SetDef| {
         let (mut fields, mut protocols) = (set.fields.clone(), set.protocols.clone());

@@ -1,4 +1,4 @@
-//! Which functions of one chain go on as functions of another, with the state that they have.
+//! Decides which functions of one chain continue in another with the state they have.
 
 use braid_nf::Stage;
 use braid_steer::planner::Changed;
@@ -6,7 +6,7 @@ use braid_steer::planner::Changed;
 use super::{ExchangeError, Exchanged};
 use crate::chain::{Chain, keys_hold};
 
-/// What becomes of each function; an error if one of both chains cannot go on.
+/// Compares the functions of both chains; returns an error if one that is in both cannot continue.
 pub(super) fn compare(old: &Chain, new: &Chain, changed: &[String]) -> Result<Exchanged, ExchangeError> {
     let mut exchanged = Exchanged::default();
     if old.course().order != new.course().order {
@@ -38,7 +38,7 @@ pub(super) fn compare(old: &Chain, new: &Chain, changed: &[String]) -> Result<Ex
     Ok(exchanged)
 }
 
-/// Whether functions before it change the same fields of its packet set as they did.
+/// Checks that the functions before the one named `name` change the same fields of its packet set in both chains.
 fn sees_the_same(old: &Chain, new: &Chain, name: &str) -> Result<(), String> {
     let changed = |chain: &Chain| {
         let at = chain.stages().iter().position(|stage| stage.name() == name)?;
@@ -53,7 +53,7 @@ fn sees_the_same(old: &Chain, new: &Chain, name: &str) -> Result<(), String> {
         .to_owned())
 }
 
-/// Whether the functions that go on beside it have one record with it where they had, and none where they had not: sets come over a
+/// Checks that each other function that continues shares a record with the one named `name` exactly if it did before, because sets move one
 /// record at a time.
 fn keeps_company(old: &Chain, new: &Chain, name: &str) -> Result<(), String> {
     let group = |chain: &Chain, name: &str| {
@@ -62,7 +62,7 @@ fn keeps_company(old: &Chain, new: &Chain, name: &str) -> Result<(), String> {
     };
     let (Some(before), Some(after)) = (group(old, name), group(new, name)) else { return Ok(()) };
     if new.groups()[after].shared {
-        // Each has a table of its own.
+        // Each function has a table of its own.
         return Ok(());
     }
     for other in new.stages().iter().map(|stage| stage.name()) {
@@ -78,7 +78,7 @@ fn keeps_company(old: &Chain, new: &Chain, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Why a function does not go on whose packet sets lie elsewhere than they did.
+/// Why a function cannot continue when its packet sets become shared, or are no longer shared.
 pub fn other_sharing(becomes_shared: bool) -> &'static str {
     match becomes_shared {
         true => {
@@ -91,7 +91,7 @@ pub fn other_sharing(becomes_shared: bool) -> &'static str {
     }
 }
 
-/// Whether a function goes on as another one under the same name; `changed`: its configuration differs.
+/// Checks that a function can continue as another one of the same name; `changed` says that its configuration differs.
 pub fn goes_on(before: &dyn Stage, after: &dyn Stage, changed: bool) -> Result<(), String> {
     if before.kind() != after.kind() {
         let (old, new) = (before.kind(), after.kind());
@@ -99,7 +99,7 @@ pub fn goes_on(before: &dyn Stage, after: &dyn Stage, changed: bool) -> Result<(
             "it is a {old} and cannot become a {new} with the same state; give the {new} another name"
         ));
     }
-    // The function's own reason says more than that of its set.
+    // The function's own reason is more specific than one about its packet set.
     if changed {
         after.inherits(before)?;
     }

@@ -1,4 +1,4 @@
-//! Whether the packet sets that are live find room under another plan, and who goes if not all do.
+//! Whether the live packet sets fit into the tables of another plan, and which sets end if not all do.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use crate::live::{Live, Unanswered};
 use crate::plan::Plan;
 use crate::worker::{SetsInUse, Worker};
 
-/// Sets that a worker lets go between two batches where there is to be less room for them.
+/// Number of sets that a worker evicts between two batches when its capacity shrinks.
 const EVICTED_MAX: usize = 256;
 
-/// Whether sets may still be let go.
+/// Whether sets may still be evicted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Going {
     Some,
     None,
 }
 
-/// Whether the sets that workers have will find room, those left out that are still to be let go.
+/// Whether the workers' sets will fit, not counting groups whose sets may still be evicted.
 pub(super) fn check_room(
     (now, next): (&Chain, &Chain),
     used: &[(usize, SetsInUse)],
@@ -40,7 +40,7 @@ pub(super) fn check_room(
     Err(ExchangeError::Sets { worker, function, live, room, needed: plan.sets_for(live) })
 }
 
-/// Whether the sets of a group go where they are too many: its full table lets the oldest one go, and will.
+/// Whether surplus sets of a group are evicted: its full table evicts the oldest ones now, and will do so in the new chain.
 pub(super) fn evicts(now: &Chain, group: usize, next: &Chain) -> bool {
     let will = |at: &usize| {
         let after = next.stages().iter().position(|stage| stage.name() == now.stages()[*at].name());
@@ -51,7 +51,7 @@ pub(super) fn evicts(now: &Chain, group: usize, next: &Chain) -> bool {
     group.full == Full::EvictOldest && group.stages.iter().all(will)
 }
 
-/// Has workers let sets go, some between two batches each time, where they are more than will find room.
+/// Has workers evict the sets that will not fit, some between two batches each time.
 pub(super) fn evict(
     live: &Live,
     (now, next): (&Arc<Chain>, &Arc<Chain>),

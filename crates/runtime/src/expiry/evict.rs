@@ -1,5 +1,5 @@
-//! Which sets go from a full table so that new ones find room: of each few that it comes upon, the one that has waited longest; those
-//! of which a function is assured only where there are no others.
+//! Eviction: chooses which sets of a full table end so that new ones find room. Of every few candidates the one with the longest idle time
+//! ends; sets that a function calls assured end only if there are no others.
 
 mod shared;
 
@@ -11,18 +11,18 @@ use braid_nf::{Candidate, Whereabouts};
 use super::{Expiring, MS, expire};
 use crate::attempt::{End, Witness};
 
-/// Sets among which the one to evict is chosen.
+/// Number of candidates for each set to evict.
 const SAMPLE: usize = 16;
-/// Sets more among which others are looked for where too few are left that nobody is assured of: as long as one in a hundred is
-/// such a one, hardly ever another goes.
+/// Number of additional candidates to look for if too many of those found are assured: as long as one set in a hundred is not assured,
+/// an assured one hardly ever ends.
 const FURTHER: usize = 256;
-/// Slots that are looked at in one go.
+/// Number of slots visited in one step.
 const SLOTS: usize = 64;
-/// Most slots in which candidates are looked for at once. In the denser table of a full pair, a third of whose slots are taken at least, as many as a
-/// whole batch of new sets needs.
+/// Maximum number of slots searched for candidates at once. In the denser table of a full pair at least a third of the slots are taken, so there
+/// this suffices for a whole batch of new sets.
 const SLOTS_MAX: usize = 16 * 1024;
 
-/// Looks for sets to evict.
+/// Finds and ends sets to evict.
 #[derive(Debug, Default)]
 pub(crate) struct Eviction {
     here: Cursor,
@@ -32,14 +32,14 @@ pub(crate) struct Eviction {
     shared_choice: Choice<SetKey>,
 }
 
-/// Who may go, and who goes.
+/// The candidates, and the selection among them.
 #[derive(Debug)]
 struct Choice<At> {
-    /// Times that sets were chosen.
+    /// How often sets have been selected.
     times: usize,
-    /// Who may go; once it is known, of whom nobody is assured.
+    /// Candidates; once assured sets have been set apart, only those that no function calls assured.
     candidates: Vec<Candidate<At>>,
-    /// The others.
+    /// Candidates that a function calls assured.
     assured: Vec<Candidate<At>>,
 }
 
@@ -49,7 +49,7 @@ impl<At> Default for Choice<At> {
     }
 }
 
-/// How far a pair of tables was looked through: all of it, and, where candidates are few, the denser table.
+/// How far a pair of tables has been searched: all slots and, where candidates are rare, those of the denser table.
 #[derive(Debug, Default)]
 struct Cursor {
     all: usize,
@@ -57,8 +57,8 @@ struct Cursor {
 }
 
 impl Eviction {
-    /// Ends sets until no more than `keep` are left. Where most of a small table goes at once, a set may be chosen that is gone already:
-    /// what is then left is chosen anew.
+    /// Ends sets until no more than `keep` are left. If most of a small table goes at once, a selected set may already be gone; then the
+    /// remaining surplus is selected again.
     pub(crate) fn run(&mut self, now_ns: u64, keep: usize, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
         while let surplus @ 1.. = on.tables.len().saturating_sub(keep) {
             let evicted = on.counters.sets_evicted;
@@ -71,7 +71,7 @@ impl Eviction {
         }
     }
 
-    /// Ends the sets that are chosen and still there.
+    /// Ends the selected sets that still exist.
     fn end_chosen(&mut self, now_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
         for candidate in self.choice.candidates.drain(..) {
             let at = match candidate.at {
@@ -89,7 +89,7 @@ impl Eviction {
         }
     }
 
-    /// Finds candidates so that `surplus` of them can go.
+    /// Finds candidates from which `surplus` sets can be selected.
     fn find(&mut self, surplus: usize, now_ms: u32, on: &mut Expiring<'_>) {
         self.choice.forget();
         self.look(surplus * SAMPLE, now_ms, on);
@@ -98,8 +98,8 @@ impl Eviction {
         }
     }
 
-    /// Looks for so many more, and sets apart those of whom a function is assured. While sets come over from former tables, nearly all
-    /// that have waited long are still there.
+    /// Searches for `more` candidates, and sets assured ones apart. While sets move over from former tables, nearly all that have been idle for
+    /// long are still in those.
     fn look(&mut self, more: usize, now_ms: u32, on: &mut Expiring<'_>) {
         let (found, tables) = (&mut self.choice.candidates, &*on.tables);
         let (known, wanted) = (found.len(), found.len() + more);
@@ -127,17 +127,17 @@ impl<At> Choice<At> {
         self.assured.clear();
     }
 
-    /// Whether others are to be looked for: too few of those found are such that nobody is assured of them.
+    /// Whether to search further: some candidates are assured, and too few are not.
     fn wants_others(&self, count: usize) -> bool {
         self.candidates.len() < count && !self.assured.is_empty()
     }
 
-    /// Sets apart those from place `known` on of whom a function is assured.
+    /// Sets apart the assured candidates from position `known` on.
     fn set_apart(&mut self, known: usize) {
         self.assured.extend(self.candidates.extract_if(known.., |candidate| candidate.is_assured));
     }
 
-    /// Keeps `count` candidates, assured ones only where there are too few others.
+    /// Keeps `count` candidates, assured ones only if there are too few others.
     fn choose(&mut self, count: usize) {
         self.times = self.times.wrapping_add(1);
         let others = count.saturating_sub(self.candidates.len());
@@ -147,27 +147,27 @@ impl<At> Choice<At> {
     }
 }
 
-/// Keeps `count` candidates: of each few that lie side by side the one that has waited longest. In a table that fills up within a
-/// millisecond all have waited alike; they come from everywhere all the same, for where none goes no new set would find a place.
+/// Keeps `count` candidates: the one with the longest idle time of every few neighbours. In a table that fills up within a millisecond all idle
+/// times are equal; candidates from all over the table are kept even then, because new sets find no slot where none is freed.
 fn keep_longest<At>(found: &mut Vec<Candidate<At>>, count: usize, choices: usize) {
     if count >= found.len() {
         return;
     }
     let few = found.len() / count.max(1);
-    // Of those that have waited alike another one each time.
+    // Among equal idle times a different candidate is preferred each time.
     let turn = choices % few;
     for n in 0..count {
         let in_turn = (turn..few).chain(0..turn).map(|i| n * few + i);
         let longest = in_turn.max_by_key(|&i| found[i].idle_ms).unwrap_or(n);
-        // What is put in its place lies among fewer, which are done with.
+        // Position `n` belongs to a group that has been dealt with, and so does the candidate swapped away from it.
         found.swap(n, longest);
     }
     found.truncate(count);
 }
 
 impl Cursor {
-    /// Has `look` look at slots, at few perhaps twice, until `wanted` candidates are found: at all in turn, so that all are candidates equally often, and where that
-    /// leads through a table with few sets, at the `denser` one too.
+    /// Calls `look` on slots, on a few perhaps twice, until `wanted` candidates are found. It visits all slots in turn, so that all sets become
+    /// candidates equally often and, since that may lead through a table with few sets, those in `denser` as well.
     fn look(
         &mut self,
         (wanted, found): (usize, &mut Vec<Candidate>),

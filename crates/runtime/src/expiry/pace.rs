@@ -1,18 +1,18 @@
-//! How fast the scan goes round: where most of what it finds is over, as under a flood of connections that never come about, what is over
-//! waits for it longer than it has lived, and takes the room of new sets. Then rounds become shorter, by half each, as long as they are worth it.
+//! The pace of the scan. Where most of what it finds has expired, as under a flood of connections that are never established, expired sets wait for
+//! the scan longer than they lived, and take the room of new sets. Then rounds become shorter, by half each time, as long as that is worthwhile.
 
 use super::CROWDED_NS_MIN;
 
-/// Most halvings of a round.
+/// Maximum number of halvings of a round.
 const HALVINGS_MAX: u32 = 4;
-/// A round is halved if more than one in so many of what lives has ended in it,
+/// A round is halved if more than one in `MANY` of the live sets has ended in it,
 const MANY: usize = 8;
-/// and more than one in so many slots that were looked at: a few of their groups cost less than the end of a set.
+/// and more than one per `SLOTS_EACH` visited slots: visiting the few groups of so many slots costs less than ending a set.
 const SLOTS_EACH: usize = 512;
-/// It is doubled again if that is less by this factor.
+/// A round is doubled again when less than this fraction of either threshold has ended.
 const LESS: usize = 4;
 
-/// What has ended in this round, and how often rounds were halved.
+/// The number of sets ended in this round, and how often rounds have been halved.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     ended: usize,
@@ -24,7 +24,7 @@ impl Pace {
         self.ended += ended;
     }
 
-    /// A round is over: so many sets are left, of so many slots.
+    /// Ends a round after which `live` sets are left in `slots` slots.
     pub(super) fn come_round(&mut self, live: usize, slots: usize) {
         let ended = std::mem::take(&mut self.ended);
         let are_more_than = |part: usize| ended > live / MANY / part && ended > slots / SLOTS_EACH / part;
@@ -35,7 +35,7 @@ impl Pace {
         }
     }
 
-    /// How long a round takes that else takes `round_ns`.
+    /// The duration of a round that otherwise takes `round_ns`.
     pub(super) fn round_ns(&self, round_ns: u64) -> u64 {
         (round_ns >> self.halvings).max(CROWDED_NS_MIN.min(round_ns))
     }
@@ -47,7 +47,7 @@ mod tests {
 
     const ROUND_NS: u64 = 1_000_000_000;
 
-    /// How long rounds take after so many, in each of which this has ended, of what lives and of slots.
+    /// Checks the duration of rounds after `rounds` rounds in each of which `ended` sets end.
     #[track_caller]
     fn check(pace: &mut Pace, rounds: usize, (ended, live, slots): (usize, usize, usize), expected_us: u64) {
         for _ in 0..rounds {
@@ -62,7 +62,7 @@ mod tests {
         let mut pace = Pace::default();
         check(&mut pace, 1, (60_000, 50_000, 1 << 23), 500_000);
         check(&mut pace, 1, (30_000, 50_000, 1 << 23), 250_000);
-        // Half of it is no more worth its slots, nor so little that it would be too fast.
+        // Half as many no longer justify a shorter round, but are not few enough for a longer one.
         check(&mut pace, 9, (15_000, 50_000, 1 << 23), 250_000);
         check(&mut pace, 9, (200_000, 50_000, 1 << 23), 62_500);
         check(&mut pace, 9, (100, 50_000, 1 << 23), 1_000_000);

@@ -1,10 +1,10 @@
-//! Sets that end soon after they have begun, by when: the scan comes round in a second or two, and until then what has lived for half a second would
-//! take the room of others.
+//! Sets with short timeouts, ordered by when they expire: a round of the scan takes a second or more, and until then sets that lived for half a
+//! second would take the room of others.
 //!
-//! A set whose time is short when it begins is noted, under the tick of the clock by which it will be over. What is kept is a hint and no more: a place
-//! in the tables to look at then. Whatever set is there ends only if its time is over, and a set that nobody has noted, for want of room or because its time
-//! became short later, is one for the scan. So nothing is told of a set that ends, moves or hears more packets. One that is not over when its tick
-//! comes, for packets have come, is noted again, [`AGAIN_MAX`] times.
+//! A set that begins with a short timeout is noted under the clock tick by which it will have expired. The note is only a hint: a slot
+//! to look at then. Whatever set is in that slot ends only if it has expired. A set that is not noted, because there is no room or its timeout became
+//! short later, is left to the scan. So nothing need be updated when a set ends, moves or sees more packets. A set that has not expired
+//! when its tick comes, because packets have arrived, is noted again, up to [`AGAIN_MAX`] times.
 
 use braid_nf::SetSlot;
 use braid_packet::BATCH_MAX;
@@ -12,42 +12,42 @@ use braid_packet::BATCH_MAX;
 use super::{Expiring, MS, Scan};
 use crate::attempt::Witness;
 
-/// Whose time is longer is left to the scan, in milliseconds.
+/// Sets with longer timeouts are left to the scan; in milliseconds.
 const SOON_MS: u64 = TICK_MS * (TICKS as u64 - 1);
-/// How much later a set may end than its time is over, in milliseconds.
+/// The length of a tick, by which a set may outlive its timeout, in milliseconds.
 const TICK_MS: u64 = 16;
 const TICKS: usize = 512;
-/// Most hints; 12 bytes each, mapped as they are used.
+/// Maximum number of hints; 12 bytes each, in memory that is touched only when it is used.
 const HINTS_MAX: usize = 1 << 17;
-/// Most hints in one go: twice what one batch can have begun.
+/// Maximum number of hints taken at once: twice the number of sets that one batch can begin.
 const LOOKS_MAX: usize = 2 * BATCH_MAX;
-/// How often a set is noted again: one that goes on is nothing that leaves soon.
+/// How often a set is noted again; one that is still in use after that is not short-lived.
 const AGAIN_MAX: u8 = 3;
-/// No hint.
+/// Marks the end of a list of hints.
 const NONE: u32 = u32::MAX;
 
-/// A place to look at.
+/// A slot to look at.
 #[derive(Clone, Copy, Debug)]
 struct Hint {
     at: SetSlot,
-    /// How often the set was noted again.
+    /// How often the set has been noted again.
     again: u8,
-    /// The next one under the same tick, or that is free.
+    /// The next hint under the same tick, or the next free one.
     next: u32,
 }
 
-/// The hints, each under its tick.
+/// The hints, listed by tick.
 #[derive(Debug)]
 pub(super) struct Soon {
-    /// The last hint under each tick, by the tick's remainder.
+    /// The latest hint under each tick, by tick modulo `TICKS`.
     last: Box<[u32; TICKS]>,
     hints: Vec<Hint>,
     free: u32,
     len: usize,
-    /// Where sets have begun; and the hints that were taken.
+    /// Scratch space: slots where sets have begun, and hints that were taken.
     begun: Vec<SetSlot>,
     taken: Vec<Hint>,
-    /// All hints under this tick and those before it were taken.
+    /// All hints under this tick and earlier ones have been taken.
     reached: u64,
 }
 
@@ -59,21 +59,21 @@ impl Default for Soon {
 }
 
 impl Hint {
-    /// Of a set that has begun.
+    /// A hint for a set that has begun.
     fn new(at: SetSlot) -> Hint {
         Hint { at, again: 0, next: NONE }
     }
 
-    /// Of the same one, which goes on; none if it has gone on too often.
+    /// The hint for a set that is still in use; `None` if it has been noted too often.
     fn again(self) -> Option<Hint> {
         (self.again < AGAIN_MAX).then_some(Hint { again: self.again + 1, ..self })
     }
 }
 
 impl Soon {
-    /// Notes a set that will be over in so many milliseconds, unless that is too late or there is no room.
+    /// Notes a set that expires in `in_ms` milliseconds, unless that is too far off or there is no room.
     fn note(&mut self, hint: Hint, now_ms: u64, in_ms: u64) {
-        // Of captures time may have gone back.
+        // In captures, time may have gone back.
         let tick = (now_ms.saturating_add(in_ms) / TICK_MS + 1).max(self.reached + 1);
         if tick - self.reached > TICKS as u64 {
             return;
@@ -85,7 +85,7 @@ impl Soon {
         self.len += 1;
     }
 
-    /// Takes at most `most` hints whose ticks have come; the others come the next time.
+    /// Takes at most `most` hints whose ticks have come; the rest are taken next time.
     fn take(&mut self, now_ms: u64, most: usize, mut take: impl FnMut(Hint)) {
         let (now, mut taken) = (now_ms / TICK_MS, 0);
         while self.reached < now && self.len > 0 {
@@ -107,7 +107,7 @@ impl Soon {
         }
     }
 
-    /// A place for one more.
+    /// Allocates a place for one more hint.
     fn place(&mut self) -> Option<u32> {
         if self.free != NONE {
             let place = self.free;
@@ -125,13 +125,13 @@ impl Soon {
     }
 }
 
-/// How many places of sets that begin are to be kept until they are noted, where no set's time is shorter than this.
+/// The number of slots of new sets to keep until they are noted, if no set has a shorter timeout than `shortest_ns`.
 pub(crate) fn begun_max(shortest_ns: u64) -> usize {
     if (1..SOON_MS * MS).contains(&shortest_ns) { BATCH_MAX } else { 0 }
 }
 
 impl Scan {
-    /// Ends sets whose time was short and is over, at most [`LOOKS_MAX`], and notes those that have begun; if any has so little time.
+    /// Ends sets with short timeouts that have expired, at most [`LOOKS_MAX`], and notes new ones, if the group has such timeouts.
     #[inline]
     pub(super) fn end_soon(&mut self, now_ns: u64, shortest_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
         let most = begun_max(shortest_ns);
@@ -146,7 +146,7 @@ impl Scan {
         let (now_ms, mut taken) = (now_ns / MS, std::mem::take(&mut self.soon.taken));
         taken.clear();
         self.soon.take(now_ms, LOOKS_MAX, |hint| taken.push(hint));
-        // Two may be of one place, and no set ends twice.
+        // Two hints may name the same slot; a set must not end twice.
         taken.sort_unstable_by_key(|hint| hint.at);
         taken.dedup_by_key(|hint| hint.at);
         taken.retain(|hint| on.tables.holds(hint.at));
@@ -168,7 +168,7 @@ impl Scan {
         self.soon.begun = begun;
     }
 
-    /// Notes the set at a place, if there is one, by when the first of its functions lets it go.
+    /// Notes the set in a slot, if there is one, by the time at which the first of its functions lets it expire.
     fn look_ahead(&mut self, hint: Hint, now_ms: u64, on: &mut Expiring<'_>) {
         if !on.tables.holds(hint.at) {
             return;
@@ -185,7 +185,7 @@ impl Scan {
 mod tests {
     use super::*;
 
-    /// How many are taken at this time, of at most so many.
+    /// Checks how many hints are taken at this time, of at most `most`.
     #[track_caller]
     fn check(soon: &mut Soon, now_ms: u64, most: usize, expected: usize) {
         let mut taken = 0;

@@ -1,4 +1,4 @@
-//! The end of a run: what workers counted, found and left behind, added up.
+//! The end of a run: adds up what the workers counted, found and left behind.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,59 +25,59 @@ use crate::record::{Recorder, WorkerLog};
 use crate::replay::{SetContent, content};
 use crate::worker::Ended;
 
-/// What a run did.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// By worker.
+    /// Counters by worker.
     pub workers: Vec<WorkerCounters>,
-    /// All together.
+    /// The sum of all workers' counters.
     pub total: WorkerCounters,
-    /// From the first worker's start to the last one's end; in a model, of virtual time.
+    /// Time from the first worker's start to the last one's end; virtual time in a model.
     pub elapsed: Duration,
-    /// Where each worker's time went, if it was profiled.
+    /// How each worker's time was spent, if the run was profiled.
     pub splits: Vec<TimeSplit>,
     /// Name and kind of each state object, by number.
     pub objects: Vec<ObjectInfo>,
-    /// Lines that moved between the workers of a model.
+    /// Cache lines that moved between the workers of a model.
     pub transfers: u64,
     /// Frames that the source could not deliver, by reason.
     pub undelivered: Vec<(&'static str, u64)>,
-    /// Packets that the sink could not send, by reason; the workers count them as out.
+    /// Packets that the sink could not send, by reason; the workers count them as sent.
     pub unsent: Vec<(&'static str, u64)>,
     /// What the dispatcher did, if there was one.
     pub dispatched: Option<Dispatched>,
-    /// Where the source is damaged.
+    /// Damage found in the source.
     pub damages: Vec<Damage>,
-    /// What the sink could not write.
+    /// Errors of the sink.
     pub lost: Vec<SinkError>,
-    /// Pages under the buffers.
+    /// The pages that back the buffers.
     pub backing: Backing,
-    /// Packet sets of an earlier run that found no place in this one.
+    /// Packet sets of an earlier run for which this run had no room.
     pub sets_left_out: u64,
-    /// Bytes of tables and objects.
+    /// Bytes of tables and state objects.
     pub memory_bytes: usize,
-    /// What the elements stand for that workers fought over most, as far as their objects know.
+    /// Descriptions of the elements with the most conflicts, where their objects can describe them.
     pub elements: HashMap<(ObjectId, Part, u32), String>,
-    /// What each function has to tell, by its name, in order; functions without findings are left out.
+    /// The findings of each function with its name, in chain order; functions without findings are left out.
     pub findings: Vec<(String, Findings)>,
-    /// Final objects and sets and, if recorded, everything that happened.
+    /// The final objects and sets and, if recorded, everything that happened.
     pub record: Option<Record>,
 }
 
-/// The end of a recorded run.
+/// The results of a recorded run.
 #[derive(Debug)]
 pub struct Record {
     /// What each worker did.
     pub logs: Vec<WorkerLog>,
     /// Name and content of each state object.
     pub objects: Vec<(String, Vec<u8>)>,
-    /// Packet sets by group, of all workers; a key that two workers hold stands in `twice`.
+    /// Packet sets of all workers, by group; keys that two workers hold are listed in `twice`.
     pub sets: Vec<SetContent>,
     /// Keys that more than one worker held: steering broke its promise.
     pub twice: Vec<String>,
 }
 
-/// What is there when the last worker has ended.
+/// What remains when the last worker has ended.
 pub(super) struct Remains<'a> {
     pub(super) plan: &'a Plan,
     pub(super) domain: &'a Arc<Domain>,
@@ -90,7 +90,7 @@ pub(super) struct Remains<'a> {
 }
 
 impl Remains<'_> {
-    /// Adds everything up, and runs the stop handlers.
+    /// Adds everything up and runs the stop handlers.
     pub(super) fn report(self) -> Report {
         let Remains { plan, domain, chain, pool, ended, dispatched, elapsed, is_recorded } = self;
         let latest = ended.iter().map(|worker| worker.last_ns).max().unwrap_or(0);
@@ -113,7 +113,7 @@ impl Remains<'_> {
             findings: Vec::new(),
             record: is_recorded.then(|| Record::of_objects(chain)),
         };
-        // The dispatcher has the source's queue, if there is one; otherwise the workers have them.
+        // The dispatcher, if there is one, has the source's queue; otherwise the workers have the queues.
         let received = report.dispatched.iter().map(|dispatched| dispatched.received);
         let mut wires = Wires { received: received.collect(), sent: TxCounters::default() };
         let mut findings = vec![Findings::default(); chain.stages().len()];
@@ -130,17 +130,17 @@ impl Remains<'_> {
     }
 }
 
-/// What queues delivered and took.
+/// Counters of the receive and transmit queues.
 struct Wires {
     received: Vec<RxCounters>,
     sent: TxCounters,
 }
 
-/// Packets by reason.
+/// Numbers of packets by reason.
 type Losses = Vec<(&'static str, u64)>;
 
 impl Wires {
-    /// What could not be delivered, and what could not be sent.
+    /// The packets that could not be delivered, and those that could not be sent.
     fn losses(&self) -> (Losses, Losses) {
         let sum = |count: fn(&RxCounters) -> u64| self.received.iter().map(count).sum();
         let undelivered = [
@@ -199,7 +199,7 @@ impl Record {
     }
 }
 
-/// The elements that aborts name, as their objects show them.
+/// Descriptions of the elements that the aborts name, as their objects give them.
 fn elements(chain: &Chain, aborts: &Aborts) -> HashMap<(ObjectId, Part, u32), String> {
     let objects = chain.objects();
     let mut shown = HashMap::new();
@@ -214,7 +214,7 @@ fn elements(chain: &Chain, aborts: &Aborts) -> HashMap<(ObjectId, Part, u32), St
     shown
 }
 
-/// What a worker's live sets tell; sets that workers share are told with the objects.
+/// Adds the findings of a worker's live sets; sets that workers share are reported with the state objects.
 pub fn findings_of_sets(chain: &Chain, tables: &mut [SetTables], findings: &mut [Findings]) {
     for (position, (stage, into)) in chain.stages().iter().zip(findings).enumerate() {
         if let Some(tables) = chain.group_of(position).and_then(|group| tables.get_mut(group)) {
@@ -223,7 +223,7 @@ pub fn findings_of_sets(chain: &Chain, tables: &mut [SetTables], findings: &mut 
     }
 }
 
-/// Adds what state objects tell, and names the functions that have something to tell.
+/// Adds the findings of the state objects, and returns those of functions that have any, by name.
 pub fn findings_of_objects(
     chain: &Chain,
     tx: &mut Tx,
@@ -240,7 +240,7 @@ pub fn findings_of_objects(
     told
 }
 
-/// Adds what the state objects of one function tell.
+/// Adds the findings of the state objects of one function.
 pub fn findings_of_stage(stage: &dyn Stage, tx: &mut Tx, ports: u16, now_ns: u64, findings: &mut Findings) {
     let (mut emitted, mut counters) = (Emitted::default(), WorkerCounters::default());
     run_event(tx, &mut emitted, ports, now_ns, &mut counters, |event| {

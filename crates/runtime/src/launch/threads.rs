@@ -1,4 +1,4 @@
-//! The threads of a run: one for each worker, one for the dispatcher, one that watches for handlers that hang.
+//! The threads of a run: one per worker, one for the dispatcher, and one that watches for handlers that hang.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ pub(super) fn run_threads(
 ) -> (Vec<Ended>, Option<Dispatched>) {
     let scheduler = control.schedule.map(|seed| Scheduler::new(workers.len(), seed));
     let deadline = control.duration.map(|duration| Instant::now() + duration);
-    // With a dispatcher the workers empty their rings before they end; it is the dispatcher that is told to stop.
+    // With a dispatcher, the workers empty their rings before they end; the dispatcher is the one that is told to stop.
     let obeys = match &dispatcher {
         Some(_) => Control { live: control.live.clone(), at_end: control.at_end.clone(), ..Control::default() },
         None => control.clone(),
@@ -67,7 +67,7 @@ pub(super) fn run_threads(
     })
 }
 
-/// What is over when all workers have left ends, one worker's after another's, and so do they.
+/// Concludes and ends the workers, one after another, once all have left.
 fn conclude(mut left: Vec<Worker>) -> Vec<Ended> {
     let latest_ns = left.iter().map(Worker::last_ns).max().unwrap_or(0);
     let next = left.iter().map(Worker::next).max().unwrap_or(0);
@@ -79,7 +79,7 @@ fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
     handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// A worker's life.
+/// The main loop of a worker's thread.
 fn work(
     id: usize,
     worker: &mut Worker,
@@ -104,7 +104,7 @@ fn work(
         }
         rounds = rounds.wrapping_add(1);
         let late = rounds.is_multiple_of(64) && deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        // Relaxed: the flag carries no data; being late by a batch does not matter.
+        // Relaxed: the flag carries no data, and noticing it a batch late does no harm.
         if (late || control.stop.load(Ordering::Relaxed)) && ending.is_over(|| worker.close()) {
             break;
         }
@@ -125,6 +125,6 @@ fn processors() -> usize {
 fn pin_to(cpu: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
-    // Without permission the worker runs wherever the kernel puts it: slower, not wrong.
+    // Without permission the worker runs wherever the kernel schedules it: slower, but correct.
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }

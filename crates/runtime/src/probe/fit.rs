@@ -1,11 +1,11 @@
-//! What one of two things costs that are only measured together.
+//! Separates two costs that can only be measured together.
 //!
-//! A lap takes a cycles for each of its packets (or for itself) and b for each entry that it left in a log. Laps are sorted into
-//! those with few entries and those with many, and the two sums give two equations (the grouping estimator of Wald, Annals of
-//! Mathematical Statistics 1940). Unlike least squares it takes a lap that was disturbed for what it is, not for its square, and the
-//! two prices together explain all cycles that were measured.
+//! A lap takes `a` cycles for each of its packets (or for itself) and `b` cycles for each entry that it left in a log. Laps are divided into
+//! those with few entries and those with many, and the two sums give two equations (the grouping estimator of Wald, Annals of Mathematical
+//! Statistics 1940). Unlike least squares, it weights a disturbed lap by its deviation instead of the square of it, and the two prices together
+//! explain all measured cycles.
 
-/// Laps, in two groups.
+/// Sums over laps, in two groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fit {
     few: Sums,
@@ -20,14 +20,14 @@ struct Sums {
     laps: u64,
 }
 
-/// Groups whose laps have entries as alike as this say nothing about what an entry costs: the determinant of their equations, as a
-/// share of its largest term.
+/// If the laps of both groups are as similar as this, they do not determine the cost of an entry: the determinant of the equations as a share
+/// of its largest term.
 const ALIKE: f64 = 0.2;
-/// A group of fewer laps than one in so many is chance: the last batch of a run, which is not full.
+/// A group with fewer than one in `SELDOM` laps is considered chance, such as the last batch of a run, which is not full.
 const SELDOM: u64 = 50;
 
 impl Fit {
-    /// A lap over so many units that left so many entries.
+    /// Adds a lap over `units` units that left `entries` entries.
     pub fn add(&mut self, cycles: u64, units: u64, entries: u64) {
         let (all_units, all_entries) = (self.few.units + self.many.units, self.few.entries + self.many.entries);
         let is_many = u128::from(entries) * u128::from(all_units) > u128::from(units) * u128::from(all_entries);
@@ -38,7 +38,7 @@ impl Fit {
         group.laps += 1;
     }
 
-    /// The same if each lap had taken so many cycles less.
+    /// The same sums if each lap had taken `cycles` cycles less.
     pub fn without(mut self, cycles: f64) -> Fit {
         for group in [&mut self.few, &mut self.many] {
             group.cycles = group.cycles.saturating_sub((cycles * group.laps as f64) as u64);
@@ -46,7 +46,7 @@ impl Fit {
         self
     }
 
-    /// Cycles of a unit and of an entry; of an entry `usual` ones if it always comes with as many units.
+    /// The cycles per unit and per entry; if the number of entries per unit is always the same, an entry is taken to cost `usual` cycles.
     pub fn prices(&self, usual: f64) -> (f64, f64) {
         let [few, many] = [self.few, self.many].map(|s| (s.cycles as f64, s.units as f64, s.entries as f64));
         let (cycles, units, entries) = (few.0 + many.0, few.1 + many.1, few.2 + many.2);

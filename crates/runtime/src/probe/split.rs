@@ -1,5 +1,5 @@
-//! What a profile adds up: cycles of each span of a batch's way, by function, what attempts that were taken back have cost, and which packet
-//! sets came often. [`Probe`](super::Probe) says when.
+//! What a profile adds up: the cycles of each span of the batch loop by function, the cost of attempts that were rolled back, and which packet sets
+//! are frequent. [`Probe`](super::Probe) says when.
 
 use std::time::Instant;
 
@@ -10,14 +10,14 @@ use braid_stm::Tx;
 use super::{Attempts, Fit, Span};
 use crate::aborts::Series;
 
-/// Cycles of one span, added up.
+/// The accumulated cycles of one span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lap {
     /// Cycles.
     pub cycles: u64,
     /// Packets.
     pub packets: u64,
-    /// Times.
+    /// Number of laps.
     pub times: u64,
 }
 
@@ -28,44 +28,44 @@ impl Lap {
         self.times += 1;
     }
 
-    /// The same if each time had taken so many cycles less.
+    /// The same if each lap had taken `cycles` cycles less.
     pub fn without(mut self, cycles: f64) -> Lap {
         self.cycles = self.cycles.saturating_sub((cycles * self.times as f64) as u64);
         self
     }
 }
 
-/// Times of one function.
+/// The times of one function.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StageTime {
-    /// Keys and packet sets.
+    /// Extracting keys and looking up packet sets.
     pub look_up: Lap,
-    /// Handlers, with their accesses to objects.
+    /// Handlers, including their accesses to objects.
     pub handlers: Lap,
     /// Commits.
     pub commit: Lap,
-    /// Handlers and commits that were taken back.
+    /// Handlers and commits that were rolled back.
     pub retry: Lap,
-    /// Of these, failed commits and taking back what the handlers had done.
+    /// The part of `retry` spent on failed commits and on rolling back what the handlers had done.
     pub undo: Lap,
-    /// Reads logged at the end of each attempt.
+    /// Reads logged by the end of each attempt.
     pub reads: u64,
-    /// Writes buffered.
+    /// Buffered writes.
     pub writes: u64,
-    /// Handlers by packets and by what they left in the logs; those of refused attempts are left out.
+    /// Handlers by packets and by the entries they left in the logs, without refused attempts.
     pub handlers_fit: Fit,
-    /// Commits by attempts and by what they left in the logs.
+    /// Commits by attempts and by the entries these left in the logs.
     pub commit_fit: Fit,
 }
 
-/// Longest lap that counts, in cycles: a batch takes tens of microseconds; beyond, the thread did not have its processor.
+/// Longest lap that counts, in cycles: a batch takes tens of microseconds; in a longer lap the thread was not running.
 const LAP_MAX: u64 = 1_000_000;
-/// Packets of transactions in a calibration, by turns.
+/// The packets per transaction in a calibration, in turn.
 const LENGTHS: [usize; 6] = [256, 256, 64, 16, 4, 1];
-/// Packet sets that are remembered.
+/// Maximum number of packet sets to remember.
 const SETS_MAX: usize = 64;
 
-/// Where the time of a worker went.
+/// How the time of a worker was spent.
 #[derive(Clone, Debug, Default)]
 pub struct TimeSplit {
     begun: Option<(Instant, u64)>,
@@ -74,58 +74,58 @@ pub struct TimeSplit {
     /// Reads and writes in the logs of the latest attempt.
     touched: u64,
     turn: usize,
-    /// What a calibration asks about.
+    /// What a calibration measures.
     calibrates: Option<Attempts>,
     turn_of_length: usize,
     /// The latest attempt is refused.
     is_refused: bool,
-    /// From the source.
+    /// Receiving from the source.
     pub receive: Lap,
-    /// Headers and time.
+    /// Parsing headers and stamping times.
     pub parse: Lap,
     /// By function.
     pub stages: Vec<StageTime>,
-    /// To the sink.
+    /// Sending to the sink.
     pub send: Lap,
-    /// Expiry and periods.
+    /// Expiry and ticks.
     pub expire: Lap,
-    /// Nothing to do.
+    /// Empty receives.
     pub idle: Lap,
-    /// What taking the time has taken, in cycles: no part of any lap.
+    /// Cycles spent on measuring itself; not part of any lap.
     pub looking: u64,
-    /// The same for one lap.
+    /// Cycles spent on measuring one lap.
     look_cycles: u64,
-    /// Laps so long that the thread cannot have had its processor.
+    /// Laps so long that the thread cannot have been running.
     pub away: Lap,
     /// Packets over time.
     pub packets: Series,
-    /// Packet sets among one packet of each batch, with how often they were met, at most.
+    /// Packet sets, sampled from one packet of each batch, with an upper bound of how often each was met.
     pub sets: Vec<(SetKey, u64)>,
-    /// Packets that were sampled for `sets`.
+    /// Number of packets sampled for `sets`.
     pub sampled: u64,
-    /// Cycles in a nanosecond.
+    /// Cycles per nanosecond.
     pub cycles_per_ns: f64,
 }
 
 impl TimeSplit {
-    /// For a chain of so many functions.
+    /// Creates a profile for a chain of `stages` functions.
     pub fn new(stages: usize) -> TimeSplit {
         TimeSplit { stages: vec![StageTime::default(); stages], ..TimeSplit::default() }
     }
 
-    /// The same of a calibration.
+    /// Creates the profile of a calibration.
     pub(crate) fn of(stages: usize, calibrates: Option<Attempts>) -> TimeSplit {
         TimeSplit { calibrates, ..TimeSplit::new(stages) }
     }
 
-    /// The worker begins.
+    /// Starts measuring when the worker begins.
     pub(super) fn begin(&mut self) {
         self.look_cycles = TimeSplit::look();
         self.begun = Some((Instant::now(), cycles()));
         self.last = cycles();
     }
 
-    /// Notes what the handlers of the function at `stage` have touched.
+    /// Adds the log entries of the handlers of the function at `stage`.
     pub(super) fn touch(&mut self, stage: usize, tx: &Tx) {
         let (reads, writes) = tx.footprint();
         self.stages[stage].reads += reads as u64;
@@ -133,14 +133,14 @@ impl TimeSplit {
         self.touched = (reads + writes) as u64;
     }
 
-    /// Whether a calibration has this attempt fail.
+    /// Whether the calibration makes this attempt fail.
     pub(super) fn refuses(&mut self, is_first: bool, tx: &Tx) -> bool {
         let refuses = self.calibrates == Some(Attempts::Second);
         self.is_refused = refuses && is_first && tx.footprint().1 > 0;
         self.is_refused
     }
 
-    /// How many packets a calibration lets the next transaction take on.
+    /// The maximum number of packets that the calibration allows in the next transaction.
     pub(super) fn length(&mut self) -> usize {
         if self.calibrates != Some(Attempts::OfAllLengths) {
             return usize::MAX;
@@ -149,7 +149,7 @@ impl TimeSplit {
         LENGTHS[self.turn_of_length]
     }
 
-    /// Notes a batch's time and one of its packet sets, taken in turn.
+    /// Notes a batch's time, and one of its packet sets as a sample.
     pub(super) fn sample(&mut self, packets: usize, now_ns: u64, key: impl FnOnce(usize) -> SetKey) {
         self.packets.add(now_ns, packets as u64);
         self.turn = self.turn.wrapping_add(61);
@@ -157,7 +157,7 @@ impl TimeSplit {
         self.note_set(key);
     }
 
-    /// Cycles of a lap in which nothing happens.
+    /// The cycles of an empty lap.
     fn look() -> u64 {
         let mut empty = TimeSplit { last: cycles(), ..TimeSplit::default() };
         let mut lap = || {
@@ -168,7 +168,7 @@ impl TimeSplit {
         (0..64).map(|_| lap()).min().unwrap_or(0)
     }
 
-    /// Cycles since the last time this was asked, but for what asking takes.
+    /// The cycles since the previous call, without those of measuring.
     fn turn_round(&mut self) -> u64 {
         let now = cycles();
         let lap = now.saturating_sub(self.last);
@@ -204,7 +204,7 @@ impl TimeSplit {
         into.add(lap, packets);
     }
 
-    /// The latest handlers and their commit were for nothing: `taken_back` packets.
+    /// Moves the latest handlers and their failed commit to `retry`; `taken_back` packets were rolled back.
     pub(super) fn waste(&mut self, stage: usize, taken_back: usize) {
         let lap = self.turn_round();
         let (cycles, packets) = std::mem::take(&mut self.last_handlers);
@@ -233,23 +233,23 @@ impl TimeSplit {
         }
     }
 
-    /// Packet sets that were certainly met, and how often at least: a set that took the place of another inherited its count.
+    /// Packet sets that were certainly met, and a lower bound of how often: a set that replaced another in the list inherited its count.
     pub fn certain_sets(&self) -> Vec<(SetKey, u64)> {
         let is_full = self.sets.len() == SETS_MAX;
         let inherited = if is_full { self.sets.iter().map(|set| set.1).min().unwrap_or(0) } else { 0 };
         let sets = self.sets.iter().map(|(key, count)| (*key, count - inherited));
-        // One more than another is chance.
+        // A count that exceeds the inherited one by one is chance.
         sets.filter(|(_, count)| *count > u64::from(is_full)).collect()
     }
 
-    /// A copy that knows how long a cycle is.
+    /// A copy in which `cycles_per_ns` has been determined.
     pub fn so_far(&self) -> TimeSplit {
         let mut copy = self.clone();
         copy.end();
         copy
     }
 
-    /// The worker has ended: learns how long a cycle is.
+    /// Determines `cycles_per_ns`, when the worker has ended.
     pub fn end(&mut self) {
         self.cycles_per_ns = match self.begun {
             Some((begun, first)) => (cycles() - first) as f64 / (begun.elapsed().as_nanos() as f64).max(1.0),
@@ -257,14 +257,14 @@ impl TimeSplit {
         };
     }
 
-    /// How often the time was taken.
+    /// How many laps were measured.
     pub fn laps(&self) -> u64 {
         let of_stage = |s: &StageTime| s.look_up.times + s.handlers.times + s.commit.times + s.retry.times;
         let around = [self.receive, self.parse, self.send, self.expire].iter().map(|lap| lap.times).sum::<u64>();
         around + self.stages.iter().map(of_stage).sum::<u64>()
     }
 
-    /// Cycles of everything but `idle` and `away`.
+    /// Cycles of everything except `idle` and `away`.
     pub fn busy_cycles(&self) -> u64 {
         let of_stage = |s: &StageTime| s.look_up.cycles + s.handlers.cycles + s.commit.cycles + s.retry.cycles;
         let around = [self.receive, self.parse, self.send, self.expire].iter().map(|lap| lap.cycles).sum::<u64>();

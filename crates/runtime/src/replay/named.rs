@@ -1,8 +1,8 @@
-//! Whether functions name the header fields that they change ([`rewrites`](braid_nf::NetworkFunction::rewrites)).
+//! Checks that functions declare the header fields that they change ([`rewrites`](braid_nf::NetworkFunction::rewrites)).
 //!
-//! Functions with one packet set are given the key that the first of them has found, and steering reckons with what is named. Behind a
-//! change that is not named the next one goes on with the packet's former key, in the run as in its replay: no comparison of the two would
-//! tell. So each packet's fields are looked at before a function and behind it.
+//! Functions with the same packet set share the key found by the first of them, and steering relies on the declared changes. After an
+//! undeclared change the next function would continue with the packet's former key, in the run as well as in its replay, so comparing the two
+//! would not reveal it. Therefore each packet's fields are compared before and after a function.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +15,12 @@ use super::{Difference, Replay};
 use crate::chain::Chain;
 use crate::course::Direction;
 
-/// What packets have in the fields of a chain's packet sets.
+/// The values of packets in the fields of a chain's packet sets.
 pub(super) struct Named {
     fields: Vec<(FieldId, KeyExtractor)>,
-    /// Of some packets one after another, where they came from and each field's value.
+    /// For each of some packets in order: its direction and the value of each field.
     before: Vec<(Direction, Vec<Option<SetKey>>)>,
-    /// By functions, as they are told.
+    /// Functions and fields already reported; functions by the names shown in the report.
     told: BTreeSet<(String, FieldId)>,
     found: Vec<Difference>,
 }
@@ -38,7 +38,7 @@ impl Named {
         Named { fields, before: Vec::new(), told: BTreeSet::new(), found: Vec::new() }
     }
 
-    /// Notes what some packets have, before functions handle them.
+    /// Notes the field values of some packets before functions handle them.
     pub(super) fn look(&mut self, chain: &Chain, batch: &Batch, packets: &[u16]) {
         self.before.clear();
         for &i in packets {
@@ -48,7 +48,7 @@ impl Named {
         }
     }
 
-    /// Compares that with what the packets have behind these functions; those that were dropped meet no other one.
+    /// Compares those values with the ones after these functions; dropped packets meet no further function and are skipped.
     pub(super) fn compare(
         &mut self,
         (chain, functions): (&Chain, &[usize]),
@@ -72,18 +72,18 @@ impl Named {
         }
     }
 
-    /// What has been found, each function and field once.
+    /// Returns what has been found, each function and field once.
     pub(super) fn found(&mut self) -> Vec<Difference> {
         std::mem::take(&mut self.found)
     }
 }
 
-/// What a packet has in one field, if it has it.
+/// The value of a packet in one field, if it has the field.
 fn value(extractor: &KeyExtractor, batch: &Batch, i: u16) -> Option<SetKey> {
     extractor.extract(&batch.records()[usize::from(i)], batch.bytes(i.into())).map(|found| found.key)
 }
 
-/// What functions say that they change of packets of a direction. A chain with one order does not know where packets come from.
+/// The fields that functions declare to change in packets of a direction. A chain with a single order does not distinguish directions.
 fn named(chain: &Chain, functions: &[usize], direction: Direction) -> Fields {
     let of = |&at: &usize| {
         let changed = chain.changes(at);
@@ -97,7 +97,7 @@ fn named(chain: &Chain, functions: &[usize], direction: Direction) -> Fields {
 }
 
 impl Replay {
-    /// Of what has been found so far, this first: what comes of it is seen elsewhere too.
+    /// Returns all differences, undeclared changes first, because they may be the cause of the others.
     pub(super) fn with_unnamed(&mut self) -> Vec<Difference> {
         let mut all = self.named.found();
         all.append(&mut self.differences);

@@ -1,4 +1,4 @@
-//! A packet's whole way through the chain, done again.
+//! Replays a packet's passage through the whole chain in one transaction.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::course::Direction;
 use crate::record::{Entry, RecordedBatch};
 use crate::whole::{Groups, Progress, Way, Whole};
 
-/// The tables of the replay, and what a batch has in each group.
+/// The tables of the replay, and the keys and slots of a batch in each group.
 struct Both<'a>(&'a mut [SetTables], &'a mut [OpenGroup]);
 
 impl Groups for Both<'_> {
@@ -21,7 +21,7 @@ impl Groups for Both<'_> {
 }
 
 impl Replay {
-    /// A packet's whole way.
+    /// Replays the passage of one packet through the chain.
     pub(super) fn go_through(
         &mut self,
         entry: &Entry,

@@ -1,7 +1,7 @@
-//! A packet that somebody follows through a chain that is one transaction: what each function did in the attempt that is committed.
+//! Traces a packet through a chain that is one transaction: what each function did in the attempt that committed.
 //!
-//! The transaction's log goes on from function to function: what one reads or writes again that another before it has read or
-//! written stands with the first.
+//! The transaction's log continues from function to function: an access that repeats one of an earlier function is listed with that
+//! function only.
 
 use braid_nf::packet::key::KeyClass;
 
@@ -12,11 +12,11 @@ use crate::trace::{TracedStep, emitted_by, state_of};
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     done: Vec<TracedStep>,
-    /// Positions of the functions at which attempts ended that were taken back.
+    /// For each attempt that was rolled back, the position of the function at which it ended.
     taken_back: Vec<usize>,
 }
 
-/// What stood before a function.
+/// The state before a function ran.
 pub(super) struct Before {
     bytes: Vec<u8>,
     set: Option<Vec<u8>>,
@@ -25,13 +25,13 @@ pub(super) struct Before {
 }
 
 impl Steps {
-    /// The attempt has not happened; it ended at this function.
+    /// Discards an attempt that was rolled back and that ended at the function at `position`.
     pub(crate) fn take_back(&mut self, position: usize) {
         self.done.clear();
         self.taken_back.push(position);
     }
 
-    /// What the packet's way was, now that it has gone it.
+    /// Returns the steps of the committed attempt, with the aborts of each function.
     pub(crate) fn finish(self) -> Vec<TracedStep> {
         let aborts = |position| self.taken_back.iter().filter(|other| **other == position).count() as u64;
         self.done.into_iter().map(|step| TracedStep { aborts: aborts(step.stage), ..step }).collect()
@@ -39,7 +39,7 @@ impl Steps {
 }
 
 impl Whole<'_> {
-    /// What stands before a function, if the packet is followed.
+    /// Captures the state before a function, if the packet is traced.
     pub(super) fn before(&mut self, i: u16, position: usize, groups: &mut dyn Groups) -> Option<Before> {
         self.steps.as_ref()?;
         Some(Before {
@@ -50,7 +50,7 @@ impl Whole<'_> {
         })
     }
 
-    /// Notes what a function did, if the packet is followed.
+    /// Notes what a function did, if the packet is traced.
     pub(super) fn after(&mut self, i: u16, position: usize, before: Option<Before>, groups: &mut dyn Groups) {
         let Some(before) = before else { return };
         let key = self.chain.group_of(position).and_then(|number| {

@@ -1,4 +1,4 @@
-//! Chains in which not every packet meets every function in one order: turns of two directions, and conditions.
+//! Chains in which not every packet meets every function in the same order: mirrored chains and conditions.
 
 use braid_packet::PortSet;
 
@@ -6,11 +6,11 @@ use super::Worker;
 use crate::course::Direction;
 
 impl Worker {
-    /// Takes the batch through a mirrored chain. The packets that are left are sent in the order in which they came.
+    /// Runs the batch through a mirrored chain in turns. The remaining packets are sent in the order of their arrival.
     pub(super) fn by_turns(&mut self, outside: PortSet) {
         let records = self.batch.records();
         let outside = |i: usize| outside.has(records[i].port);
-        // A batch that comes from one side needs no marks.
+        // A batch with packets from one side only needs no marks.
         let from_outside = self.todo.iter().filter(|&&i| outside(i as usize)).count();
         if from_outside == 0 {
             return self.along(Direction::Forward);
@@ -39,7 +39,7 @@ impl Worker {
         self.todo = left;
     }
 
-    /// One function's handlers over those packets that its condition lets through; the others pass it by.
+    /// Runs one function's handlers over the packets that satisfy its condition; the others bypass it.
     pub(super) fn pass_some(&mut self, position: usize) {
         let when = self.parts.chain.course().when(position);
         let (records, verdicts, aside) = (self.batch.records(), &self.verdicts, &mut self.aside);

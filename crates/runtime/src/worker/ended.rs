@@ -1,4 +1,4 @@
-//! What is seen of a worker from outside: its counters between two batches, and what is left of it in the end.
+//! What is visible of a worker from outside: its counters between two batches, and its results at the end.
 
 use std::sync::Arc;
 
@@ -13,30 +13,30 @@ use crate::launch::findings_of_stage;
 use crate::live::Seen;
 use crate::probe::{Probe, TimeSplit};
 
-/// What is left of a worker.
+/// The results of a worker that has ended.
 pub struct Ended {
-    /// Its number.
+    /// The worker's number.
     pub id: usize,
-    /// What it counted.
+    /// Its counters.
     pub counters: WorkerCounters,
-    /// What its queue delivered.
+    /// The counters of its receive queue.
     pub received: braid_io::RxCounters,
     /// Damage found in the source.
     pub damages: Vec<braid_io::capture::Damage>,
     /// Its packet sets, by group.
     pub tables: Vec<SetTables>,
-    /// What its transmit queue took, or why something is missing.
+    /// The counters of its transmit queue, or why packets could not be written.
     pub sent: Result<braid_io::TxCounters, braid_io::SinkError>,
-    /// Its latest time.
+    /// Its latest time in nanoseconds.
     pub last_ns: u64,
-    /// Whoever watched it.
+    /// The witness that recorded it.
     pub witness: Box<dyn Witness>,
-    /// Whoever took its time.
+    /// The probe that measured it.
     pub probe: Probe,
 }
 
 impl Worker {
-    /// Nothing will come any more: the last worker to leave sends what functions hold back. On its own thread.
+    /// Finishes the worker's packets when no more will arrive; the last worker to leave also sends held packets. Runs on the worker's own thread.
     pub fn leave(&mut self) {
         self.settle_sets();
         if let Some((latest_ns, next)) = self.parts.timeline.leave(self.parts.id, self.last_ns, self.next)
@@ -50,7 +50,7 @@ impl Worker {
         self.begun = None;
     }
 
-    /// Ends the worker, which has left. What its transmit queue took is in [`Ended::sent`].
+    /// Ends a worker that has left. The result of its transmit queue is in [`Ended::sent`].
     pub fn end(mut self) -> Ended {
         self.count_sets();
         Ended {
@@ -66,13 +66,13 @@ impl Worker {
         }
     }
 
-    /// What it has counted so far.
+    /// The counters so far.
     pub fn counters(&mut self) -> &WorkerCounters {
         self.count_sets();
         &self.counters
     }
 
-    /// What can be seen of it between two batches, on its own thread.
+    /// A snapshot of the worker between two batches, taken on its own thread.
     pub fn seen(&mut self) -> Seen {
         self.count_sets();
         self.count_time();
@@ -91,8 +91,8 @@ impl Worker {
         }
     }
 
-    /// What a function tells of its state objects, as it does when a run ends, into one piece of its findings; packet sets are not gone
-    /// through. Read in a transaction of this worker, between two batches.
+    /// Adds what a function reports about its state objects to `findings`, as at the end of a run; packet sets are not visited. The objects are
+    /// read in a transaction of this worker, between two batches.
     pub fn tell(&mut self, position: usize, mut findings: Findings) -> Option<(String, Findings)> {
         let chain = Arc::clone(&self.parts.chain);
         let stage = chain.stages().get(position)?;
@@ -116,7 +116,7 @@ impl Worker {
         let (created, ended) = lives.fold(shared, |(c, e), (created, ended)| (c + created, e + ended));
         self.counters.sets_created = created;
         self.counters.sets_expired = ended;
-        // A shared set may end on another worker than the one on which it became live: the sum over workers counts.
+        // A shared set may end on another worker than the one on which it became live; only the sum over all workers is meaningful.
         self.counters.sets_live = created.wrapping_sub(ended);
     }
 }

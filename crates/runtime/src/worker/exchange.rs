@@ -1,10 +1,10 @@
-//! A worker's functions and tables exchanged between two batches, its packet sets kept.
+//! Exchanges a worker's functions and tables between two batches and keeps its packet sets.
 //!
-//! Two steps, so that running out of memory on one worker changes nothing on any, and no packet waits for memory: [`Prepared`] is
-//! made beside the worker, [`Worker::exchange`] cannot fail and takes as long for a million sets as for none. A group whose records
-//! look as before and whose room is the same keeps its tables; all others get new ones, to which their sets come over batch by batch
-//! ([`braid_nf::SetTables::succeed`]): those of a batch's own packets, and [`MOVED_MAX`] more behind each batch. State objects of
-//! another size come over before the exchange ([`Succession`]).
+//! The exchange has two steps, so that a worker that runs out of memory leaves all workers unchanged, and no packet waits for an
+//! allocation. [`Prepared`] is created off the worker's thread. [`Worker::exchange`] cannot fail, and takes as long for a million sets as
+//! for none. A group with an unchanged record layout and an unchanged capacity keeps its tables. Every other group gets new ones, to which
+//! its sets move batch by batch ([`braid_nf::SetTables::succeed`]): the sets of the packets in a batch, and [`MOVED_MAX`] more after each
+//! batch. State objects that change their size are copied before the exchange ([`Succession`]).
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -18,12 +18,12 @@ use crate::chain::{Chain, Group, keys_hold};
 use crate::plan::Plan;
 use crate::probe::Probe;
 
-/// What a worker needs to go on with another chain, or with more or less room for packet sets.
+/// What a worker needs to continue with another chain, or with another capacity for packet sets.
 pub struct Prepared {
     chain: Arc<Chain>,
-    /// Sets of a group that the worker may keep.
+    /// Maximum number of sets of one group on the worker.
     sets: usize,
-    /// By new group: tables of its own, or those of an old group as they are.
+    /// For each new group: newly mapped tables, or an old group whose tables are kept.
     groups: Vec<Tables>,
     emptied: Emptied,
 }
@@ -31,20 +31,20 @@ pub struct Prepared {
 enum Tables {
     New {
         sets: Box<Sets>,
-        /// The old group whose sets come over, and how.
+        /// The old group whose sets move over, and how their states are copied.
         from: Option<(usize, Carry)>,
     },
     Kept(usize),
 }
 
-/// By group: whether there are sets with short keys and with long ones, and how many there are.
+/// For each group: whether it has sets with short and with long keys; and its number of sets.
 pub(crate) type SetsInUse = (Vec<[bool; 2]>, Vec<usize>);
 
-/// Where tables go that are not needed any more: to whoever unmaps them while packets go on.
+/// The channel to the thread that unmaps unused tables while packets continue to flow.
 #[derive(Clone)]
 pub(crate) struct Emptied(pub(crate) Sender<Gone>);
 
-/// Tables that are not needed any more.
+/// Tables that are no longer needed.
 pub(crate) enum Gone {
     Emptied(#[expect(dead_code, reason = "dropped, not read")] Box<Former>),
     Whole(#[expect(dead_code, reason = "dropped, not read")] Box<SetTables>),
@@ -52,14 +52,14 @@ pub(crate) enum Gone {
 
 impl Emptied {
     fn take(&self, gone: Gone) {
-        // If nobody is there to unmap it, it is unmapped here.
+        // If the receiver is gone, the tables are unmapped here.
         let _ = self.0.send(gone);
     }
 }
 
 impl Prepared {
-    /// Maps the tables that a worker needs to go from one chain to another, or to the same one, under a plan; `now` sets fit into its
-    /// tables, and `kinds` says for each group whether there are sets with short keys and with long ones.
+    /// Maps the tables that a worker needs to go from one chain to another (or the same one) under a plan. `now` is the capacity of its
+    /// current tables in sets; `kinds` says for each old group whether it has sets with short keys and with long ones.
     pub(crate) fn new(
         (old, new): (&Chain, &Arc<Chain>),
         (now, plan): (usize, &Plan),
@@ -84,23 +84,23 @@ impl Prepared {
 }
 
 impl Worker {
-    /// Has the worker's transaction do something between two batches.
+    /// Runs `what` on the worker's transaction between two batches.
     pub fn transact<T>(&mut self, what: impl FnOnce(&mut Tx) -> T) -> T {
         what(&mut self.parts.tx)
     }
 
-    /// For each group, whether there are sets with short keys and with long ones; and how many it has.
+    /// Returns for each group whether it has sets with short and with long keys, and how many sets it has.
     pub(crate) fn sets_in_use(&self) -> SetsInUse {
         let kinds = self.sets.iter().map(|sets| sets.tables.kinds()).collect();
         (kinds, self.sets.iter().map(|sets| sets.tables.len()).collect())
     }
 
-    /// From now on a table that lets sets go when it is full is full with so many.
+    /// Sets the number of sets at which a table that evicts sets counts as full.
     pub(crate) fn keep_at_most(&mut self, sets: usize) {
         self.parts.sets = sets;
     }
 
-    /// Goes on with other functions, or with other tables.
+    /// Continues with other functions or other tables.
     pub(crate) fn exchange(&mut self, prepared: Prepared) {
         let Prepared { chain, sets, groups, emptied } = prepared;
         self.parts.sets = sets;
@@ -120,7 +120,7 @@ impl Worker {
             self.sets.push(sets);
         }
         for gone in old.into_iter().flatten() {
-            // What they counted stays counted, and what was live in them has ended.
+            // What these tables counted remains counted; the sets that were live in them have ended.
             let (created, _) = gone.tables.lives();
             self.logs.lives.created += created;
             self.logs.lives.ended += created;
@@ -132,7 +132,7 @@ impl Worker {
         }
     }
 
-    /// Goes on with the functions of another chain; its sets are there.
+    /// Continues with the functions of another chain, whose tables are already installed.
     fn turn_to(&mut self, chain: Arc<Chain>) {
         let old_chain = std::mem::replace(&mut self.parts.chain, Arc::clone(&chain));
         let reached = |stage: &dyn Stage| {
@@ -152,12 +152,12 @@ impl Worker {
         self.tracer = None;
     }
 
-    /// Packet sets that are still to come over from former tables.
+    /// The number of packet sets that have yet to move from former tables.
     pub fn sets_to_move(&self) -> usize {
         self.sets.iter().map(|sets| sets.tables.to_move()).sum()
     }
 
-    /// Has some more sets come over, at most [`MOVED_MAX`] of all groups; whether there are former tables still.
+    /// Moves at most [`MOVED_MAX`] more sets, over all groups; returns whether former tables remain.
     pub fn move_sets(&mut self) -> bool {
         let Some(emptied) = &self.emptied else { return false };
         let (mut left, mut is_moving) = (MOVED_MAX, false);
@@ -169,41 +169,41 @@ impl Worker {
             is_moving |= sets.tables.is_moving();
         }
         if !is_moving {
-            // Whoever waits for the last of them waits no longer.
+            // Dropping the sender releases whoever waits for the last former table.
             self.emptied = None;
         }
         is_moving
     }
 
-    /// Has all sets come over: when no packet waits.
+    /// Moves all remaining sets at once, when no packet waits.
     pub fn settle_sets(&mut self) {
         self.sets.iter_mut().for_each(|sets| sets.tables.settle());
         self.emptied = None;
     }
 
-    /// Notes from now on what it changes of state objects whose place others take.
+    /// Starts to track this worker's changes to state objects that are being replaced.
     pub(crate) fn begin_bringing(&mut self, succession: Arc<Succession>) {
         self.bringing = Some(Bringing::begin(succession, &mut self.parts.tx));
     }
 
-    /// Whether there are such objects.
+    /// Whether state objects are being replaced.
     pub(crate) fn is_bringing(&self) -> bool {
         self.bringing.is_some()
     }
 
-    /// Brings over what it has changed of them since the last time, and some elements more.
+    /// Copies the elements that this worker changed since the last call, and a few more.
     pub(crate) fn bring_objects(&mut self) {
         if let Some(bringing) = &mut self.bringing {
             bringing.bring(&mut self.parts.tx);
         }
     }
 
-    /// Brings over what is left of that; says how many elements.
+    /// Copies the elements that this worker changed last; returns how many had to be copied.
     pub(crate) fn end_bringing(&mut self) -> usize {
         self.bringing.take().map_or(0, |bringing| bringing.end(&mut self.parts.tx))
     }
 
-    /// Runs the start handlers of functions that are new in its chain.
+    /// Runs the start handlers of functions that are new in the worker's chain.
     pub fn start(&mut self, positions: &[usize]) {
         let chain = Arc::clone(&self.parts.chain);
         for &position in positions {
@@ -213,7 +213,7 @@ impl Worker {
     }
 }
 
-/// Whether the records of two groups are laid out alike.
+/// Whether the records of two groups have the same layout.
 fn is_alike(old_chain: &Chain, old: &Group, new_chain: &Chain, new: &Group) -> bool {
     let layout = |chain: &Chain, group: &Group| -> Vec<_> {
         let stages = group.stages.iter().map(|position| &chain.stages()[*position]);
@@ -224,7 +224,7 @@ fn is_alike(old_chain: &Chain, old: &Group, new_chain: &Chain, new: &Group) -> b
         && layout(old_chain, old) == layout(new_chain, new)
 }
 
-/// The group whose sets come over to one of another chain, and where the states of the functions that both have are.
+/// Finds the old group whose sets move to a new group, and where the states of the functions they have in common are stored.
 fn carry(old_chain: &Chain, new_chain: &Chain, new: &Group) -> Option<(usize, Carry)> {
     let both = |old: &Group| -> Vec<_> {
         let old_stage =

@@ -1,6 +1,6 @@
-//! A worker's packet sets on their way to another worker, between two batches: an entry of the indirection table at a time.
+//! Moves packet sets from one worker to another between two batches, by entries of the indirection table.
 //!
-//! The caller sees to it that no packet of these sets is on its way to either worker meanwhile.
+//! The caller ensures that meanwhile no packet of these sets is in transit to either worker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use super::Worker;
 /// The packet sets of one entry of the indirection table.
 #[derive(Debug)]
 pub(crate) struct Moving {
-    /// The entry.
+    /// The index of the entry.
     pub(crate) entry: usize,
-    /// By group: key, meta, states of all functions of the group.
+    /// Group, key, metadata, and the states of all functions of the group.
     sets: Vec<(usize, SetKey, SetMeta, Vec<u8>)>,
 }
 
 impl Moving {
-    /// Sets in it.
+    /// The number of sets.
     pub(crate) fn len(&self) -> usize {
         self.sets.len()
     }
 }
 
 impl Worker {
-    /// Takes out the sets of those entries for which `leaves` holds.
+    /// Removes and returns the sets of the entries for which `leaves` is true.
     pub(crate) fn take_sets(&mut self, steering: &Steering, leaves: &[bool]) -> Vec<Moving> {
         let mut taken: BTreeMap<usize, Moving> = BTreeMap::new();
         let chain = Arc::clone(&self.parts.chain);
@@ -52,7 +52,7 @@ impl Worker {
         taken.into_values().collect()
     }
 
-    /// Takes the sets of an entry in; all of them, or none if they do not all find a place.
+    /// Inserts the sets of an entry: all of them, or none if there is no room for all.
     pub(crate) fn put_sets(&mut self, moving: Moving) -> Result<(), Moving> {
         let mut placed: Vec<(usize, SetSlot)> = Vec::with_capacity(moving.sets.len());
         for (group, key, meta, states) in &moving.sets {

@@ -1,4 +1,4 @@
-//! What a worker does behind a batch because time has passed: sets expire, periods come round, and in the end what functions hold back is sent.
+//! Work that a worker does after a batch because time has passed: expiry of sets, periodic ticks, and at the end the sending of held packets.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::chain::{Chain, Group};
 use crate::course::Full;
 use crate::expiry::Expiring;
 
-/// How much time passes at the end of a run, or between two packets of a capture, at most, for packets that functions hold back: an hour.
+/// Upper limit on the time that passes for held packets at the end of a run, or between two packets of a capture: one hour, in nanoseconds.
 pub(super) const DRAIN_MAX_NS: u64 = 3600 * 1_000_000_000;
 
-/// A period of a function, what this worker does in it, and when it comes round again.
+/// A function's periodic tick: which share of it this worker runs, its period, and when it is next due.
 pub(super) struct PeriodicTick {
     stage: usize,
     tick: Tick,
@@ -24,8 +24,9 @@ pub(super) struct PeriodicTick {
 }
 
 impl Worker {
-    /// Ends sets of the groups of its own for which `goes` until each has at most `room`, `most` of them at a time, and lets no more become
-    /// live than are left then; how many ended. 0: no more than `room` are left, or none can go.
+    /// Ends sets until each local group for which `goes` is true has at most `room`, but no more than `most` per group and call, and lowers
+    /// the worker's limit so that no more become live. Returns how many ended; 0 means that no group has more than `room`, or that none can be
+    /// ended.
     pub(crate) fn evict_down(&mut self, room: usize, most: usize, goes: &dyn Fn(usize) -> bool) -> usize {
         let before = self.counters.sets_evicted;
         let mut left = room;
@@ -49,7 +50,7 @@ impl Worker {
         (self.counters.sets_evicted - before) as usize
     }
 
-    /// Ends the sets that are past their timeout, a few at a time.
+    /// Ends sets that are past their timeout, a few at a time.
     pub(super) fn expire(&mut self) {
         let (share, room) = (self.parts.share(), self.parts.sets);
         for (group, sets) in self.sets.iter_mut().enumerate() {
@@ -81,14 +82,14 @@ impl Worker {
         }
     }
 
-    /// Periods that have come round for every worker.
+    /// Runs the ticks whose period has ended for every worker.
     pub(super) fn tick(&mut self) {
         if !self.ticks.is_empty() {
             self.tick_at(reached(self.pace, &self.parts.timeline, self.last_ns));
         }
     }
 
-    /// Periods that have come round when every worker has reached this time.
+    /// Runs the ticks that are due when every worker has reached `reached`, in nanoseconds.
     pub(super) fn tick_at(&mut self, reached: u64) {
         for at in 0..self.ticks.len() {
             let periodic = &mut self.ticks[at];
@@ -102,7 +103,7 @@ impl Worker {
         self.send_made();
     }
 
-    /// Runs the handler of a period. `is_told`: whoever watches is told also if it has done nothing.
+    /// Runs a tick handler. With `is_told` the witness is also told of a tick that did nothing.
     fn run_tick(&mut self, (position, tick): (usize, Tick), now_ns: u64, is_told: bool) {
         let stage = &*self.parts.chain.stages()[position];
         let (tx, emitted) = (&mut self.parts.tx, &mut self.logs.emitted);
@@ -125,7 +126,7 @@ impl Worker {
         }
     }
 
-    /// Sends what handlers without a packet have made.
+    /// Sends the packets made by handlers that have no packet.
     fn send_made(&mut self) {
         if !self.logs.emitted.is_empty() {
             self.send_own();
@@ -133,8 +134,9 @@ impl Worker {
         }
     }
 
-    /// Lets time pass, to one packet that is due after another, until no function holds any back. The last worker to end does it: nobody
-    /// else is left. It may have had no packets, and be at time 0, so its time says nothing of when it shall end: `latest_ns`, of all, does.
+    /// Advances the time from one due packet to the next until no function holds any. Only the last worker to end does so, because no other
+    /// worker is left then. This worker may have had no packets, so its own time may be 0; the limit is therefore based on `latest_ns`, the
+    /// latest time of all workers.
     pub(super) fn drain(&mut self, latest_ns: u64) {
         self.ticks = periodic_ticks(&self.parts.chain, Share::ALL);
         let Some(period_ns) = self.ticks.iter().map(|periodic| periodic.period_ns).min() else { return };
@@ -148,24 +150,25 @@ impl Worker {
         }
     }
 
-    /// Its latest time.
+    /// The worker's latest time in nanoseconds.
     pub(crate) fn last_ns(&self) -> u64 {
         self.last_ns
     }
 
-    /// The number after that of its last packet.
+    /// The number after that of the worker's last packet.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// All workers have left, and a capture has come to `latest_ns`: sets that are over by then end, and what periods divide among workers is done
-    /// once more, in all shares. How far each worker had come with its part, and to which time, hangs on how many there were; what is told
-    /// of the run shall not. What functions send then stands behind all packets: it has the number `next`. Live, time goes on, and so may the state.
+    /// Finishes a capture at `latest_ns` once all workers have left: ends the sets that have timed out by then, and runs divided ticks once more
+    /// over all shares. Otherwise the result would depend on the number of workers, which decides how far each got with its share. Packets that
+    /// functions send here come after all others, with the number `next`. Does nothing in a live run, where time, and perhaps the state,
+    /// continues.
     pub(crate) fn conclude(&mut self, latest_ns: u64, next: u64) {
         if !self.drains || !self.parts.clock.is_of_capture() {
             return;
         }
-        // Nobody else runs any more.
+        // No other worker runs any more.
         self.parts.tx.yield_with(|_| ());
         (self.last_ns, self.made_next) = (latest_ns, next);
         let does_shared = self.parts.id == 0;
@@ -192,13 +195,13 @@ impl Worker {
         self.send_made();
     }
 
-    /// Every divided period comes round for each row of the function's largest table, so that whoever looks at some rows at a time looks at all.
+    /// Runs every divided tick once for each row of the function's largest table, so that a sweep that visits a few rows per tick visits all.
     fn finish_sweeps(&mut self, now_ns: u64) {
         let chain = Arc::clone(&self.parts.chain);
         for (position, stage) in chain.stages().iter().enumerate() {
             let divided: Vec<usize> = (0..stage.ticks().len()).filter(|period| stage.divides(*period)).collect();
             let objects = if divided.is_empty() { Vec::new() } else { stage.objects() };
-            // Of packet sets that workers share all that is over has ended already.
+            // Shared packet sets are skipped: those that have timed out have already ended.
             let sets = shared_sets_name(stage.name());
             let is_swept = |object: &&Arc<dyn StateObject>| object.kind() == "Map" && !object.is_empty();
             let tables = objects.iter().filter(is_swept).filter(|object| object.name() != sets);
@@ -213,7 +216,7 @@ impl Worker {
         }
     }
 
-    /// When the first packet is due that a function holds back.
+    /// The time at which the first packet held by any function is due; `None` if no function holds one.
     pub(super) fn holds(&mut self) -> Option<u64> {
         let (chain, mut first) = (Arc::clone(&self.parts.chain), None::<u64>);
         for stage in chain.stages() {
@@ -227,7 +230,7 @@ impl Worker {
     }
 }
 
-/// The periods of all functions in which a worker has something to do: its share where that is divided, else all if it is the first one.
+/// The ticks that a worker runs: its share of divided ticks, and all others if it is the first worker.
 pub(super) fn periodic_ticks(chain: &Chain, share: Share) -> Vec<PeriodicTick> {
     let all = chain.stages().iter().enumerate().flat_map(|(stage, function)| {
         function.ticks().into_iter().enumerate().filter_map(move |(period, every)| {

@@ -1,5 +1,5 @@
-//! A worker's packet sets, and those that workers share, listed and ended between two batches, a stretch of slots at a time so
-//! that no packet waits long. Any worker can do it for shared ones; they are read in transactions, like everything shared.
+//! Lists and ends packet sets between two batches, a range of slots at a time so that packets do not wait long: the worker's own sets,
+//! and those that workers share. Any worker can handle the shared ones, and reads them in transactions like all shared state.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,49 +13,49 @@ use crate::expiry::{Expiring, expire, expire_shared};
 use crate::saved::{self, SavedSet};
 
 const MS: u64 = 1_000_000;
-/// Shared sets that are read in one transaction.
+/// Number of shared sets read in one transaction.
 const SHARED_SPAN: u32 = 64;
-/// Shared sets that are looked at between two batches.
+/// Number of entries of a shared table visited between two batches.
 const SHARED_LOOK: u32 = 16 * 1024;
 
-/// A packet set.
+/// A listed packet set.
 #[derive(Clone, Debug)]
 pub struct ListedSet {
-    /// Whose it is; none if workers share it.
+    /// The worker that owns it; `None` if workers share it.
     pub worker: Option<usize>,
     /// Its group of functions.
     pub group: usize,
     /// Its key.
     pub key: SetKey,
-    /// How long no packet has come, in milliseconds.
+    /// Milliseconds since its last packet.
     pub idle_ms: u32,
-    /// Position and state of each function for which it is live.
+    /// Position and state of each function in which the set is live.
     pub states: Vec<(usize, Vec<u8>)>,
 }
 
 impl Worker {
-    /// The functions of this worker.
+    /// The worker's chain of functions.
     pub fn chain(&self) -> &Arc<crate::Chain> {
         &self.parts.chain
     }
 
-    /// Its number.
+    /// The worker's number.
     pub fn id(&self) -> usize {
         self.parts.id
     }
 
-    /// Its time, in nanoseconds.
+    /// The worker's time in nanoseconds.
     pub fn now_ns(&self) -> u64 {
         self.last_ns
     }
 
-    /// Slots of a group's tables; 0 if its sets are shared or there is no such group.
+    /// The number of slots of a group's tables; 0 if its sets are shared or the group does not exist.
     pub fn set_slots(&self, group: usize) -> usize {
         let shared = self.parts.chain.groups().get(group).is_none_or(|group| group.shared);
         if shared { 0 } else { self.sets[group].tables.slots() }
     }
 
-    /// Sets among some slots of a group whose key is wanted, at most `limit`.
+    /// Lists at most `limit` sets of a group within a range of slots whose keys satisfy `wanted`.
     pub fn list_sets(
         &mut self,
         group: usize,
@@ -86,7 +86,7 @@ impl Worker {
             let live = live.filter(|(_, stage)| meta.live & stage.place().bit != 0);
             let own =
                 live.map(|(position, stage)| (position, states[stage.place().offset..][..stage.set_bytes()].to_vec()));
-            // A set that has seen a packet with a later time than the worker's is not idle.
+            // A set may have seen a packet that is later than the worker's time; it counts as not idle.
             let idle = now_ms.wrapping_sub(meta.last_seen_ms);
             let idle_ms = if idle > u32::MAX / 2 { 0 } else { idle };
             listed.push(ListedSet { worker: Some(worker), group, key, idle_ms, states: own.collect() });
@@ -94,7 +94,7 @@ impl Worker {
         listed
     }
 
-    /// Ends sets among some slots of a group whose key is wanted, as if they had expired; says how many.
+    /// Ends the sets of a group within a range of slots whose keys satisfy `wanted`, as if they had expired; returns how many.
     pub fn end_sets(&mut self, group: usize, slots: Range<usize>, wanted: impl Fn(&SetKey) -> bool) -> u64 {
         let keys = self.list_sets(group, slots, usize::MAX, wanted);
         for set in &keys {
@@ -115,8 +115,8 @@ impl Worker {
         keys.len() as u64
     }
 
-    /// Sets of the function at a position that workers share and whose key is wanted, at most `limit`, among some entries from
-    /// `cursor`; and where to go on, none at the end.
+    /// Lists at most `limit` shared sets of the function at a position whose keys satisfy `wanted`, in a bounded number of entries from
+    /// `cursor`. Also returns the cursor to continue from, or `None` at the end.
     pub fn list_shared(
         &mut self,
         position: usize,
@@ -132,7 +132,7 @@ impl Worker {
             tx.set_now(self.last_ns);
             match stage.list_shared(tx, (at, span), &mut found) {
                 Ok(after) => (next, span) = (after, SHARED_SPAN),
-                // Another worker wrote to one of them meanwhile: fewer at once.
+                // Another worker wrote to one of the sets meanwhile: read fewer in one transaction.
                 Err(_) => span = (span / 2).max(1),
             }
             tx.abort();
@@ -147,7 +147,7 @@ impl Worker {
         (found.into_iter().filter(|set| wanted(&set.key)).take(limit).map(listed).collect(), next)
     }
 
-    /// Ends those sets, as if they had expired; says how many, and where to go on.
+    /// Ends the shared sets that [`list_shared`](Self::list_shared) would list, as if they had expired; returns how many, and the next cursor.
     pub fn end_shared(&mut self, position: usize, cursor: u32, wanted: impl Fn(&SetKey) -> bool) -> (u64, Option<u32>) {
         let (sets, next) = self.list_shared(position, cursor, usize::MAX, wanted);
         let mut count = 0;
@@ -165,7 +165,7 @@ impl Worker {
         (count, next)
     }
 
-    /// Puts a set back for some functions of a group; false if it has no place there.
+    /// Restores a set for some functions of a group; returns false if it does not fit there.
     pub(crate) fn put_set(&mut self, group: usize, set: &SavedSet, live: &[(usize, &[u8])]) -> bool {
         if self.set_slots(group) == 0 {
             return false;
@@ -187,7 +187,7 @@ impl Worker {
         true
     }
 
-    /// Counts sets that workers share as begun here: they have come back.
+    /// Counts restored shared sets as created on this worker.
     pub(crate) fn count_restored(&mut self, shared: u64) {
         self.logs.lives.created += shared;
     }

@@ -1,6 +1,6 @@
-//! Packets that functions made and that meet further functions: pieces of a datagram that had waited for its first one, or into which a packet
-//! was cut; what a shaper held; and answers on their way back. They meet the functions that are left as one more batch, before anything else
-//! is received: on this worker, where the packet was handled that caused them, or the period that released them.
+//! Packets that functions made and that have yet to meet further functions: fragments (cut from a packet, or held until the first one
+//! arrived), packets that a shaper held, and answers on their way back. They pass through the remaining functions as one more batch before
+//! anything else is received, on the worker that handled the packet that caused them or the tick that released them.
 
 use braid_nf::{Came, EVERY_PORT, Leg};
 use braid_packet::{BATCH_MAX, FrameInfo, Port};
@@ -10,28 +10,28 @@ use super::send::NO_BUFFER;
 use crate::chain::Chain;
 use crate::course::Direction;
 
-/// A packet that waits for the batch of its cause to be sent.
+/// A packet that waits until the batch of its cause has been sent.
 pub(super) struct Onward {
-    /// The function that made it.
+    /// The position of the function that made it.
     maker: usize,
     route: Route,
-    /// By which port it leaves if nobody decides otherwise.
+    /// The port by which it leaves unless a function decides otherwise.
     port: Port,
     info: FrameInfo,
     bytes: Vec<u8>,
 }
 
-/// Which functions a packet meets.
+/// The functions that a packet meets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Route {
-    /// Those behind its maker.
+    /// Those after its maker, in this direction.
     Behind(Direction),
-    /// Those before it that turn packets back which came by this port.
+    /// Those before its maker that undo their changes on answers to a packet that came by this port.
     Back(Port),
 }
 
 impl Worker {
-    /// Puts a packet aside that `maker` made because of packet `cause` of the batch, if there are functions left for it.
+    /// Queues a packet that `maker` made because of packet `cause` of the batch; returns false if no function remains for it.
     pub(super) fn put_aside(
         &mut self,
         (cause, maker, leg): (u16, usize, Leg),
@@ -49,7 +49,7 @@ impl Worker {
             (Leg::Back(None), Some((_, cause))) => (self.was_going(cause, port), Route::Back(port)),
             (Leg::Straight, _) | (_, None) => return false,
         };
-        // Nobody else makes copies.
+        // A packet for every port is always queued, because only the sending of a batch makes copies.
         let meets_any = port == EVERY_PORT || !route.functions(chain, maker).is_empty();
         if meets_any {
             let info = FrameInfo { port: came_by, ..info };
@@ -58,7 +58,7 @@ impl Worker {
         meets_any
     }
 
-    /// By which port a packet of the batch leaves or would have left, which came by `came_by`.
+    /// The port by which a packet of the batch, received on port `came_by`, leaves or would have left.
     fn was_going(&self, packet: usize, came_by: Port) -> Port {
         match self.verdicts.port(packet) {
             port if port < self.parts.ports => port,
@@ -66,7 +66,7 @@ impl Worker {
         }
     }
 
-    /// Takes those that were put aside through the functions that are left for them, and sends them; and those that are put aside meanwhile.
+    /// Runs the queued packets through their remaining functions and sends them, including packets that are queued meanwhile.
     #[inline(always)]
     pub(super) fn go_on(&mut self) {
         while !self.onward.is_empty() {
@@ -74,7 +74,7 @@ impl Worker {
         }
     }
 
-    /// The first of them, and those behind it that one function made and that meet the same ones.
+    /// Handles the first queued packet together with those right after it that have the same maker and route.
     #[cold]
     fn go_on_once(&mut self) {
         let Some((maker, route)) = self.onward.first().map(|own| (own.maker, own.route)) else { return };
@@ -99,7 +99,7 @@ impl Worker {
         self.send_batch();
     }
 
-    /// Takes answers back through some functions, one after another.
+    /// Runs answers back through some functions, one after another.
     fn back_through(&mut self, positions: &[usize]) {
         self.witness.goes_back();
         self.goes_back = true;
@@ -113,7 +113,7 @@ impl Worker {
 }
 
 impl Route {
-    /// The functions that are left for a packet of a function's making, in the order in which it meets them.
+    /// The positions of the functions that remain for a packet made by `maker`, in the order in which the packet meets them.
     fn functions(self, chain: &Chain, maker: usize) -> Vec<usize> {
         match self {
             Route::Behind(direction) => chain.positions(direction).skip_while(|&at| at != maker).skip(1).collect(),

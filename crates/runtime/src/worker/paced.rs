@@ -1,10 +1,10 @@
-//! Packets of a capture that are taken in time: where functions have an object in common a batch lasts for a moment only, and where functions hold
-//! packets back, time goes on for all workers together.
+//! Packets of a capture that are paced by their time stamps: where functions have a state object in common, a batch spans only a short time;
+//! where functions hold packets back, the time advances for all workers together.
 //!
-//! It goes on in steps of the shortest period of those functions. The first worker leads: when nobody stands before the end of a step any more, it
-//! does what is due, as of the moments at which that is due, and lets the others into the step of the packet that comes next. So
-//! packets of a step find the same packets waiting, whatever the number of workers; and what is sent on stands in the output between those before
-//! and those behind. Within a step workers wait for nobody. The leader stays until all packets of the others have come.
+//! It advances in steps of the shortest period of those functions. The first worker leads. When no worker has packets left in the current
+//! step, it runs what is due, at the times at which it is due, and admits the others to the step of the next packet. So the packets of a step find
+//! the same packets waiting, whatever the number of workers, and released packets appear in the output between earlier and later ones.
+//! Within a step workers do not wait for each other. The leader ends last, when all packets of the others have been handled.
 
 use std::sync::Arc;
 
@@ -17,22 +17,23 @@ use crate::clock::{Clock, LATEST_NS, Timeline};
 use crate::places::Places;
 use crate::probe::Probe;
 
-/// A function has all packets of a batch before the next one has any. With an object in common, a bucket say, the first would take what came in
-/// seconds of a capture before packets of the second that were there earlier had their part; live, a batch is no longer than this.
+/// Longest time that a batch spans where functions have an object in common, in nanoseconds. A function handles all packets of a batch before
+/// the next function handles any. With a common object, such as a token bucket, the first function would otherwise consume tokens for seconds of
+/// a capture before earlier packets of the second had their share; in a live run a batch is no longer than this.
 const TOGETHER_NS: u64 = 1_000_000;
 
-/// How packets of a capture are taken in time.
+/// How packets of a capture are paced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// How long a batch lasts at most.
+    /// Longest time that a batch spans, in nanoseconds.
     period_ns: u64,
-    /// Functions hold packets back: time goes on for all workers together.
+    /// Functions hold packets back, so the time advances for all workers together.
     holds: bool,
 }
 
 impl Pace {
-    /// That of a chain, if time is that of a capture: the shortest period of functions that hold packets back, and where functions have an object
-    /// in common, and packets do not go one by one, [`TOGETHER_NS`].
+    /// The pace of a chain, if its clock follows a capture: the shortest period of the functions that hold packets back and, where functions have
+    /// an object in common and packets do not pass the chain one by one, at most [`TOGETHER_NS`].
     pub(super) fn of(chain: &Chain, clock: &Clock) -> Option<Pace> {
         let held = chain.stages().iter().filter(|stage| stage.holds_packets());
         let shortest = held.flat_map(|stage| stage.ticks()).map(|period| (period.as_nanos() as u64).max(1)).min();
@@ -41,13 +42,13 @@ impl Pace {
         clock.is_of_capture().then_some(Pace { period_ns, holds: shortest.is_some() })
     }
 
-    /// The last nanosecond of a step.
+    /// The last nanosecond of the step that contains `now_ns`.
     fn end_of(self, now_ns: u64) -> u64 {
         if now_ns >= LATEST_NS { u64::MAX } else { now_ns - now_ns % self.period_ns + (self.period_ns - 1) }
     }
 }
 
-/// The time that every worker has reached: to which the first one has led them, or as each tells of itself.
+/// The time that every worker has reached: as set by the leader if there is one, otherwise as published by the workers.
 #[inline(always)]
 pub(super) fn reached(pace: Option<Pace>, timeline: &Timeline, own_ns: u64) -> u64 {
     let led_ns = if pace.is_some_and(|pace| pace.holds) { timeline.places().led_ns() } else { 0 };
@@ -55,7 +56,7 @@ pub(super) fn reached(pace: Option<Pace>, timeline: &Timeline, own_ns: u64) -> u
 }
 
 impl Worker {
-    /// Receives what a capture has within a step.
+    /// Receives packets of a capture that fall into the current step.
     #[cold]
     #[inline(never)]
     pub(super) fn receive_in_time(&mut self, pace: Pace) -> Received {
@@ -88,12 +89,12 @@ impl Worker {
         self.parts.receive.receive_until(&mut self.batch, &mut self.buffers, self.parts.batch, until_ns)
     }
 
-    /// Whether others wait for what it does.
+    /// Whether this worker leads the others.
     fn leads(&self) -> bool {
         self.parts.id == 0 && self.pace.is_some_and(|pace| pace.holds)
     }
 
-    /// Lets time come to the packet that comes next of all, if a step is over.
+    /// Advances the time to the next packet of all workers if the current step has ended.
     fn lead(&mut self, places: &Places, pace: Pace) {
         let (next, next_ns) = places.front();
         let before_ns = places.led_ns();
@@ -108,8 +109,8 @@ impl Worker {
         self.has_led = true;
     }
 
-    /// Lets time pass to a packet that comes next, from one moment to the next at which a packet is due that functions hold back; an hour at most, since
-    /// time stamps may be anything.
+    /// Lets time pass until the next packet, in steps at which held packets are due. At most an hour passes, since time stamps in a capture can be
+    /// arbitrary.
     fn let_pass(&mut self, (before_ns, next_ns): (u64, u64), period_ns: u64) {
         let mut now_ns = before_ns;
         let next_ns = next_ns.min(before_ns.saturating_add(DRAIN_MAX_NS));
@@ -123,7 +124,7 @@ impl Worker {
         }
     }
 
-    /// The number of the packet that comes next; of the one behind the last, if none does. Asked before a batch is sent.
+    /// Notes the number of the next packet to arrive, or the one after the last if none follows. Called before the batch is sent.
     #[inline(always)]
     pub(super) fn note_next(&mut self) -> u64 {
         let horizon = self.parts.receive.horizon();
@@ -136,8 +137,8 @@ impl Worker {
         horizon
     }
 
-    /// Tells the sink below which number nothing comes any more. What functions send in a period stands behind all workers' packets before it, so
-    /// the leader promises no more than that.
+    /// Tells the sink below which number no packet will be sent any more. What functions send in a tick comes after all workers' packets before
+    /// that tick, so the leader promises no more than the least position of all workers.
     pub(super) fn promise(&mut self, horizon: u64) {
         let places = self.parts.timeline.places();
         let is_led = self.leads() && places.led_ns() > 0;

@@ -1,4 +1,4 @@
-//! What a worker is made of.
+//! The parts a worker is built from.
 
 use std::sync::Arc;
 
@@ -10,36 +10,36 @@ use braid_state::{Share, Tx};
 use crate::chain::Chain;
 use crate::clock::{Clock, Timeline};
 
-/// What it is given at the start.
+/// What a worker is given at the start.
 pub struct Parts {
-    /// Its number, from 0.
+    /// The worker's number, from 0.
     pub id: usize,
-    /// The functions.
+    /// The chain of functions.
     pub chain: Arc<Chain>,
-    /// Buffers of the run.
+    /// The buffer pool of the run.
     pub pool: Arc<Pool>,
-    /// Where packets come from.
+    /// The queue that packets are received from.
     pub receive: Box<dyn RxQueue>,
-    /// Where packets go.
+    /// The queue that packets are sent to.
     pub send: Box<dyn TxQueue>,
-    /// Its transaction.
+    /// The worker's transaction.
     pub tx: Tx,
-    /// Time.
+    /// The clock that stamps packets.
     pub clock: Clock,
-    /// Everybody's time.
+    /// The times of all workers.
     pub timeline: Arc<Timeline>,
-    /// Ports of the plan.
+    /// The number of ports in the plan.
     pub ports: u16,
-    /// Most packets in a batch.
+    /// Maximum number of packets in a batch.
     pub batch: usize,
-    /// Packet sets per group that this worker may keep.
+    /// Maximum number of packet sets per group on this worker.
     pub sets: usize,
-    /// Pages for its tables.
+    /// Page size for the worker's tables.
     pub pages: HugePages,
 }
 
 impl Parts {
-    /// What it does of work that all workers divide.
+    /// This worker's share of work that is divided among all workers.
     pub(super) fn share(&self) -> Share {
         Share::new(self.id, self.timeline.workers())
     }

@@ -1,4 +1,4 @@
-//! The end of a packet's way: out by its port, in copies by all of them, or counted as lost; and packets that functions made.
+//! Sending: packets leave by their port, are copied to all ports or are counted as dropped; and the packets that functions made.
 
 use braid_nf::{Leg, Reason, Verdict};
 use braid_packet::{Batch, Flags, FrameInfo, Link, Port, parse, protocol};
@@ -6,14 +6,14 @@ use braid_packet::{Batch, Flags, FrameInfo, Link, Port, parse, protocol};
 use super::Worker;
 use crate::counters::PortCounters;
 
-/// No buffer was free for a packet that a function made.
+/// Drop reason: no buffer was free for a packet that a function made.
 pub(super) const NO_BUFFER: Reason = Reason("no_buffer");
-/// A packet that a function made, on whose way out stands a function of a mirrored chain that would have changed its addresses: as it is,
-/// it would show those of the inside.
+/// Drop reason: in a mirrored chain, a function between the packet's maker and its port translates addresses. Untranslated, the packet
+/// would reveal the addresses of the inside.
 const NOT_TRANSLATED: Reason = Reason("made_before_translator");
 
 impl Worker {
-    /// Sends what is left, with the copies that flooding makes and the packets that functions made.
+    /// Sends the remaining packets, copies made by flooding and the packets that functions made.
     #[inline(never)]
     pub(super) fn send(&mut self) {
         let horizon = self.note_next();
@@ -22,7 +22,7 @@ impl Worker {
         self.promise(horizon);
     }
 
-    /// The batch's end. What functions made and sent on is put aside.
+    /// Sends the current batch; packets for further functions are queued (`put_aside`).
     #[inline(always)]
     pub(super) fn send_batch(&mut self) {
         self.witness.finished(&self.batch, &self.verdicts, &self.logs.emitted);
@@ -47,7 +47,7 @@ impl Worker {
         self.batch.release(&mut self.buffers);
     }
 
-    /// Where each packet goes, if some are flooded or named a port that is not there.
+    /// Decides each packet's ports when some packets are flooded or were forwarded to a port that does not exist.
     #[inline(never)]
     fn decide_each(&mut self) {
         self.out.clear();
@@ -62,7 +62,7 @@ impl Worker {
         }
     }
 
-    /// Counts the packets of a new batch by the port by which they came.
+    /// Counts the packets of a new batch by the port on which they arrived.
     #[cold]
     pub(super) fn count_arrivals(&mut self) {
         for (i, record) in self.batch.records().iter().enumerate() {
@@ -133,7 +133,7 @@ impl Worker {
     }
 }
 
-/// Whether a frame is an IP packet that goes beyond its link: not what asks for and tells of neighbours (RFC 4861 section 7.1).
+/// Whether a frame is an IP packet that may leave its link. Neighbour discovery does not (hop limit 255, RFC 4861 section 7.1).
 fn is_routed(frame: &[u8], link: Link) -> bool {
     let found = parse(frame, link);
     let hop_limit = frame.get(usize::from(found.l3) + 7);
@@ -141,7 +141,7 @@ fn is_routed(frame: &[u8], link: Link) -> bool {
     found.flags.has(Flags::IP) && !stays
 }
 
-/// Counts packets by the port by which they leave.
+/// Counts packets by the port on which they leave.
 #[cold]
 fn count_departures(ports: &mut [PortCounters], batch: &Batch, out: &[(u16, Port)]) {
     for &(i, port) in out {

@@ -1,4 +1,4 @@
-//! The packet sets of one group on one worker: tables, and the keys and places of the packets of a batch.
+//! The packet sets of one group on one worker: their tables, and the keys and slots of the packets in the current batch.
 
 use braid_memory::HugePages;
 use braid_nf::packet::key::Keys;
@@ -8,21 +8,21 @@ use braid_packet::Batch;
 use crate::chain::{Chain, Group};
 use crate::expiry::{Eviction, Scan, begun_max};
 
-/// What a worker knows of where the sets of each function are that workers share.
+/// Creates the worker's indexes, one for each function that has sets shared by workers and uses an index.
 pub(super) fn indexes(chain: &Chain) -> Vec<Option<Index>> {
     (0..chain.stages().len()).map(|position| chain.indexed(position).map(Index::new)).collect()
 }
 
-/// The sets of one group on this worker.
+/// The packet sets of one group on this worker.
 pub(super) struct Sets {
     pub(super) tables: SetTables,
     pub(super) keys: Box<Keys>,
     pub(super) found: Box<Found>,
     pub(super) scan: Scan,
     pub(super) eviction: Eviction,
-    /// The keys are those of the batch.
+    /// `keys` holds the keys of the current batch.
     keyed: bool,
-    /// Its packets have been looked up.
+    /// The packets of the current batch have been looked up.
     pub(super) ready: bool,
 }
 
@@ -41,12 +41,12 @@ impl Sets {
         })
     }
 
-    /// A batch has come of which nothing is known yet.
+    /// Resets the batch state when a new batch has arrived.
     pub(super) fn forget(&mut self) {
         (self.keyed, self.ready) = (false, false);
     }
 
-    /// Parses the batch and makes its keys on the way.
+    /// Parses the batch and extracts its keys in the same pass.
     #[inline]
     pub(super) fn parse(&mut self, group: &Group, batch: &mut Batch) {
         group.extractor.parse_and_extract(batch, &mut self.keys);
@@ -55,7 +55,7 @@ impl Sets {
 
     #[inline]
     pub(super) fn look_up(&mut self, group: &Group, batch: &Batch, todo: &[u16], now_ns: &[u64; 256]) {
-        // Made with the parser's help, or of what functions have left so far.
+        // The keys were either extracted while parsing, or are extracted here from the packets as earlier functions left them.
         if !std::mem::take(&mut self.keyed) {
             group.extractor.extract_batch(batch, &mut self.keys);
         }

@@ -1,4 +1,4 @@
-//! A function's pass over a batch in which some packet is traced: cut around it.
+//! A function's pass over a batch with traced packets: the batch is split so that each traced packet runs alone.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::probe::Probe;
 use crate::trace::{TracedStep, Tracer, emitted_by, state_of};
 
 impl Worker {
-    /// Follows packets from now on; what was followed before is not any more.
+    /// Replaces the tracer; packets that the previous one followed are no longer traced.
     pub fn trace(&mut self, tracer: Option<Box<Tracer>>) {
         self.tracer = tracer;
     }
 
-    /// A batch has come: are there packets to follow?
+    /// Selects the packets to trace from a new batch.
     #[cold]
     pub(super) fn select_traced(&mut self) {
         if let Some(tracer) = &mut self.tracer {
@@ -25,7 +25,7 @@ impl Worker {
         }
     }
 
-    /// The function at `position` over the packets that have come this far, each traced one alone.
+    /// Runs the function at `position` over the packets that have reached it, each traced packet on its own.
     #[cold]
     pub(super) fn pass_traced(&mut self, position: usize) {
         let Some(mut tracer) = self.tracer.take() else { unreachable!("called only with a tracer") };

@@ -1,4 +1,4 @@
-//! Packets that go through the whole chain in one transaction each.
+//! Packets that pass through the whole chain in one transaction each (`atomic = "chain"`).
 
 use braid_nf::packet::key::Keys;
 use braid_nf::{Found, Reason, SetTables, Verdict};
@@ -19,7 +19,7 @@ impl Groups for Vec<Sets> {
 }
 
 impl Worker {
-    /// Takes the packets that are there through the functions, one after another.
+    /// Runs the remaining packets through the chain, one packet after another.
     pub(super) fn one_by_one(&mut self, direction: Direction) {
         let mut todo = std::mem::take(&mut self.todo);
         todo.retain(|&i| {
@@ -29,7 +29,7 @@ impl Worker {
         self.todo = todo;
     }
 
-    /// Tries until the packet has gone its way.
+    /// Retries until the packet has passed through the chain and its transaction has committed, or a handler has panicked.
     fn go_through(&mut self, i: u16, direction: Direction) {
         let mut steps = self.tracer.as_ref().filter(|tracer| tracer.follows(i)).map(|_| Steps::default());
         let beginning = self.logs.set_out(i.into(), &self.verdicts);

@@ -148,7 +148,7 @@ impl NetworkFunction for Mostly {
             return None;
         }
         *count += 1;
-        // Done twice, it shows.
+        // A repetition would show.
         packet.bytes_mut()[50..58].iter_mut().for_each(|byte| *byte = byte.wrapping_add(*count as u8));
         Some(if count.is_multiple_of(7) { Verdict::Drop(Reason("seventh")) } else { Verdict::Onward })
     }
@@ -267,13 +267,13 @@ pub fn stages(builder: &mut StateBuilder) -> Vec<Box<dyn Stage>> {
     vec![Box::new(braid_nf::Instance::new("per_flow", PerFlow {})), Box::new(braid_nf::Instance::new("shared", shared))]
 }
 
-/// Sets that each worker has for itself, and others that all share.
+/// A function with local sets and one with shared sets.
 pub fn torn() -> Vec<Box<dyn Stage>> {
     let flows = Box::new(braid_nf::Instance::new("per_flow", PerFlow {}));
     vec![flows, Box::new(braid_nf::Instance::new("per_source", PerSource {}))]
 }
 
-/// UDP packets of `flows` flows, one a millisecond, flows in a scrambled order.
+/// UDP packets of `flows` flows in scrambled order, one per millisecond.
 pub fn traffic(packets: u64, flows: u64) -> ReplaySource {
     let packet = |n: u64| {
         let flow = (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) % flows;

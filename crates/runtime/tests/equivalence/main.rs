@@ -73,7 +73,7 @@ fn four_workers_under_forty_schedules_equal_one() {
 
 #[test]
 fn workers_that_go_abreast_meet_nobody_whatever_the_schedule() {
-    // Under a schedule the one whose turn it is does not sleep until others have gone on: they cannot.
+    // Under a schedule, a worker must not sleep until others have advanced: they cannot while it is its turn.
     let build = Arc::new(|builder: &mut StateBuilder| Ok(mostly(builder)));
     let abreast = Plan { in_order: true, build, ..plan(3, Distribution::Hardware) };
     for schedule in (0..6).map(Some).chain([None]) {
@@ -82,7 +82,7 @@ fn workers_that_go_abreast_meet_nobody_whatever_the_schedule() {
     }
 }
 
-/// Forty flows on few entries, looked at every hundred packets: load moves all the time.
+/// Forty flows on few entries, checked every hundred packets, so that load moves all the time.
 fn balanced(workers: usize) -> Plan {
     let balance = Some(Balance { every_packets: 100, goal: 1.0, held_share: 1.0 });
     Plan { balance, batch: 8, ..plan(workers, Distribution::Software) }
@@ -104,7 +104,7 @@ fn sets_that_move_between_workers_are_handled_as_by_one() {
 
 #[test]
 fn an_entry_stays_where_it_is_if_its_sets_find_no_room() {
-    // Sixty-four sets fit on each worker, and thousands want to.
+    // Sixty-four sets fit on each worker, and there are thousands.
     let plan = Plan { sets: 100, ..balanced(2) };
     let control = Control::default();
     let (sink, _) = MemorySink::new();
@@ -157,7 +157,7 @@ fn packets_without_a_context_are_taken_back_with_those_before_them() {
 #[test]
 fn packets_after_a_change_are_of_the_new_era() {
     let ages = |workers| Plan { build: Arc::new(|builder| Ok(ages(builder))), ..plan(workers, Distribution::Hardware) };
-    // Who is watched looks before each packet.
+    // A recorded run looks before each packet.
     let sent = |record| {
         let (sink, collected) = MemorySink::new();
         let control = Control { record, ..Control::default() };

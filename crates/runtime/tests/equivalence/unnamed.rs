@@ -1,4 +1,4 @@
-//! A function that changes a field of packet-set keys, and says so or keeps it to itself.
+//! A function that changes a field of packet-set keys, with and without declaring it.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl NetworkFunction for Sources {
     }
 }
 
-/// The functions and fields of which a replay says that they were not named, with the packet.
+/// The undeclared functions and fields that a replay reports, with the packet.
 fn unnamed([inside, outside]: [bool; 2], course: Course) -> Vec<(String, &'static str, u64)> {
     let build = Arc::new(move |_: &mut StateBuilder| {
         let before: Box<dyn Stage> = Box::new(Instance::new("before", Sources {}));

@@ -1,17 +1,17 @@
-//! Traffic of the tests: UDP packets over IPv4, of which a rule says who sends them, to whom, and when.
+//! Traffic for the tests: UDP packets over IPv4, for which a rule says who sends them, to whom, and when.
 
 use braid_io::memory::Repeat;
 use braid_io::{FrameStream, Next, ReplaySource};
 use braid_packet::FrameInfo;
 
-/// What is different from packet to packet.
+/// What differs from packet to packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sent {
     /// The low half of the source address, 10.0.x.x.
     pub from: u16,
     /// The low byte of the destination, 192.0.2.x.
     pub to: u8,
-    /// The source port; the destination's is 53.
+    /// The source port; the destination port is 53.
     pub port: u16,
     pub at_ns: u64,
 }
@@ -39,7 +39,7 @@ impl<F: Fn(u64) -> Sent + Send> FrameStream for Traffic<F> {
     }
 }
 
-/// So many packets, numbered from 0, as `packet` says of each number.
+/// A source of `packets` packets, numbered from 0, that `packet` defines by number.
 pub fn replayed(packets: u64, repeat: Repeat, packet: impl Fn(u64) -> Sent + Send) -> ReplaySource {
     let mut frame = [0; 60];
     frame[12..24].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);

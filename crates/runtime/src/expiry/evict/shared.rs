@@ -1,4 +1,4 @@
-//! The same of sets that workers share: each worker lets as many go as it has begun, from among its share of them.
+//! Eviction of shared sets: each worker ends as many sets as it has begun, from its share of the table.
 
 use std::slice::from_ref;
 
@@ -10,20 +10,20 @@ use super::{Eviction, FURTHER, SAMPLE};
 use crate::attempt::{End, Witness};
 use crate::expiry::{Expiring, ROWS_MAX, expire_shared};
 
-/// How many sets a worker has to let go, and where it looks for them.
+/// How many sets a worker has to end, and where it searches for them.
 #[derive(Debug, Default)]
 pub(super) struct Owed {
-    /// Sets that it had begun when it last looked.
+    /// The number of sets that it had begun when it last looked.
     begun: u64,
-    /// Sets that it has begun and let none go for, while there were too many.
+    /// Sets that it has begun without ending others, while there were too many.
     sets: usize,
-    /// The row of its share at which it goes on.
+    /// The row of its share at which it continues.
     row: u32,
 }
 
 impl Eviction {
-    /// Ends sets of each function of a group of shared ones that are too many. Several workers see the same surplus: each takes off what it
-    /// has added, more only if what all have added since their last batches would not find room.
+    /// Ends surplus sets of each function of a group of shared sets. Several workers see the same surplus, so each removes as many as it has added,
+    /// and more only if the sets that all workers have added since their last batches might not fit.
     pub(crate) fn run_shared(
         &mut self,
         now_ns: u64,
@@ -48,7 +48,7 @@ impl Eviction {
             self.find_shared((count, position), now_ns, share, on);
             self.shared_choice.choose(count);
             for candidate in self.shared_choice.candidates.drain(..) {
-                // What one of them does not know any more the others forget too.
+                // A set that ends for one function ends for the others too.
                 let ended = group
                     .stages
                     .iter()
@@ -64,7 +64,7 @@ impl Eviction {
         }
     }
 
-    /// Finds candidates among the sets of the function at a position so that `count` of them can go.
+    /// Finds candidates among the sets of the function at `position` from which `count` can be selected.
     fn find_shared(&mut self, (count, position): (usize, usize), now_ns: u64, share: Share, on: &mut Expiring<'_>) {
         self.shared_choice.forget();
         self.look_shared(position, count * SAMPLE, now_ns, share, on);
@@ -73,7 +73,7 @@ impl Eviction {
         }
     }
 
-    /// Looks for so many more, at few rows perhaps twice, and sets apart those of whom a function is assured.
+    /// Searches for `more` candidates, perhaps in a few rows twice, and sets assured ones apart.
     fn look_shared(&mut self, position: usize, more: usize, now_ns: u64, share: Share, on: &mut Expiring<'_>) {
         let (stages, found) = (on.chain.stages(), &mut self.shared_choice.candidates);
         let (known, room) = (found.len(), stages[position].shared_room().0 as u32);
@@ -84,7 +84,7 @@ impl Eviction {
                 break;
             }
             self.shared.row = (self.shared.row + 1) % rows;
-            // Somebody may just be writing to one of them: the others count.
+            // Another worker may be writing to one of the sets; those found before count.
             let _ = stages[position].find_candidates_shared(on.tx, share.row(self.shared.row, room), found);
             on.tx.abort();
         }
