@@ -1,11 +1,10 @@
 //! Resources handed out as leases: ports of an address translator, slots of a table, back ends.
 //!
-//! Allocating, freeing and refreshing commute and do not conflict: a resource comes from the worker's own pool, is given back
-//! when the transaction commits, and a refresh moves a time stamp forward. A lease that looks expired is taken away only if it
-//! still does while its line is locked. A resource is never leased twice and never lost; `None` is as exact as if one core
-//! ran everything.
+//! Allocating, freeing and refreshing commute and do not conflict: a resource comes from the worker's own pool and is given back when
+//! the transaction commits, and a refresh moves a time stamp forward. A lease that looks expired is revoked only if it still does while its
+//! line is locked. A resource is never leased twice and never lost; `None` is as exact as on a single core.
 //!
-//! Conflicts left are the rows for `Allocator` in [`causes`](crate::causes).
+//! The remaining conflicts are the rows for `Allocator` in [`causes`](crate::causes).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -22,25 +21,25 @@ mod image;
 mod outside;
 mod succession;
 
-/// A lease was given back. Argument: the resource.
+/// Deferred action: a lease is freed. Argument: the resource.
 const FREED: u32 = GIVEN;
-/// A lease was taken away. Argument: resource and, in the upper half, the lower half of the stamp that was too old.
+/// Deferred action: a lease is revoked. Argument: the resource and, in the upper half, the lower half of the stamp that was too old.
 const EXPIRED: u32 = 3;
-/// Leases on one cache line.
+/// Number of leases per cache line.
 const PER_LINE: u32 = 7;
 /// End of the recorded list of expired resources.
 const END: u64 = u64::MAX;
 
-/// What an allocator shall be.
+/// The configuration of an allocator.
 #[derive(Clone, Debug)]
 pub struct AllocatorConfig {
     /// Its name within the function.
     pub name: String,
-    /// Resources 0 to `resources` - 1.
+    /// Number of resources, which are numbered from 0.
     pub resources: u32,
-    /// How long a lease lives after its allocation or last refresh; none: for ever.
+    /// How long a lease lives after its allocation or last refresh, in nanoseconds; `None`: forever.
     pub validity_ns: Option<u64>,
-    /// How exactly refreshes are noted: rounded down to a power of two. A lease expires between `validity_ns` and
+    /// Precision of refreshes in nanoseconds, rounded down to a power of two. A lease expires between `validity_ns` and
     /// `validity_ns + precision_ns` after its last use, never earlier.
     pub precision_ns: u64,
 }
@@ -51,18 +50,18 @@ impl Default for AllocatorConfig {
     }
 }
 
-/// An allocated resource. Plain data: it may be kept in flow entries and maps. The generation tells it from later leases of
-/// the same resource.
+/// An allocated resource. It is plain data and may be stored in flow entries and maps. The generation distinguishes it from later leases
+/// of the same resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Lease {
     /// The resource.
     pub index: u32,
-    /// How often the resource was given back before.
+    /// How often the resource has been given back before.
     pub generation: u32,
 }
 
-/// A transactional allocator. Cloning gives the same allocator.
+/// A transactional allocator. A clone refers to the same allocator.
 #[derive(Clone)]
 pub struct Allocator {
     shared: Arc<Shared>,
@@ -71,28 +70,28 @@ pub struct Allocator {
 struct Shared {
     named: Named,
     pool: Pool,
-    /// Per resource generation << 1 | leased, seven to an object.
+    /// Per resource: generation << 1 | leased; seven per object.
     leases: Arena,
-    /// Per resource: tick of the last use, 0 if not leased.
+    /// Per resource: the tick of its last use, or 0 if it is not leased.
     stamps: Box<[AtomicU64]>,
-    /// Where the next look for expired leases begins.
+    /// Where the next search for expired leases begins.
     cursor: AtomicU32,
     workers: Box<[CachePadded<WorkerCell>]>,
     validity_ns: Option<u64>,
     tick_shift: u32,
 }
 
-/// Written by one worker only.
+/// State written by one worker only.
 #[derive(Default)]
 struct WorkerCell {
-    /// Where its next look in a range begins.
+    /// Where the worker's next search in a range begins.
     hint: AtomicU32,
-    /// Its time at its latest allocation: the stamp of what it commits.
+    /// The worker's time at its latest allocation, which becomes the stamp when it commits.
     now_ns: AtomicU64,
 }
 
 impl Allocator {
-    /// All resources free.
+    /// Creates an allocator with all resources free.
     pub fn new(builder: &mut StateBuilder, config: &AllocatorConfig) -> Result<Allocator, StateError> {
         let name = &config.name;
         let resources = builder.check_capacity(name, config.resources.into(), u64::from(u32::MAX - 1))?;
@@ -122,20 +121,20 @@ impl Allocator {
         Ok(Allocator { shared })
     }
 
-    /// Number of resources.
+    /// The number of resources.
     pub fn resources(&self) -> u32 {
         self.shared.pool.numbers()
     }
 
-    /// Any free resource; none only if all are leased.
+    /// Allocates any free resource; returns `None` only if all are leased.
     #[track_caller]
     pub fn allocate(&self, tx: &mut Tx) -> Result<Option<Lease>, Conflict> {
         let taken = self.shared.pool.take(tx)?;
         self.lease(tx, taken)
     }
 
-    /// Resource `wanted` if it is free, else any free one: port preservation. If another worker holds `wanted` in a
-    /// transaction that will not commit, another one is handed out.
+    /// Allocates resource `wanted` if it is free, otherwise any free one (port preservation). While another worker holds `wanted` in an
+    /// attempt that will not commit, another resource is allocated.
     #[track_caller]
     pub fn allocate_preferring(&self, tx: &mut Tx, wanted: u32) -> Result<Option<Lease>, Conflict> {
         let taken = match wanted < self.resources() {
@@ -145,8 +144,8 @@ impl Allocator {
         self.lease(tx, taken)
     }
 
-    /// A free resource of a range; none only if all of the range are leased. Takes time in proportion to the range when it
-    /// is nearly used up.
+    /// Allocates a free resource of a range; returns `None` only if the whole range is leased. When the range is nearly exhausted, this takes
+    /// time proportional to its length.
     #[track_caller]
     pub fn allocate_where(&self, tx: &mut Tx, range: std::ops::Range<u32>) -> Result<Option<Lease>, Conflict> {
         let hint = &self.shared.workers[tx.worker()].hint;
@@ -157,9 +156,9 @@ impl Allocator {
         self.lease(tx, taken)
     }
 
-    /// A free resource of a range: `wanted` if it is free at this instant, else the first that is found from `from` on; none
-    /// only if all of the range are leased. Let `from` be a hash of what the resource is for: then few are looked at, as long
-    /// as a good part of the range is free.
+    /// Allocates a free resource of a range: `wanted` if it is free at this instant, otherwise the first found from `from` on; returns `None` only
+    /// if the whole range is leased. If `from` is a hash of what the resource is for, the search is short as long as a good part of the range is
+    /// free.
     #[track_caller]
     pub fn allocate_near(
         &self,
@@ -182,19 +181,19 @@ impl Allocator {
         Ok(Some(Lease { index, generation }))
     }
 
-    /// Whether this very lease still holds.
+    /// Whether exactly this lease is still live.
     #[track_caller]
     pub fn is_live(&self, tx: &mut Tx, lease: Lease) -> Result<bool, Conflict> {
         self.shared.is_live(tx, lease, AllocatorOp::IsLive)
     }
 
-    /// Uses a lease: it now lives for its full validity again. False if it is gone. Costs one read; the stamp is written
-    /// at most once per precision.
+    /// Renews a lease for its full validity; returns false if it is gone. Costs one read; the stamp is written at most once per
+    /// precision interval.
     #[track_caller]
     pub fn refresh(&self, tx: &mut Tx, lease: Lease) -> Result<bool, Conflict> {
         let Some(stamp) = self.shared.stamps.get(lease.index as usize) else { return Ok(false) };
-        // SeqCst, before the read of the lease: pairs with `check`, which reads the stamp after locking the lease. If the
-        // lease is seen unlocked here, whoever takes it away later sees at least this stamp.
+        // SeqCst, and before the read of the lease: pairs with `check`, which reads the stamp after it has locked the lease. If the lease is
+        // seen unlocked here, a worker that revokes it later sees at least this stamp.
         let seen = stamp.load(Ordering::SeqCst);
         if !self.shared.is_live(tx, lease, AllocatorOp::Refresh)? {
             return Ok(false);
@@ -203,13 +202,13 @@ impl Allocator {
         if seen < now && !self.shared.is_new(tx, lease.index) {
             stamp.fetch_max(now, Ordering::SeqCst);
             tx.note_change(&self.shared.leases, lease.index / PER_LINE);
-            // Not locked yet after the stamp has moved: the same argument holds for the new stamp.
+            // Still not locked after the stamp has moved, so the same argument holds for the new stamp.
             tx.confirm(&self.shared.leases, lease.index / PER_LINE, AllocatorOp::Refresh.op())?;
         }
         Ok(true)
     }
 
-    /// Gives a lease back. False if it is gone already.
+    /// Gives a lease back; returns false if it is already gone.
     #[track_caller]
     pub fn free(&self, tx: &mut Tx, lease: Lease) -> Result<bool, Conflict> {
         if !self.shared.is_live(tx, lease, AllocatorOp::Free)? {
@@ -221,8 +220,8 @@ impl Allocator {
         Ok(true)
     }
 
-    /// Looks at the next `budget` resources and takes away leases that are too old at `now` (nanoseconds); `expired` is told
-    /// each. Returns how many. Which ones come first is not specified.
+    /// Checks the next `budget` resources, revokes leases that are too old at `now` (nanoseconds) and calls `expired` for each. Returns how many.
+    /// The order is unspecified.
     #[track_caller]
     pub fn expire(
         &self,
@@ -237,7 +236,7 @@ impl Allocator {
         }
         let resources = self.resources();
         let budget = budget.min(resources);
-        // Relaxed: a hint that spreads the looking over workers and calls.
+        // Relaxed: a hint that spreads the search over workers and calls.
         let start = self.shared.cursor.fetch_add(budget, Ordering::Relaxed) % resources;
         let mut count = 0;
         for index in (start..resources).chain(0..start).take(budget as usize) {
@@ -294,32 +293,32 @@ impl Allocator {
         Ok(Some(Lease { index, generation: (word >> 1) as u32 }))
     }
 
-    /// Leases now; exact while no transaction runs.
+    /// Current number of leases; exact while no transaction runs.
     pub fn leased(&self) -> usize {
         self.shared.len()
     }
 
-    /// The structure, seen from outside.
+    /// The structure as seen from outside.
     pub fn object(&self) -> Arc<dyn StateObject> {
         Arc::clone(&self.shared) as Arc<dyn StateObject>
     }
 }
 
 impl Shared {
-    /// Ticks since time 0, from 1.
+    /// The tick that contains a time; the first tick is 1.
     #[inline(always)]
     fn tick(&self, ns: u64) -> u64 {
         (ns >> self.tick_shift) + 1
     }
 
-    /// The latest tick of last use that is too old at `now`.
+    /// The latest tick of last use that is too old at `now`; `None` if there is none.
     fn deadline(&self, now: u64) -> Option<u64> {
-        // A tick's last moment must be at least the validity ago.
+        // The last moment of the tick must be at least the validity ago.
         let validity = self.validity_ns?;
         (now.checked_sub(validity)? >> self.tick_shift).checked_sub(1).map(|tick| tick + 1)
     }
 
-    /// Whether this attempt allocated it: then its commit stamps it.
+    /// Whether this attempt allocated the resource; then its commit will stamp it.
     #[cold]
     fn is_new(&self, tx: &Tx, index: u32) -> bool {
         tx.has_deferred(self.named.id, |action, argument| matches!(action, TAKEN | RETAKEN) && argument as u32 == index)
@@ -348,7 +347,7 @@ impl Shared {
         Ok(self.lease_word(tx, lease.index, op)? == u64::from(lease.generation) << 1 | 1)
     }
 
-    /// The next lease of the resource has the next generation.
+    /// Ends a lease; the next lease of the resource has the next generation.
     #[track_caller]
     fn end(&self, tx: &mut Tx, index: u32, op: AllocatorOp) -> Result<(), Conflict> {
         let word = self.lease_mut(tx, index, op)?;

@@ -1,9 +1,9 @@
-//! A map's buckets: where the entry of a key is to be looked for.
+//! A map's buckets: where the entry of a key is searched.
 //!
-//! A bucket is one object of seven words: eight entry numbers (plus one; 0 is an empty place), eight 16-bit tags, and the
-//! first bucket of its overflow chain. A key has two buckets; if both are full its number goes to the chain of the first. A
-//! chain has only full buckets behind its first one, and none at all unless the main bucket is full (removal moves a number
-//! from the chain into the hole), so `capacity / 8 + 1` overflow buckets are always enough.
+//! A bucket is one object of seven words: eight entry numbers (plus one; 0 is an empty place), eight 16-bit tags, and the first bucket of its
+//! overflow chain. A key has two buckets; if both are full, its number goes to the chain of the first. All buckets of a chain
+//! after its first are full, and there is no chain unless the main bucket is full (removal moves a number from the chain into the
+//! hole), so `capacity / 8 + 1` overflow buckets always suffice.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ pub(crate) const BUCKET_WORDS: usize = 7;
 /// Places in a bucket.
 pub(crate) const PLACES: usize = 8;
 
-/// Both buckets of a key lie among so many neighbours, a page of memory: who looks at both waits for one page to be found instead of two.
+/// Both buckets of a key are within so many neighbours, a page of memory, so accessing both takes one address translation instead of two.
 const NEAR: u32 = 64;
 
 const TAGS: usize = 4;
 const CHAIN: usize = 6;
 
-/// A hash, taken apart for a table of a certain number of buckets.
+/// A hash, split up for a table with a certain number of buckets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Home {
     pub(crate) first: u32,
@@ -41,19 +41,19 @@ impl Home {
     #[inline(always)]
     pub(crate) fn new(hash: u64, buckets: u32) -> Home {
         let first = spread(hash, buckets);
-        // Its page, or what of the last one there is with as much of the page before it as makes up a whole one.
+        // The first bucket's page; for an incomplete last page, a whole page's worth of buckets that ends with the last bucket.
         let near = (first - first % NEAR).min(buckets.saturating_sub(NEAR));
         Home { first, second: near + spread(second(hash), buckets.min(NEAR)), tag: hash as u16 }
     }
 }
 
-/// A bucket's words.
+/// The words of a bucket.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub(crate) struct Bucket(pub(crate) [u64; BUCKET_WORDS]);
 
 impl Bucket {
-    /// What was glanced at.
+    /// The bucket in a glance.
     #[inline(always)]
     pub(crate) fn of<'a>(glance: &'a Glance<'_, BUCKET_WORDS>) -> &'a Bucket {
         zerocopy::transmute_ref!(glance.words())
@@ -70,13 +70,13 @@ impl Bucket {
         (self.0[TAGS + place / 4] >> (16 * (place % 4))) as u16
     }
 
-    /// The overflow bucket behind this one.
+    /// The overflow bucket after this one.
     #[inline(always)]
     pub(crate) fn next(&self) -> Option<u32> {
         (self.0[CHAIN] as u32).checked_sub(1)
     }
 
-    /// Entries whose keys may be the one with this tag.
+    /// Entries whose keys may match this tag, with their places.
     #[inline(always)]
     pub(crate) fn candidates(&self, tag: u16) -> impl Iterator<Item = (usize, u32)> {
         let mut places = self.matching(tag);
@@ -91,7 +91,7 @@ impl Bucket {
         })
     }
 
-    /// One bit for each place whose tag is equal, as [`candidates`](Self::candidates) reads them.
+    /// One bit for each place with an equal tag, in the form that [`candidates`](Self::candidates) uses.
     #[inline(always)]
     fn matching(&self, tag: u16) -> u64 {
         equal_lanes(self.0[TAGS], tag) | equal_lanes(self.0[TAGS + 1], tag) << 4
@@ -104,7 +104,7 @@ impl Bucket {
         Some(2 * word + usize::from(self.0[word] as u32 != 0))
     }
 
-    /// Places with an entry.
+    /// The number of places with an entry.
     #[inline(always)]
     pub(crate) fn used(&self) -> u32 {
         let [a, b, c, d, ..] = self.0;
@@ -127,36 +127,36 @@ impl Bucket {
     }
 }
 
-/// The first of the places that [`Bucket::matching`] found.
+/// The first of the places found by [`Bucket::matching`].
 #[inline(always)]
 fn place_of(places: u64) -> Option<usize> {
-    // Bit 16·n is place n, bit 16·n + 4 place n + 4.
+    // Bit 16·n stands for place n, bit 16·n + 4 for place n + 4.
     let bit = places.trailing_zeros() as usize;
     (places != 0).then_some(bit / 16 + (bit & 4))
 }
 
-/// Bit 16·n for each of a word's four 16-bit lanes that equals `tag`.
+/// Sets bit 16·n for each of a word's four 16-bit lanes that equals `tag`.
 #[inline(always)]
 fn equal_lanes(word: u64, tag: u16) -> u64 {
     const LANES: u64 = 0x0001_0001_0001_0001;
     const LOW: u64 = 0x7fff * LANES;
     let differs = word ^ (u64::from(tag) * LANES);
-    // The top bit of a lane is set unless all of the lane is zero; no carry leaves a lane.
+    // The top bit of a lane is set unless the whole lane is zero; no carry leaves a lane.
     !(((differs & LOW) + LOW) | differs) >> 15 & LANES
 }
 
-/// Which bucket: a main one or one of a chain.
+/// The position of a bucket: a main bucket or one of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     Main(u32),
     Overflow(u32),
 }
 
-/// Main buckets and overflow buckets.
+/// The main and overflow buckets of a map.
 pub(crate) struct Buckets {
     pub(crate) main: Arena,
     pub(crate) overflow: Arena,
-    /// Free overflow buckets, under a number of their own.
+    /// Free overflow buckets; the pool is registered as an object of its own.
     pub(crate) spare: Arc<Pool>,
 }
 
@@ -169,7 +169,7 @@ impl Buckets {
         }
     }
 
-    /// A logged read: nothing may come into or leave the bucket before the commit.
+    /// A logged read: until the commit, nothing may be added to or removed from the bucket.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn read(&self, tx: &mut Tx, at: At, op: Op) -> Result<Bucket, Conflict> {
@@ -177,7 +177,7 @@ impl Buckets {
         Ok(Bucket(tx.read(arena, index, op)?))
     }
 
-    /// A bucket, outside any transaction.
+    /// A bucket as it is, outside any transaction.
     fn bucket(&self, at: At) -> Bucket {
         let (arena, index) = self.place(at);
         let mut words = [0; BUCKET_WORDS];
@@ -185,7 +185,7 @@ impl Buckets {
         Bucket(words)
     }
 
-    /// Entries whose keys may be the one of this home, outside any transaction.
+    /// Entries whose keys may have this home, outside any transaction.
     pub(crate) fn snapshot(&self, home: Home) -> impl Iterator<Item = u32> {
         let chain = std::iter::successors(Some(self.bucket(At::Main(home.first))), move |before| {
             before.next().map(|next| self.bucket(At::Overflow(next)))
@@ -194,14 +194,14 @@ impl Buckets {
         buckets.flat_map(move |bucket| bucket.candidates(home.tag).map(|(_, entry)| entry).collect::<Vec<_>>())
     }
 
-    /// A hint: a main bucket at some recent moment.
+    /// A hint: the content of a main bucket at some recent moment.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn glance(&self, tx: &mut Tx, main: u32, op: Op) -> Result<Glance<'_, BUCKET_WORDS>, Conflict> {
         tx.glance(&self.main, main, op)
     }
 
-    /// The first entry of a main bucket whose key may be the one with this tag, as it looks at this moment.
+    /// The first entry of a main bucket whose key may match this tag, as seen at this moment.
     #[inline(always)]
     pub(crate) fn hint(&self, main: u32, tag: u16) -> Option<u32> {
         let mut bucket = Bucket([0; BUCKET_WORDS]);
@@ -217,8 +217,8 @@ impl Buckets {
         self.main.prefetch(home.second);
     }
 
-    /// Enters an entry under its key's home. The caller has read both main buckets, knows that the key is not there, and may
-    /// know which of them to try first.
+    /// Inserts an entry under its key's home. The caller has read both main buckets, knows that the key does not exist, and may know which of
+    /// them to try first.
     #[inline]
     #[track_caller]
     pub(crate) fn insert(
@@ -237,7 +237,7 @@ impl Buckets {
         change::insert(&mut Transacted { buckets: self, tx, op }, home, entry)
     }
 
-    /// Enters an entry in a main bucket; false if that is full.
+    /// Inserts an entry into a main bucket; returns false if it is full.
     #[inline]
     #[track_caller]
     fn insert_in(&self, tx: &mut Tx, main: u32, tag: u16, entry: u32, op: Op) -> Result<bool, Conflict> {
@@ -251,11 +251,11 @@ impl Buckets {
         }))
     }
 
-    /// Takes an entry out of the bucket where it is and fills the hole from the chain, if there is one.
+    /// Removes an entry from its bucket and fills the hole from the chain, if there is one.
     #[inline]
     #[track_caller]
     pub(crate) fn remove(&self, tx: &mut Tx, home: Home, entry: u32, op: Op) -> Result<(), Conflict> {
-        // Mostly the tag alone tells which of the two it is, and there is no chain: then one look at one bucket is enough.
+        // Usually the tag alone tells which bucket it is in, and there is no chain; then one access to one bucket suffices.
         let is_in_first = self.hint(home.first, home.tag) == Some(entry);
         let main = if is_in_first { home.first } else { home.second };
         if (is_in_first || self.hint(main, home.tag) == Some(entry))
@@ -266,7 +266,7 @@ impl Buckets {
         change::remove(&mut Transacted { buckets: self, tx, op }, home, entry)
     }
 
-    /// Takes an entry out of a main bucket behind which nothing hangs; false if it is not in one.
+    /// Removes an entry from a main bucket without a chain; returns false if it is not in such a bucket.
     #[inline]
     #[track_caller]
     fn remove_from(&self, tx: &mut Tx, main: u32, tag: u16, entry: u32, op: Op) -> Result<bool, Conflict> {
@@ -280,12 +280,12 @@ impl Buckets {
         }))
     }
 
-    /// As [`insert`](Self::insert), before any transaction uses these buckets.
+    /// Like [`insert`](Self::insert), before any transaction uses these buckets.
     pub(crate) fn place_entry(&self, home: Home, entry: u32) {
         let Ok(()) = change::insert(&mut Unused(self), home, entry);
     }
 
-    /// As [`remove`](Self::remove), before any transaction uses these buckets.
+    /// Like [`remove`](Self::remove), before any transaction uses these buckets.
     pub(crate) fn displace_entry(&self, home: Home, entry: u32) {
         let Ok(()) = change::remove(&mut Unused(self), home, entry);
     }
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
     use crate::hash::mixed;
 
-    /// Of so many keys in as many buckets as a map has for them, how many find both of theirs full.
+    /// How many of `keys` keys find both their buckets full, in as many buckets as a map would have for them.
     fn overflowing(keys: u64, buckets: u32) -> usize {
         let mut used = vec![0usize; buckets as usize];
         let homes = (0..keys).map(|key| Home::new(mixed(&key.to_le_bytes(), 0x5EED), buckets));
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_page_of_buckets_is_rarely_full_when_the_map_is() {
-        // Whole pages, some more and some less than a page behind the last whole one, and less than a page in all.
+        // Whole pages; some more, and some less, than the last whole page; and less than one page in total.
         for buckets in [64 * 2048, 64 * 1000 + 3, 64 * 1000 + 60, 64, 65, 30] {
             let keys = u64::from(buckets) * PLACES as u64 * 3 / 4;
             let out = overflowing(keys, buckets);

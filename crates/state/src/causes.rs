@@ -1,7 +1,7 @@
-//! Operations, which pairs of them conflict, why, and what an author can do about it.
+//! The operations of each structure, which pairs of them conflict and why, and what an author can do about it.
 //!
-//! One enum per structure; the numbers travel in object headers, so that an abort knows both sides. [`CAUSES`] is the table:
-//! documentation and profiler print the same rows.
+//! There is one enum per structure. Its numbers are stored in object headers, so that an abort knows the operations of both sides. [`CAUSES`] is
+//! the table; documentation and profiler print the same rows.
 
 use braid_stm::{ConflictKind, ConflictReport, Op, Part};
 
@@ -16,7 +16,7 @@ macro_rules! operations {
             /// All operations.
             pub const ALL: &[$name] = &[$($name::$variant),*];
 
-            /// As it travels in headers and reports.
+            /// The operation as stored in headers and reports.
             pub const fn op(self) -> Op {
                 Op::new(self as u8)
             }
@@ -26,7 +26,7 @@ macro_rules! operations {
                 match op.number() { $($number => Some($name::$variant),)* _ => None }
             }
 
-            /// Its name in reports.
+            /// The operation's name in reports.
             pub const fn name(self) -> &'static str {
                 match self { $($name::$variant => $text,)* }
             }
@@ -41,7 +41,7 @@ operations! {
         Get = 1 "get",
         /// Insertion of a new key.
         Insert = 2 "insert",
-        /// Change of the value of a key that is there.
+        /// Change of the value of an existing key.
         Update = 3 "update",
         /// Removal of a key.
         Remove = 4 "remove",
@@ -69,15 +69,15 @@ operations! {
 operations! {
     /// Operations of an [`Allocator`](crate::Allocator).
     AllocatorOp {
-        /// A resource is handed out.
+        /// Allocation of a resource.
         Allocate = 1 "allocate",
-        /// A lease is used again.
+        /// Renewal of a lease.
         Refresh = 2 "refresh",
-        /// A resource is given back.
+        /// Return of a resource.
         Free = 3 "free",
-        /// Is the lease still good?
+        /// Check whether a lease is live.
         IsLive = 4 "is_live",
-        /// A lease that is too old is taken away.
+        /// Revocation of a lease that is too old.
         Expire = 5 "expire",
     }
 }
@@ -95,15 +95,15 @@ operations! {
 /// Why two operations conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// The structure.
+    /// The kind of structure.
     pub kind: &'static str,
-    /// Which of its arenas; see the structure.
+    /// The arena of the structure.
     pub part: Part,
     /// The operation that had to be repeated.
     pub mine: &'static str,
     /// The operation that had committed.
     pub theirs: &'static str,
-    /// What they fought over.
+    /// What they conflicted over.
     pub why: &'static str,
     /// What may be relaxed.
     pub recipe: &'static str,
@@ -113,9 +113,9 @@ pub struct Cause {
 pub const MAP_BUCKETS: Part = Part(0);
 /// The map's arena of entries.
 pub const MAP_ENTRIES: Part = Part(1);
-/// The watch of a map's or allocator's pool: who was told that nothing is free.
+/// The watch object of a map's or allocator's pool, read by operations that were told that nothing is free.
 pub const POOL_WATCH: Part = Part(2);
-/// The allocator's arena of leases, seven to a line.
+/// The allocator's arena of leases, seven per line.
 pub const LEASES: Part = Part(0);
 
 const SAME_KEY: &str = "the same key";
@@ -131,10 +131,10 @@ const SAME_LEASE: &str = "one lease used by two workers: steer its packet sets t
 const LONGER_VALIDITY: &str = "a lease is refreshed just as it expires: a longer validity or a finer precision";
 const STALENESS: &str = "allow a staleness above zero: readers then merge at most that often and never conflict";
 
-/// `cause!(kind, part, mine / theirs, why, recipe)` rows.
+/// Expands to `CAUSES`, from rows of the form `kind part: mine / theirs, … => why, recipe;`.
 macro_rules! causes {
     ($($kind:literal $part:ident: $($mine:literal / $theirs:literal),+ => $why:expr, $recipe:expr;)*) => {
-        /// Every pair that can conflict.
+        /// Every pair of operations that can conflict.
         pub const CAUSES: &[Cause] = &[
             $($(Cause { kind: $kind, part: $part, mine: $mine, theirs: $theirs, why: $why, recipe: $recipe },)+)*
         ];
@@ -174,7 +174,7 @@ causes! {
     "Distributed" PARTS: "read" / "update" => "a merge of the latest parts while another worker changes its own", STALENESS;
 }
 
-/// Name of an operation of a structure of this kind.
+/// The name of an operation of a structure of this kind.
 pub fn operation(kind: &str, op: Op) -> Option<&'static str> {
     match kind {
         "Map" => MapOp::from_op(op).map(MapOp::name),
@@ -185,12 +185,12 @@ pub fn operation(kind: &str, op: Op) -> Option<&'static str> {
     }
 }
 
-/// The row of the table that explains an abort on an object of this kind; none for turns.
+/// The row of the table that explains an abort on an object of this kind; `None` for turns.
 pub fn cause(kind: &str, report: &ConflictReport) -> Option<&'static Cause> {
     cause_of(kind, report.kind, report.part, report.mine, report.theirs)
 }
 
-/// The same from its parts.
+/// Like [`cause`], from the parts of a report.
 pub fn cause_of(kind: &str, conflict: ConflictKind, part: Part, mine: Op, theirs: Op) -> Option<&'static Cause> {
     let (mine, theirs, part) = match conflict {
         ConflictKind::Turn => return None,
@@ -204,7 +204,7 @@ pub fn cause_of(kind: &str, conflict: ConflictKind, part: Part, mine: Op, theirs
     CAUSES.iter().find(|c| c.kind == kind && c.part == part && c.mine == mine && c.theirs == theirs)
 }
 
-/// The table of one structure in Markdown, as its documentation prints it.
+/// The table of one structure in Markdown, as printed in its documentation.
 pub fn table(kind: &str) -> String {
     let mut out = String::from("| operation | met | over | recipe |\n|---|---|---|---|\n");
     for cause in CAUSES.iter().filter(|cause| cause.kind == kind) {

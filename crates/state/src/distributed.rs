@@ -1,11 +1,11 @@
-//! One value in as many parts as there are workers: each changes its own, a read merges all.
+//! One value with a part per worker: each worker changes its own part, and a read merges all parts.
 //!
-//! With staleness 0 a read is transactional over all parts and conflicts with every update of another worker. With a staleness
-//! above zero a read merges the own part with copies of the others' that are at most that old, and nothing conflicts. Updates
-//! of an attempt that aborts are never seen by anyone; an own update is seen at once.
+//! With staleness 0 a read is transactional over all parts and conflicts with every update by another worker. With a staleness above zero a
+//! read merges the worker's own part with copies of the others' parts that are no older than that, and nothing conflicts. Updates of an
+//! attempt that aborts are never visible; a worker's own updates are visible to it at once.
 //!
-//! A recorded run notes which version of each part a stale read saw; a replay checks that it was current at some moment
-//! between the filling of the copy and the read, and that the copy was not older than the staleness allows.
+//! A recorded run notes which version of each part a stale read saw. A replay checks that this version was current at some moment between
+//! the filling of the copy and the read, and that the copy was no older than the staleness allows.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,19 +20,19 @@ use crate::plain::{self, Plain};
 mod image;
 mod succession;
 
-/// Replaying: a part was changed. Argument: the worker.
+/// Deferred action while replaying: a part was changed. Argument: the worker.
 const CHANGED: u32 = 0;
 
-/// What a distributed object shall be.
+/// The configuration of a distributed object.
 #[derive(Clone, Debug)]
 pub struct DistributedConfig {
     /// Its name within the function.
     pub name: String,
-    /// How old the other workers' parts may be in a read, in nanoseconds of the reader's time; 0: always the latest.
+    /// How old the other workers' parts may be in a read, in nanoseconds of the reader's time; 0: always current.
     pub staleness_ns: u64,
 }
 
-/// A distributed object of values of type `T`. Cloning gives the same object.
+/// A distributed object with values of type `T`. A clone refers to the same object.
 pub struct Distributed<T> {
     shared: Arc<Shared>,
     values: PhantomData<fn() -> T>,
@@ -40,14 +40,14 @@ pub struct Distributed<T> {
 
 struct Shared {
     named: Named,
-    /// Per worker: number of committed updates, then the value.
+    /// Per worker: the number of committed updates, then the value.
     parts: Arena,
     value_words: usize,
     value_bytes: usize,
     staleness_ns: u64,
-    /// Per worker its copies of all parts.
+    /// Per worker: its copies of all parts.
     copies: Box<[CachePadded<Mutex<Copies>>]>,
-    /// Replaying: per part the versions so far.
+    /// While replaying: the versions of each part so far.
     history: Mutex<Vec<Vec<Version>>>,
 }
 
@@ -55,7 +55,7 @@ struct Shared {
 struct Copies {
     filled: bool,
     filled_ns: u64,
-    /// Everything that had committed up to this place in the serial order is in the copies.
+    /// Everything that had committed up to this place in the serial order is included in the copies.
     sequence: u64,
     /// All parts, one after another.
     words: Vec<u64>,
@@ -67,7 +67,7 @@ struct Version {
 }
 
 impl<T: Plain> Distributed<T> {
-    /// All parts equal to `initial`, the neutral element of the merge.
+    /// Creates an object with all parts equal to `initial`, which must be the neutral element of the merge.
     pub fn new(
         builder: &mut StateBuilder,
         config: &DistributedConfig,
@@ -100,7 +100,7 @@ impl<T: Plain> Distributed<T> {
         Ok(Distributed { shared, values: PhantomData })
     }
 
-    /// Changes the worker's own part and returns what `change` returns. Never conflicts with updates of other workers.
+    /// Changes the worker's own part and returns the result of `change`. Never conflicts with updates by other workers.
     #[inline]
     #[track_caller]
     pub fn update<R>(&self, tx: &mut Tx, change: impl FnOnce(&mut T) -> R) -> Result<R, Conflict> {
@@ -117,7 +117,7 @@ impl<T: Plain> Distributed<T> {
         Ok(result)
     }
 
-    /// The own part merged with all others: `merge(sum, part)` adds a part to the sum. Parts come in any order.
+    /// Merges the worker's own part with all others: `merge(sum, part)` adds a part to the sum. The order of parts is unspecified.
     #[inline]
     #[track_caller]
     pub fn read(&self, tx: &mut Tx, mut merge: impl FnMut(&mut T, &T)) -> Result<T, Conflict> {
@@ -150,7 +150,7 @@ impl<T: Plain> Distributed<T> {
         Ok(sum)
     }
 
-    /// The exact sum of all committed updates; exact while no transaction runs.
+    /// The sum of all committed updates; exact while no transaction runs.
     pub fn total(&self, mut merge: impl FnMut(&mut T, &T)) -> T {
         let part = |worker| {
             let mut words = vec![0; 1 + self.shared.value_words];
@@ -164,19 +164,19 @@ impl<T: Plain> Distributed<T> {
         sum
     }
 
-    /// The structure, seen from outside.
+    /// The structure as seen from outside.
     pub fn object(&self) -> Arc<dyn StateObject> {
         Arc::clone(&self.shared) as Arc<dyn StateObject>
     }
 }
 
 impl Shared {
-    /// The worker's copies, filled again if they are too old.
+    /// The worker's copies, refilled if they are too old.
     #[track_caller]
     fn copies(&self, tx: &mut Tx) -> Result<MutexGuard<'_, Copies>, Conflict> {
         let own = tx.worker();
         let now = tx.now();
-        // Only this worker takes this lock: it never waits.
+        // Only this worker takes this lock, so it never waits.
         let mut copies = lock(&self.copies[own]);
         let age = now.checked_sub(copies.filled_ns);
         if !copies.filled || age.is_none_or(|age| age >= self.staleness_ns) {
@@ -201,7 +201,7 @@ impl Shared {
         copies.filled = false;
         let stride = 1 + self.value_words;
         copies.words.resize(stride * self.copies.len(), 0);
-        // Before the parts: whatever drew its number up to here holds its locks or has published.
+        // Read before the parts: transactions numbered up to here either hold their locks or have published.
         copies.sequence = if tx.is_recording() { tx.domain().sequence() } else { 0 };
         for (worker, words) in copies.words.chunks_exact_mut(stride).enumerate() {
             words.copy_from_slice(tx.peek(&self.parts, worker as u32, DistributedOp::Read.op())?);
@@ -210,7 +210,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The versions that the recorded read saw, checked.
+    /// The versions that the recorded read saw, after checking that they are legal.
     fn recorded_copies(&self, tx: &mut Tx) -> Vec<Vec<u64>> {
         let now = tx.now();
         let filled_ns = tx.choice(|| now);
@@ -246,7 +246,7 @@ impl Shared {
 }
 
 fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
-    // Plain words change under the lock: a panic leaves copies that the next fill replaces.
+    // The lock protects plain words; copies left behind by a panic are replaced by the next fill.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -255,7 +255,7 @@ impl Boosted for Shared {
         let mut words = vec![0; 1 + self.value_words];
         self.parts.snapshot(argument as u32, &mut words);
         let versions = &mut lock(&self.history)[argument as usize];
-        // Several updates in one transaction: only the last can be seen by others, the ones before have the same place.
+        // For several updates in one transaction: others can see only the last; the earlier ones share its place in the order.
         while versions.len() as u64 <= words[0] {
             versions.push(Version { sequence, words: words.clone() });
         }

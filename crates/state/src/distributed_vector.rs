@@ -1,8 +1,7 @@
-//! A vector of which every worker has a part of its own: for sketches and other tables of sums that all workers change with
-//! every packet and few read.
+//! A vector with a part per worker: for sketches and other tables of sums that all workers change with every packet and that are read rarely.
 //!
-//! An update changes the worker's own element and never conflicts with other workers' updates. A visit reads the element in all
-//! parts, the latest of each, and so conflicts with updates of just that element. Both are rows for `Distributed` in
+//! An update changes an element of the worker's own part and never conflicts with updates by other workers. A visit reads the current value of
+//! the element in all parts, and so conflicts only with updates of that element. Both are rows for `Distributed` in
 //! [`causes`](crate::causes).
 
 use std::marker::PhantomData;
@@ -17,7 +16,7 @@ use crate::plain::{self, Plain};
 mod image;
 mod succession;
 
-/// What a distributed vector shall be.
+/// The configuration of a distributed vector.
 #[derive(Clone, Debug)]
 pub struct DistributedVectorConfig {
     /// Its name within the function.
@@ -26,7 +25,7 @@ pub struct DistributedVectorConfig {
     pub len: u32,
 }
 
-/// A distributed vector of values of type `T`. Cloning gives the same vector.
+/// A distributed vector with values of type `T`. A clone refers to the same vector.
 pub struct DistributedVector<T> {
     shared: Arc<Shared>,
     values: PhantomData<fn() -> T>,
@@ -45,8 +44,8 @@ struct Shared {
 type Merge = dyn Fn(&mut [u64], &[u64]) + Send + Sync;
 
 impl<T: Plain> DistributedVector<T> {
-    /// All elements zero, which has to be the neutral element of `merge`. Parts are merged when they are put back on fewer
-    /// workers than they came from.
+    /// Creates a vector with all elements zero, which must be the neutral element of `merge`. Parts are merged when they are restored on fewer
+    /// workers than they were saved from.
     pub fn new(
         builder: &mut StateBuilder,
         config: &DistributedVectorConfig,
@@ -74,18 +73,18 @@ impl<T: Plain> DistributedVector<T> {
         Ok(DistributedVector { shared, values: PhantomData })
     }
 
-    /// Number of elements.
+    /// The number of elements.
     #[inline(always)]
     pub fn len(&self) -> u32 {
         self.shared.len
     }
 
-    /// Never true: a vector has at least one element.
+    /// Always false: a vector has at least one element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Changes the worker's own element `index` and returns what `change` returns; none beyond the end.
+    /// Changes element `index` of the worker's own part and returns the result of `change`; `None` beyond the end.
     #[inline]
     #[track_caller]
     pub fn update<R>(&self, tx: &mut Tx, index: u32, change: impl FnOnce(&mut T) -> R) -> Result<Option<R>, Conflict> {
@@ -100,7 +99,7 @@ impl<T: Plain> DistributedVector<T> {
         Ok(Some(result))
     }
 
-    /// Hands element `index` of every part to `see`, in the order of workers; nothing beyond the end.
+    /// Calls `see` with element `index` of every part, in the order of workers; does nothing beyond the end.
     #[inline]
     #[track_caller]
     pub fn visit(&self, tx: &mut Tx, index: u32, mut see: impl FnMut(&T)) -> Result<(), Conflict> {
@@ -113,7 +112,7 @@ impl<T: Plain> DistributedVector<T> {
         Ok(())
     }
 
-    /// The structure, seen from outside.
+    /// The structure as seen from outside.
     pub fn object(&self) -> Arc<dyn StateObject> {
         Arc::clone(&self.shared) as Arc<dyn StateObject>
     }

@@ -1,22 +1,24 @@
-//! The table of live packet sets of one worker: no synchronisation, one look-up for every function of a chain.
+//! The table of one worker's live packet sets: without synchronisation, and one look-up serves every function of a group.
 //!
-//! Records lie in groups of 31, and each group's 16-bit tags in a cache line among them: whose page has been found for the tags finds it for the
-//! record as well ([decision](../../../docs/decisions/0016-tags-lie-among-their-records.md)). A record's place follows from its tag's lane, so no index is followed. A key is at home in one group. If that is full it strays: its tag goes to another group, which follows
-//! from home and tag alone, and home counts its strays. Who looks for a key goes further than home only if some strayed from there, so a look-up
-//! touches one line of tags. A stray's tag is even and one at home is odd, so that each finds the home whose count it lowers when it ends.
-//! A record is a whole number of halves of cache lines of [`Records`] (those of one half are 30 in a group, beside their tags),
+//! Records are stored in groups of 31, with the 16-bit tags of a group in a cache line among its records, so the address translation for the tags
+//! serves the record as well ([decision](../../../docs/decisions/0016-tags-lie-among-their-records.md)). The lane of a tag determines the
+//! place of its record; no index is followed. Each key has one home group. If that is full, the key strays: its tag goes to another group,
+//! which follows from home and tag alone, and the home group counts its strays. A look-up goes beyond the home group only if some keys have
+//! strayed from there, so it normally touches one line of tags. The tag of a stray is even and that of a key at home is odd, so the
+//! home group whose count must be lowered can be found when a stray ends. A record occupies a whole number of half cache lines of
+//! [`Records`] (a group of records of one half line has only 30, because its tags take the place of two),
 //!
 //! ```text
 //! | last seen, 4 | live mask, 2 | generation, 2 | states of the chain's functions … | key, 8·K bytes |
 //! ```
 //!
-//! and never moves while it lives, but out of the stash. States lie at the same place whatever the length of the key, so tables with long keys and
-//! with short ones have their records in one region, and who has a record's place need not know its table. At the load of 0.64 about one key in a
-//! thousand strays and one in a hundred thousand finds both groups full, also when sets have come and gone for long; those few go to a stash, so the
-//! declared capacity is always reached. They leave it as soon as there is a place for them elsewhere ([`FlowTable::bring_home`]), so that a table
-//! a part of which is fuller than the rest for a while does not fill it up.
+//! and never moves while it is live, except out of the stash. States are at the same offset whatever the length of the key, so tables with long
+//! and with short keys share one region of records, and a record can be accessed without knowing its table. At a load of 0.64 about one key
+//! in a thousand strays, and one in a hundred thousand finds both groups full, even after long churn. Those few keys go to a stash, so the
+//! declared capacity is always reached. They leave it as soon as there is room elsewhere ([`FlowTable::bring_home`]), so a table that is
+//! temporarily fuller in one part than in the rest does not fill the stash up.
 //!
-//! [`FlowTable::look_up`] overlaps the misses of a batch in three steps: it asks for tags, compares them and asks for records,
+//! [`FlowTable::look_up`] overlaps the cache misses of a batch in three steps: it prefetches tags, then compares tags and prefetches records, then
 //! compares keys.
 
 use braid_memory::Error;
@@ -27,33 +29,33 @@ use crate::raw::tags::{GROUP, Homes, STRAYS_MAX, TAGGED, Tags, room_of};
 
 pub use meta::SetMeta;
 
-/// Where a record begins: so many halves of cache lines behind the first of its region.
+/// The start of a record, counted in half cache lines from the beginning of its region.
 pub type Slot = u32;
 
 /// No record.
 pub const NO_SLOT: Slot = u32::MAX;
 
-/// Tags of so many bytes stay in the second-level cache: asking for them beforehand costs more than it gains.
+/// Tags of up to this many bytes stay in the second-level cache, where prefetching them costs more than it gains.
 const NEAR_BYTES: usize = 256 << 10;
 
-/// Groups beyond the homes, for keys that find both their groups full.
+/// Number of groups beyond the home groups, for keys that find both their groups full.
 const STASH: usize = 8;
 
-/// Groups by which a scan is behind what it asks for: most of a go has been asked for in the go before.
+/// How many groups ahead a scan prefetches; most of one visit has been prefetched by the visit before.
 const AHEAD: usize = 4;
 
-/// Marks the tag of a set at home; a stray has none. Besides each tag is [`TAGGED`]: 0 is an empty place.
+/// Set in the tag of a key at home, clear in that of a stray. [`TAGGED`] is set in every tag, because 0 marks an empty place.
 const AT_HOME: u16 = 1;
 
-/// The capacity is used up.
+/// The capacity is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("all {capacity} packet sets of this worker are in use")]
 pub struct TableFull {
-    /// Sets that fit.
+    /// The number of sets that fit.
     pub capacity: usize,
 }
 
-/// Where the records of packet sets with keys of `K` words lie. Operations that touch records are given them.
+/// The index of the records of packet sets with keys of `K` words. Operations on records take the [`Records`] as an argument.
 #[derive(Debug)]
 pub struct FlowTable<const K: usize> {
     tags: Tags,
@@ -62,15 +64,15 @@ pub struct FlowTable<const K: usize> {
     stashed: usize,
 }
 
-/// Groups with room for so many each that are homes of `capacity` sets: filled to such a part that those who find both their home and the group abroad full, as sets come
-/// and go for ever, are no more than the stash holds. Up to four million sets these are 64 %, and 2 % less for each doubling.
+/// The number of home groups, with `room` records each, for `capacity` sets. They are filled only so far that the stash can hold the keys that
+/// find both their groups full, however long sets come and go: 64 % for up to four million sets, and 2 % less for each doubling.
 fn homes_for(capacity: usize, room: usize) -> usize {
     let doublings = capacity.div_ceil(4 << 20).next_power_of_two().ilog2() as usize;
     (capacity * 100).div_ceil((64 - 2 * doublings) * room).max(2)
 }
 
 impl<const K: usize> FlowTable<K> {
-    /// A table for `capacity` sets with `state_bytes` bytes of state each, whose records begin with half line `first`, an even number.
+    /// Creates a table for `capacity` sets with `state_bytes` bytes of state each, whose records begin at half line `first`, an even number.
     pub fn new(capacity: usize, state_bytes: usize, first: usize) -> Result<FlowTable<K>, Error> {
         let halves = halves_of(state_bytes, K);
         let tags = Tags::new((homes_for(capacity, room_of(halves)), STASH), first, halves);
@@ -81,38 +83,38 @@ impl<const K: usize> FlowTable<K> {
         Ok(FlowTable { tags, capacity, len: 0, stashed: 0 })
     }
 
-    /// The half line behind its last record.
+    /// The half line after its last record.
     pub fn end(&self) -> usize {
         self.tags.range().end
     }
 
-    /// Live sets.
+    /// The number of live sets.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether there are no live sets.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Sets that fit.
+    /// The number of sets that fit.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Places of records, taken or not, and of tags: the range of [`scan`](Self::scan).
+    /// The number of places, free or taken, for records and tags: the range of [`scan`](Self::scan).
     pub fn slots(&self) -> usize {
         self.tags.groups() * GROUP
     }
 
-    /// Touches the pages of its records, so that no packet waits for one.
+    /// Touches the pages of the table's records so that no packet has to wait for a page fault.
     pub fn touch(&self, records: &Records) {
         records.touch(self.tags.range());
     }
 
-    /// Asks for the tags of a hash, which is about to be looked for or put in.
+    /// Prefetches the tags for a hash that will soon be looked up or inserted.
     #[inline(always)]
     pub fn prefetch(&self, records: &Records, hash: u64) {
         self.tags.prefetch(records, self.tags.home(hash));
@@ -123,25 +125,25 @@ impl<const K: usize> FlowTable<K> {
         self.tags.tag(records, self.tags.place(slot)) != 0
     }
 
-    /// Bytes that a record with so many bytes of state has.
+    /// Size in bytes of a record with `state_bytes` bytes of state.
     pub const fn record_bytes_of(state_bytes: usize) -> usize {
         halves_of(state_bytes, K) * HALF
     }
 
-    /// The tag of a hash at home.
+    /// The tag of a hash in its home group.
     #[inline(always)]
     fn tag(hash: u64) -> u16 {
         hash as u16 | TAGGED | AT_HOME
     }
 
-    /// The group in which what is at home in `home` with this tag strays.
+    /// The group to which a key with this home group and tag strays.
     #[inline(always)]
     fn abroad(&self, home: usize, tag: u16) -> usize {
         let group = home + self.tags.way(tag & !AT_HOME);
         if group < self.tags.homes() { group } else { group - self.tags.homes() }
     }
 
-    /// The home of the stray with this tag in `group`.
+    /// The home group of the stray with this tag in `group`.
     fn home_of_stray(&self, group: usize, tag: u16) -> usize {
         (group + self.tags.homes() - self.tags.way(tag)) % self.tags.homes()
     }
@@ -165,14 +167,14 @@ impl<const K: usize> FlowTable<K> {
         self.in_group(records, home, tag, key).or_else(|| self.find_stray(records, home, tag, key))
     }
 
-    /// The record of a key that is not at home: abroad, if some are from there, or in the stash.
+    /// The record of a key that is not in its home group: in the group it strays to, if the home group has strays, or in the stash.
     fn find_stray(&self, records: &Records, home: usize, tag: u16, key: &[u64; K]) -> Option<Slot> {
         let abroad = (self.tags.strays(records, home) != 0).then(|| self.abroad(home, tag));
         let stash = self.tags.homes()..self.tags.homes() + if self.stashed == 0 { 0 } else { STASH };
         abroad.into_iter().chain(stash).find_map(|group| self.in_group(records, group, tag & !AT_HOME, key))
     }
 
-    /// Makes a record for a key that has none: state zeroed, no function live.
+    /// Inserts a key that has no record: the state is zeroed and no function is live.
     pub fn insert(&mut self, records: &mut Records, key: &[u64; K], hash: u64) -> Result<Slot, TableFull> {
         if self.len >= self.capacity {
             return Err(TableFull { capacity: self.capacity });
@@ -189,7 +191,7 @@ impl<const K: usize> FlowTable<K> {
         Ok(slot)
     }
 
-    /// A place abroad for what finds its home full, which counts it.
+    /// Finds a place in the other group for a key whose home group is full, and counts the stray.
     #[cold]
     fn place_abroad(&mut self, records: &mut Records, home: usize, tag: u16) -> Option<usize> {
         let strays = self.tags.strays(records, home);
@@ -198,7 +200,7 @@ impl<const K: usize> FlowTable<K> {
         Some(place)
     }
 
-    /// A place for what finds its home full.
+    /// Finds a place for a key whose home group is full: in the other group or the stash.
     #[cold]
     fn place_elsewhere(&mut self, records: &mut Records, home: usize, tag: u16) -> Result<usize, TableFull> {
         if let Some(place) = self.place_abroad(records, home, tag) {
@@ -209,8 +211,8 @@ impl<const K: usize> FlowTable<K> {
         free.ok_or(TableFull { capacity: self.capacity })
     }
 
-    /// Has sets leave the stash, those in one of its groups in `turn`, for which a place has come free at home or abroad; `hash` is that of
-    /// a key. They have other records then.
+    /// Moves sets out of one group of the stash, selected by `turn`, if a place has become free in one of their groups; `hash` computes the hash of
+    /// a key. The moved sets have other records afterwards.
     #[cold]
     pub fn bring_home(&mut self, records: &mut Records, turn: usize, hash: impl Fn(&[u64; K]) -> u64) {
         if self.stashed == 0 {
@@ -230,7 +232,7 @@ impl<const K: usize> FlowTable<K> {
         }
     }
 
-    /// Ends the life of a record.
+    /// Ends a record.
     pub fn remove(&mut self, records: &mut Records, slot: Slot) {
         let place = self.tags.place(slot);
         let tag = self.tags.tag(records, place);
@@ -248,8 +250,8 @@ impl<const K: usize> FlowTable<K> {
         }
     }
 
-    /// Looks up the keys that `wanted` names, step by step, so that the misses of a batch overlap. `found` is called for each, with
-    /// [`NO_SLOT`] for a key that has no record; for equal keys in the order of `wanted`.
+    /// Looks up the keys at the indices in `wanted`, in steps that overlap the cache misses of the batch. Calls `found` for each, with
+    /// [`NO_SLOT`] for a key without a record; equal keys are reported in the order of `wanted`.
     #[inline]
     pub fn look_up(
         &self,
@@ -264,7 +266,7 @@ impl<const K: usize> FlowTable<K> {
             for_each_of(wanted, |i| homes.prefetch(i));
         }
         let mut candidates = [NO_SLOT; 256];
-        // Asked for at once, not all behind the loop: a line whose page has to be found holds up those behind it.
+        // Prefetched as soon as found rather than all after the loop: a line that needs an address translation delays those after it.
         for_each_of(wanted, |i| match homes.find(i) {
             Some(place) => {
                 records.prefetch(self.tags.half(place), self.tags.halves());
@@ -275,7 +277,7 @@ impl<const K: usize> FlowTable<K> {
         self.compare(records, wanted, (keys, hashes), &candidates, found);
     }
 
-    /// Asks for the record that an insertion of a hash would take now.
+    /// Prefetches the record that inserting this hash would take now.
     #[inline]
     fn expect(&self, records: &Records, hash: u64) {
         if let Some(place) = self.tags.first(records, self.tags.home(hash), 0) {
@@ -283,7 +285,7 @@ impl<const K: usize> FlowTable<K> {
         }
     }
 
-    /// Of a key whose tag is not at home: the record abroad that it has if the first equal tag there is its own. The processor is asked for it.
+    /// Finds a candidate for a key whose tag is not in its home group: the record of the first equal tag in the other group. Prefetches it.
     #[inline(never)]
     fn candidate_abroad(&self, records: &Records, hash: u64) -> Slot {
         let (home, tag) = (self.tags.home(hash), Self::tag(hash));
@@ -296,7 +298,7 @@ impl<const K: usize> FlowTable<K> {
         self.tags.slot(place)
     }
 
-    /// The last step: compares the keys of `wanted` with those of their candidates, which stand by packet. `found` is called as by [`look_up`](Self::look_up).
+    /// The last step of [`look_up`](Self::look_up): compares the keys of `wanted` with those of their candidates, which are indexed by packet.
     #[inline(always)]
     fn compare(
         &self,
@@ -324,8 +326,8 @@ impl<const K: usize> FlowTable<K> {
         }
     }
 
-    /// The record of a key that is not where its tag was seen first, or was not seen at all. If there is none, the processor is asked for the one
-    /// that the key would get: for all such keys of a batch before anything is put in, so that their pages are found together.
+    /// Finds the record of a key whose candidate was wrong or missing. If there is none, prefetches the record that the key would get; this is done
+    /// for all such keys of a batch before any is inserted, so that their address translations overlap.
     #[inline(never)]
     fn find_again(&self, records: &Records, candidate: Slot, key: &[u64; K], hash: u64) -> Slot {
         let may_be_elsewhere = candidate != NO_SLOT || self.stashed != 0;
@@ -336,7 +338,7 @@ impl<const K: usize> FlowTable<K> {
         found.unwrap_or(NO_SLOT)
     }
 
-    /// Calls `visit` for the live records among `count` places from the `from`th on, group by group; asks for those of a group that comes soon.
+    /// Calls `visit` for the live records among `count` places starting at `from`, group by group; prefetches groups ahead.
     #[inline]
     pub fn scan(&self, records: &Records, from: usize, count: usize, mut visit: impl FnMut(Slot)) {
         let end = (from + count).min(self.slots());
@@ -353,7 +355,7 @@ impl<const K: usize> FlowTable<K> {
         }
     }
 
-    /// Asks for where the live records of a group begin, if there is such a group, and for the tags of one behind it.
+    /// Prefetches the beginning of the live records of a group, if it exists, and the tags of a later one.
     #[inline(always)]
     fn prefetch_group(&self, records: &Records, group: usize) {
         if group < self.tags.groups() {
@@ -364,7 +366,7 @@ impl<const K: usize> FlowTable<K> {
     }
 }
 
-/// Calls `each` for the numbers of packets in `wanted`, four of them in a turn of the loop.
+/// Calls `each` for the packet indices in `wanted`, four per iteration.
 #[inline(always)]
 fn for_each_of(wanted: &[u16], mut each: impl FnMut(usize)) {
     let (fours, rest) = wanted.as_chunks::<4>();

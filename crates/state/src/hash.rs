@@ -1,19 +1,19 @@
 //! Hashing of keys.
 
-/// A hash of some bytes under a seed. All 64 bits are used: the upper half chooses buckets, the lower one tags.
+/// A seeded hash of some bytes. All 64 bits are used: the upper half selects buckets, the lower half tags.
 pub type HashFn = fn(&[u8], u64) -> u64;
 
 const K0: u64 = 0x2d35_8dcc_aa6c_78a5;
 const K1: u64 = 0x8bb8_4b93_962e_acc9;
 
-/// The two halves of a 128-bit product, folded.
+/// The two halves of a 128-bit product, combined with XOR.
 #[inline(always)]
 pub(crate) fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// The default: 128-bit multiplications folded to 64 bits (the mixing step of wyhash and foldhash), 16 bytes a step.
+/// The default hash: 128-bit multiplications folded to 64 bits (the mixing step of wyhash and foldhash), 16 bytes per step.
 #[inline(always)]
 pub fn mixed(bytes: &[u8], seed: u64) -> u64 {
     let mut state = seed ^ K0;
@@ -29,14 +29,14 @@ pub fn mixed(bytes: &[u8], seed: u64) -> u64 {
     fold(state ^ bytes.len() as u64, K1)
 }
 
-/// FNV-1a, byte by byte: slow, but what many control planes use; for comparing.
+/// FNV-1a, byte by byte: slow, but common in control planes; for comparison.
 pub fn fnv1a(bytes: &[u8], seed: u64) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// At most eight bytes as a number, the first one lowest. Fewer are read in two or three units that may overlap: a copy of so few is a call.
+/// At most eight bytes as a little-endian number. Fewer are read in two or three possibly overlapping units, because copying so few is a call.
 #[inline(always)]
 fn word(bytes: &[u8]) -> u64 {
     if let Some(whole) = bytes.first_chunk() {
@@ -53,13 +53,13 @@ fn word(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Spreads the upper half of a hash over `0..n` without a division.
+/// Maps the upper half of a hash to `0..n` without a division.
 #[inline(always)]
 pub(crate) fn spread(hash: u64, n: u32) -> u32 {
     (((hash >> 32) * u64::from(n)) >> 32) as u32
 }
 
-/// A second, independent choice from the same hash.
+/// A second, independent hash derived from the first.
 #[inline(always)]
 pub(crate) fn second(hash: u64) -> u64 {
     hash.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)

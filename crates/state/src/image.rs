@@ -1,22 +1,22 @@
-//! Images of structures: what outlives a process.
+//! Images of structures, which outlive a process.
 //!
-//! Little-endian words, no pointers, no places that depend on memory. An image may come from a file that somebody has
-//! touched: every length, number and generation is checked before it is used.
+//! An image consists of little-endian words, without pointers or positions that depend on memory. It may come from a file that was tampered
+//! with, so every length, number and generation is checked before it is used.
 
 use braid_stm::Tx;
 
-/// A structure that can be saved and put back.
+/// A structure that can be saved and restored.
 pub trait Image {
-    /// Everything that is needed to put it back as it is, numbers and generations of elements included; while no
+    /// Saves everything that is needed to restore the structure as it is, including numbers and generations of elements; to be called while no
     /// transaction runs.
     fn save(&self) -> Vec<u8>;
-    /// Puts back what [`save`](Self::save) gave, perhaps in another process with other capacities or numbers of workers,
-    /// into an object that was just made. Whatever the bytes are, the structure stays sound; after an error its content is
-    /// a part of them. `tx` must be alone.
+    /// Restores the result of [`save`](Self::save), perhaps in another process with other capacities or another number of workers, into an
+    /// object that was just created. Whatever the bytes are, the structure stays sound; after an error it contains a part of the
+    /// image. No other transaction than `tx` may be active.
     fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError>;
 }
 
-/// An image that cannot be put back.
+/// Why an image cannot be restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{object}: {what}")]
 pub struct ImageError {
@@ -26,7 +26,7 @@ pub struct ImageError {
     pub what: String,
 }
 
-/// An image from the front to the back.
+/// Reads an image from front to back.
 pub(crate) struct Reader<'a> {
     object: &'a str,
     rest: &'a [u8],
@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
         Ok(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
     }
 
-    /// A size that has to be the structure's own.
+    /// Reads a size, which must equal the structure's own.
     pub(crate) fn same(&mut self, what: &str, own: usize) -> Result<(), ImageError> {
         let saved = self.word()?;
         if saved == own as u64 {
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Words of an object as bytes of an image and back.
+/// Appends a word to an image.
 pub(crate) fn put(into: &mut Vec<u8>, word: u64) {
     into.extend_from_slice(&word.to_le_bytes());
 }

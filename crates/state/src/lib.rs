@@ -2,16 +2,16 @@
 //!
 //! | structure | placement | for |
 //! |---|---|---|
-//! | [`FlowTable`] | local: one worker's own | what belongs to one packet set |
-//! | [`Map`], [`Vector`], [`Allocator`] | transactional | what packet sets share |
-//! | [`Distributed`], [`DistributedVector`] | per worker, merged | sums that many workers change and few read |
-//! | [`Numbering`] | never changes | numbers by which state speaks of what is configured |
+//! | [`FlowTable`] | local to one worker | state of packet sets |
+//! | [`Map`], [`Vector`], [`Allocator`] | transactional | state that packet sets share |
+//! | [`Distributed`], [`DistributedVector`] | per worker, merged | sums that are changed by many workers and read rarely |
+//! | [`Numbering`] | immutable | numbers by which state refers to configured things |
 //!
-//! Every transactional operation returns `Result<_, Conflict>`, to be handed on with `?`. Operations that commute do not
-//! conflict: allocating, freeing and refreshing leases; updating different entries of a map; updating one's own part of a
-//! distributed object. What is left is in [`causes`], as data, with a recipe for each pair of operations.
+//! Every transactional operation returns `Result<_, Conflict>`, which a caller passes on with `?`. Operations that commute do not conflict:
+//! allocating, freeing and refreshing leases; updating different entries of a map; updating a worker's own part of a distributed
+//! object. The remaining conflicts are listed in [`causes`] as data, with a recipe for each pair of operations.
 //!
-//! Keys and values are [`Plain`] data, copied in and out. `unsafe` is in `raw/` only.
+//! Keys and values are [`Plain`] data that is copied in and out. `unsafe` is confined to `raw/`.
 
 mod allocator;
 mod buckets;

@@ -1,10 +1,10 @@
 //! A map of plain keys to plain values with a declared capacity.
 //!
-//! Buckets and entries lie on lines of their own, but two entries with at most 20 bytes of key and value share one: they come
-//! from per-worker pools, so neighbours mostly are one worker's. An entry describes itself (live, key, value), so a hit reads the bucket
-//! only as a hint and a commit depends on the entry alone; a change of a value touches the entry alone; insertion and removal
-//! touch the bucket too, and a miss depends on both buckets of the key. Free entries come from per-worker pools. The
-//! declared capacity is always reachable, and `Full` is as exact as if one core ran everything.
+//! Buckets and entries have cache lines of their own, except that two entries with at most 20 bytes of key and value share one. Free entries
+//! come from per-worker pools, so such neighbours mostly belong to one worker. An entry describes itself (live, key, value). Therefore a hit
+//! reads the bucket only as a hint, and its commit depends on the entry alone. A change of a value touches only the entry. Insertion and
+//! removal touch the bucket too, and a miss depends on both buckets of the key. The declared capacity can always be reached, and `Full`
+//! is as exact as on a single core.
 //!
 //! Conflicts are the rows for `Map` in [`causes`](crate::causes).
 
@@ -35,15 +35,16 @@ mod succession;
 pub use handle::Handle;
 pub use held::Held;
 
-/// Most places of the main buckets that are filled when the map is, in per cent: two choices of eight rarely overflow below.
+/// How many of the places in the main buckets are taken when the map is full, in per cent. Up to this load, two choices of eight places
+/// rarely overflow.
 const LOAD_PER_CENT: u64 = 75;
 
-/// What a map shall be.
+/// The configuration of a map.
 #[derive(Clone, Debug)]
 pub struct MapConfig {
     /// Its name within the function.
     pub name: String,
-    /// Most entries.
+    /// Maximum number of entries.
     pub capacity: u32,
     /// Seed of the hash.
     pub seed: u64,
@@ -57,39 +58,39 @@ impl Default for MapConfig {
     }
 }
 
-/// What an insertion did.
+/// The result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// The key was not there.
+    /// The key was new.
     New,
-    /// The key was there; its value was replaced.
+    /// The key existed; its value was replaced.
     Replaced,
-    /// The key was not there, and all entries are in use. Nothing changed.
+    /// The key did not exist, and all entries are in use. Nothing changed.
     Full,
 }
 
-/// Where a key would go that was looked for and is not there: good until the end of the attempt.
+/// Where a missing key would be inserted; valid until the end of the attempt.
 #[derive(Clone, Copy, Debug)]
 pub struct Vacancy {
     home: Home,
-    /// The emptier of its buckets, if it had room when it was glanced at.
+    /// The emptier of the key's buckets, if it had room when it was glanced at.
     main: Option<u32>,
-    /// What the attempt had deferred by then: every insertion defers something.
+    /// The number of operations that the attempt had deferred by then; every insertion defers one.
     deferrals: usize,
 }
 
 /// What a walk over a map does with an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visit<V> {
-    /// Leave it.
+    /// Keeps it.
     Keep,
-    /// Replace its value.
+    /// Replaces its value.
     Replace(V),
-    /// Remove it.
+    /// Removes it.
     Remove,
 }
 
-/// A transactional map. Cloning gives the same map.
+/// A transactional map. A clone refers to the same map.
 pub struct Map<K, V> {
     shared: Arc<Shared>,
     types: PhantomData<fn() -> (K, V)>,
@@ -98,7 +99,7 @@ pub struct Map<K, V> {
 struct Shared {
     named: Named,
     buckets: Buckets,
-    /// As `layout` says.
+    /// Laid out according to `layout`.
     entries: Arena,
     free: Pool,
     hash: HashFn,
@@ -106,12 +107,12 @@ struct Shared {
     key_bytes: usize,
     value_bytes: usize,
     layout: Layout,
-    /// Shows the key in an entry's words.
+    /// Formats the key stored in an entry's words.
     show: fn(&[u64]) -> String,
 }
 
 impl<K: Plain + fmt::Debug, V: Plain> Map<K, V> {
-    /// An empty map. Keys can be shown, for a profile names those that workers fight over.
+    /// Creates an empty map. Keys must implement `Debug`, because a profile names those with the most conflicts.
     pub fn new(builder: &mut StateBuilder, config: &MapConfig) -> Result<Map<K, V>, StateError> {
         let name = &config.name;
         let capacity = builder.check_capacity(name, config.capacity.into(), 1 << 31)?;
@@ -153,23 +154,23 @@ impl<K: Plain + fmt::Debug, V: Plain> Map<K, V> {
 
 impl<K: Plain, V: Plain> Map<K, V> {
     const LAYOUT: Layout = Layout::of(size_of::<K>(), size_of::<V>());
-    /// Where key and value begin, in bytes.
+    /// Byte offsets of key and value.
     const KEY: usize = Self::LAYOUT.key;
     const VALUE: usize = Self::LAYOUT.value;
     /// Words of an entry.
     const ENTRY: usize = Self::LAYOUT.words;
 
-    /// Most entries.
+    /// Maximum number of entries.
     pub fn capacity(&self) -> u32 {
         self.shared.free.numbers()
     }
 
-    /// Entries now; exact while no transaction runs. For reports: a handler's decision must not depend on it.
+    /// Current number of entries; exact while no transaction runs. For reports only: a handler's decision must not depend on it.
     pub fn len(&self) -> usize {
         self.shared.len()
     }
 
-    /// Whether there are none; as [`len`](Map::len).
+    /// Whether the map is empty, as exact as [`len`](Map::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -183,14 +184,14 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(Some(entry::load(words, Self::VALUE)))
     }
 
-    /// Whether a key is there.
+    /// Whether a key exists.
     #[inline]
     #[track_caller]
     pub fn contains(&self, tx: &mut Tx, key: &K) -> Result<bool, Conflict> {
         Ok(self.locate(tx, key, self.home(key), MapOp::Get.op())?.is_ok())
     }
 
-    /// Sets the value of a key, whether it was there or not.
+    /// Sets the value of a key, whether or not it exists.
     #[track_caller]
     pub fn insert(&self, tx: &mut Tx, key: &K, value: &V) -> Result<Inserted, Conflict> {
         let vacancy = match self.locate(tx, key, self.home(key), MapOp::Insert.op())? {
@@ -203,7 +204,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(if self.fill(tx, vacancy, key, value)?.is_some() { Inserted::New } else { Inserted::Full })
     }
 
-    /// The value of a key, and where its entry lies; else where the key would go, for [`fill`](Self::fill).
+    /// Looks up a key: returns its value and a handle to its entry or, if it does not exist, the place to insert it with [`fill`](Self::fill).
     #[inline]
     #[track_caller]
     pub fn look(&self, tx: &mut Tx, key: &K) -> Result<Result<(Handle, V), Vacancy>, Conflict> {
@@ -217,8 +218,8 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(Ok((handle, entry::load(words, Self::VALUE))))
     }
 
-    /// Inserts a key for which this attempt has [looked](Self::look) and found nothing; none if all entries are in use. Saves
-    /// [`insert`](Self::insert)'s look-up, unless the attempt has inserted or removed keys since.
+    /// Inserts a key that this attempt has [looked](Self::look) up and not found; returns `None` if all entries are in use. Saves the look-up
+    /// of [`insert`](Self::insert), unless the attempt has inserted or removed keys since.
     #[inline]
     #[track_caller]
     pub fn fill(&self, tx: &mut Tx, vacancy: Vacancy, key: &K, value: &V) -> Result<Option<Handle>, Conflict> {
@@ -233,7 +234,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(Some(Handle { index, generation }))
     }
 
-    /// Fills what may have been filled by the same attempt since it looked.
+    /// Like [`fill`](Self::fill), when the attempt may have inserted the key since it looked.
     #[cold]
     #[track_caller]
     fn fill_late(&self, tx: &mut Tx, key: &K, value: &V) -> Result<Option<Handle>, Conflict> {
@@ -243,7 +244,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         }
     }
 
-    /// Sets the value of an entry that lives.
+    /// Sets the value of a live entry.
     #[track_caller]
     fn replace(&self, tx: &mut Tx, index: u32, value: &V) -> Result<Handle, Conflict> {
         let words = tx.update_words(&self.shared.entries, index, Self::ENTRY, MapOp::Update.op())?;
@@ -251,7 +252,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(Handle { index, generation: entry::generation(words) })
     }
 
-    /// Changes the value of a key in place and returns what `change` returns; none if the key is not there.
+    /// Changes the value of a key in place and returns the result of `change`; `None` if the key does not exist.
     #[inline]
     #[track_caller]
     pub fn update<R>(&self, tx: &mut Tx, key: &K, change: impl FnOnce(&mut V) -> R) -> Result<Option<R>, Conflict> {
@@ -269,7 +270,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         self.remove_entry(tx, home, index, op).map(Some)
     }
 
-    /// Where the entry of a key lies.
+    /// A handle to the entry of a key.
     #[inline]
     #[track_caller]
     pub fn find(&self, tx: &mut Tx, key: &K) -> Result<Option<Handle>, Conflict> {
@@ -279,8 +280,8 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(Some(Handle { index, generation: entry::generation(words) }))
     }
 
-    /// Walks over the next `budget` entries from `cursor` on, as a tick does in pieces. Returns where to go on; `None`
-    /// when the end is reached. Entries that live during the whole walk are visited exactly once.
+    /// Walks over the next `budget` entries from `cursor` on, for ticks that walk in pieces. Returns the cursor to continue from, or `None` at
+    /// the end. Entries that are live during the whole walk are visited exactly once.
     #[track_caller]
     pub fn for_each(
         &self,
@@ -311,13 +312,13 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok((end < self.capacity()).then_some(end))
     }
 
-    /// Asks for the buckets of a key that will be looked up soon.
+    /// Prefetches the buckets of a key that will be looked up soon.
     #[inline(always)]
     pub fn prefetch(&self, key: &K) {
         self.shared.buckets.prefetch(self.home(key));
     }
 
-    /// The structure, seen from outside.
+    /// The structure as seen from outside.
     pub fn object(&self) -> Arc<dyn StateObject> {
         Arc::clone(&self.shared) as Arc<dyn StateObject>
     }

@@ -1,9 +1,9 @@
-//! What a function wrote down when it was built, for the one that takes its place: after a change of the configuration, or in another
-//! process that goes on with the state.
+//! What a function noted when it was built, for its successor: after a change of the configuration, or in another process that continues
+//! with the state.
 //!
-//! State speaks of things by numbers that some configuration gave them. Under another configuration the same things shall keep
-//! theirs: so what was numbered is kept here, is saved with the state, and is read before the state is ([`StateBuilder::left_behind`]). Nothing of
-//! it changes while packets go through, and no transaction reads it.
+//! State refers to things by numbers that some configuration assigned. Under another configuration the same things must keep their numbers.
+//! Therefore the assignment is kept here, saved with the state and read before the state is ([`StateBuilder::left_behind`]). It does
+//! not change while packets are handled, and no transaction reads it.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::object::{Named, StateBuilder, StateError, StateObject};
 use crate::plain::Plain;
 use crate::succession::{Brought, Succeed, check};
 
-/// A list that never changes.
+/// An immutable list.
 pub struct Numbering {
     shared: Arc<Shared>,
 }
@@ -22,18 +22,18 @@ pub struct Numbering {
 struct Shared {
     named: Named,
     content: Vec<u8>,
-    /// Nothing is in it: every object has elements that could come over.
+    /// An empty arena, because every object must have elements that could be copied.
     elements: Arena,
 }
 
 impl Numbering {
-    /// What the function of this scope that was there before has left under `name`; none if there was none, or it left something else.
+    /// The list that the function's predecessor in this scope left under `name`; `None` if there was none, or one with other values.
     pub fn left<T: Plain>(builder: &StateBuilder, name: &str) -> Option<Vec<T>> {
         let content = builder.left_behind(name, "Numbering")?;
         content.chunks(size_of::<T>()).map(|bytes| T::read_from_bytes(bytes).ok()).collect()
     }
 
-    /// Leaves a list.
+    /// Leaves a list for a successor.
     pub fn new<T: Plain>(builder: &mut StateBuilder, name: &str, list: &[T]) -> Result<Numbering, StateError> {
         let content: Vec<u8> = list.iter().flat_map(|value| value.as_bytes()).copied().collect();
         if let Some(shared) = builder.inherited(name, |shared: &Shared| shared.content == content) {
@@ -46,7 +46,7 @@ impl Numbering {
         Ok(Numbering { shared })
     }
 
-    /// The structure, seen from outside.
+    /// The structure as seen from outside.
     pub fn object(&self) -> Arc<dyn StateObject> {
         Arc::clone(&self.shared) as Arc<dyn StateObject>
     }
@@ -85,7 +85,7 @@ impl Image for Shared {
         self.content.clone()
     }
 
-    /// Whoever made this one has read it.
+    /// Restores nothing: the function has read the image when it created this object.
     fn restore(&self, _: &mut Tx, _: &[u8]) -> Result<(), ImageError> {
         Ok(())
     }

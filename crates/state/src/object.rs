@@ -1,4 +1,4 @@
-//! What all structures have in common: how they are made, named and looked at from outside.
+//! What all structures have in common: how they are created, named and inspected from outside.
 
 mod together;
 
@@ -14,7 +14,7 @@ use braid_stm::{Arena, ArenaInit, Boosted, Domain, HugePages, MemoryError, Objec
 use crate::image::Image;
 use crate::succession::Succeed;
 
-/// What a structure is called.
+/// The identity of a structure.
 #[derive(Clone, Debug)]
 pub struct Named {
     pub(crate) id: ObjectId,
@@ -22,15 +22,15 @@ pub struct Named {
     kind: &'static str,
 }
 
-/// A structure, seen from outside transactions: for reports and for comparing final states.
+/// A structure as seen from outside transactions: for reports, and for comparing final states.
 pub trait StateObject: Image + Succeed + Any + Send + Sync {
-    /// What it is called.
+    /// Its identity.
     fn named(&self) -> &Named;
     /// Its number in the domain.
     fn id(&self) -> ObjectId {
         self.named().id
     }
-    /// Its name in the plan, as `nat.sessions`.
+    /// Its name in the plan, such as `nat.sessions`.
     fn name(&self) -> &str {
         &self.named().name
     }
@@ -38,61 +38,61 @@ pub trait StateObject: Image + Succeed + Any + Send + Sync {
     fn kind(&self) -> &'static str {
         self.named().kind
     }
-    /// Most elements.
+    /// Maximum number of elements.
     fn capacity(&self) -> usize;
-    /// Elements now; exact while no transaction runs.
+    /// Current number of elements; exact while no transaction runs.
     fn len(&self) -> usize;
-    /// Whether there are none.
+    /// Whether it has no elements.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// What an element of one of its arenas stands for, as people read it: the key of a map's entry, the keys of its bucket.
-    /// None if only the number is known. Exact while no transaction runs.
+    /// A readable description of an element of one of its arenas: the key of a map's entry, or the keys in its bucket. `None` if only the
+    /// number is known. Exact while no transaction runs.
     fn element(&self, _part: Part, _index: u32) -> Option<String> {
         None
     }
     /// Bytes of memory mapped or allocated.
     fn memory_bytes(&self) -> usize;
-    /// The committed content as bytes that do not depend on where or in which order things lie.
+    /// The committed content as bytes that do not depend on the location or order of elements in memory.
     fn snapshot(&self) -> Vec<u8>;
 }
 
-/// A structure cannot be made.
+/// Why a structure cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The capacity is zero or beyond what 32-bit numbers of elements allow.
+    /// The capacity is zero or exceeds what 32-bit element numbers allow.
     #[error("{name}: a capacity of {capacity} is not possible: {}", bound(*.capacity, *.most))]
     Capacity {
         /// The structure.
         name: String,
-        /// What was asked for.
+        /// The requested capacity.
         capacity: u64,
-        /// The most possible.
+        /// The maximum capacity.
         most: u64,
     },
-    /// No memory.
+    /// Memory cannot be mapped.
     #[error("{name}: {source}")]
     Memory {
         /// The structure.
         name: String,
-        /// Why.
+        /// The cause.
         source: MemoryError,
     },
-    /// More than the builder's [limit](StateBuilder::limit).
+    /// The builder's [limit](StateBuilder::limit) is exceeded.
     #[error("{name}: {}, {} with what was made before it, and there are {}", gib(*.bytes), gib(*.all), gib(*.limit))]
     Beyond {
         /// The structure.
         name: String,
-        /// Bytes of its part.
+        /// Bytes of the part that exceeds the limit.
         bytes: usize,
-        /// The bytes of all so far.
+        /// Bytes of all structures so far, including this part.
         all: usize,
-        /// The most possible.
+        /// The limit in bytes.
         limit: usize,
     },
 }
 
-/// Which bound a capacity is beyond: a function may do without a structure and so take 0, which is then no capacity.
+/// The bound that a capacity violates. A function that omits a structure may pass 0, which is no valid capacity.
 fn bound(capacity: u64, most: u64) -> String {
     if capacity == 0 { "1 is the least".to_owned() } else { format!("{most} is the most") }
 }
@@ -101,51 +101,51 @@ fn gib(bytes: usize) -> String {
     format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
-/// What a function has said of the values of a structure.
+/// What a function has declared about the values of a structure.
 struct Terms {
     name: String,
     function: String,
     terms: String,
 }
 
-/// Two functions that share a structure and [do not mean the same](StateBuilder::agree) by what it holds.
+/// Two functions that share a structure and [disagree](StateBuilder::agree) about the meaning of its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disagreement {
     /// The structure.
     pub name: String,
-    /// The function that spoke first.
+    /// The function that declared its terms first.
     pub function: String,
-    /// What it said.
+    /// The terms of the first function.
     pub other: String,
-    /// What the later one said.
+    /// The terms of the later function.
     pub terms: String,
 }
 
-/// Makes the structures of a chain and keeps a list of them.
+/// Creates the structures of a chain and keeps a list of them.
 pub struct StateBuilder {
     domain: Arc<Domain>,
     prefix: String,
     pages: HugePages,
     objects: Vec<Arc<dyn StateObject>>,
     heritage: Vec<Arc<dyn StateObject>>,
-    /// What structures of another process held: name, kind, image.
+    /// Structures saved by another process: name, kind, image.
     saved: Vec<(String, String, Vec<u8>)>,
-    /// Names that structures would have, and the name of the one that stands for them.
+    /// Names of structures that are shared, each with the common name used instead.
     shares: Vec<(String, String)>,
     unlike: Option<String>,
-    /// What was said of the values of shared structures, and by whom first.
+    /// What was declared about the values of shared structures, and by whom first.
     terms: Vec<Terms>,
     disagreement: Option<Disagreement>,
-    /// What belongs together, by function, and who has parted it.
+    /// Structures that belong together, by function; and the function that has separated some.
     together: Vec<together::Together>,
     parted: Option<Parted>,
-    /// Most bytes of new structures, and how many they have.
+    /// Maximum number of bytes of new structures, and the number used so far.
     limit: usize,
     made: Cell<usize>,
 }
 
 impl StateBuilder {
-    /// For the structures of a domain.
+    /// Creates a builder for the structures of a domain.
     pub fn new(domain: &Arc<Domain>, pages: HugePages) -> StateBuilder {
         StateBuilder {
             domain: Arc::clone(domain),
@@ -165,30 +165,30 @@ impl StateBuilder {
         }
     }
 
-    /// New structures have at most so many bytes, all together; one beyond it is refused before its pages are used.
+    /// Limits the total size of new structures in bytes; one that exceeds the limit is refused before its pages are used.
     pub fn limit(&mut self, bytes: usize) {
         self.limit = bytes;
     }
 
-    /// Structures of the same domain that are there already: one that is made under the name of one of them, alike in kind,
-    /// types and sizes, is that one.
+    /// Sets the existing structures of the same domain. A structure that is created with the name of one of them and has the same kind, types and
+    /// sizes is that existing one.
     pub fn inherit(&mut self, objects: Vec<Arc<dyn StateObject>>) {
         self.heritage = objects;
     }
 
-    /// What structures of another process held, whose content will be put back into those that are made: name, kind and image of each.
+    /// Sets the structures saved by another process, whose content will be restored into new ones: name, kind and image of each.
     pub fn succeed_saved(&mut self, objects: &[(String, String, Vec<u8>)]) {
         self.saved = objects.to_vec();
     }
 
-    /// Whether a structure of this name and kind is there already, or was there in another process.
+    /// Whether a structure of this name and kind already exists, or existed in another process.
     pub fn has_left(&self, name: &str, kind: &str) -> bool {
         let name = self.name(name);
         self.heritage.iter().any(|object| object.name() == name && object.kind() == kind)
             || self.saved.iter().any(|(saved, of, _)| *saved == name && of == kind)
     }
 
-    /// The image of the structure of this name and kind that is there already, or was there in another process.
+    /// The image of the structure of this name and kind that already exists, or existed in another process.
     pub fn left_behind(&self, name: &str, kind: &str) -> Option<Vec<u8>> {
         let name = self.name(name);
         let inherited = self.heritage.iter().find(|object| object.name() == name && object.kind() == kind);
@@ -196,19 +196,19 @@ impl StateBuilder {
         inherited.map(|object| object.save()).or_else(|| saved().map(|(.., image)| image.clone()))
     }
 
-    /// The structure that would be called `name` in the present scope is called `shared` instead. So functions of a chain have one
-    /// structure together: the first of them makes it, and for the others it is there already.
+    /// Gives the structure `name` of the current scope the name `shared` instead. So functions of a chain can share a structure: the first
+    /// creates it, and the others find it.
     pub fn share(&mut self, name: &str, shared: &str) {
         self.shares.push((format!("{}{name}", self.prefix), shared.to_owned()));
     }
 
-    /// A name under which one function wanted another structure than the function before: of another kind, type or size.
+    /// The name of a shared structure for which a function wanted another kind, type or size than the function before.
     pub fn unlike(&self) -> Option<&str> {
         self.unlike.as_deref()
     }
 
-    /// Says what the values of the structure `name` are worth, in words that follow "it is": functions that share it have to say the
-    /// same of it. A bucket that two of them fill at two rates would hold neither.
+    /// Declares the meaning of the values of structure `name`, in words that continue "it is". Functions that share the structure must
+    /// declare the same. A token bucket that two functions fill at different rates, for example, would enforce neither rate.
     pub fn agree(&mut self, name: &str, terms: impl Display) {
         let (name, terms) = (self.name(name), terms.to_string());
         if self.shares.iter().all(|(_, shared)| *shared != name) {
@@ -225,18 +225,18 @@ impl StateBuilder {
         }
     }
 
-    /// The first shared structure of which two functions have said different things.
+    /// The first shared structure about which two functions disagree.
     pub fn disagreement(&self) -> Option<&Disagreement> {
         self.disagreement.as_ref()
     }
 
-    /// The structure of a shared name that an earlier function of the chain has made.
+    /// The structure of a shared name that an earlier function of the chain has created.
     fn shared(&self, name: &str) -> Option<&Arc<dyn StateObject>> {
         self.shares.iter().find(|(_, shared)| shared == name)?;
         self.objects.iter().find(|object| object.name() == name)
     }
 
-    /// The inherited structure of this name, if it is an `S` for which `is_like` holds; listed.
+    /// The inherited structure of this name if it is an `S` for which `is_like` is true; it is added to the list.
     pub(crate) fn inherited<S: StateObject>(&mut self, name: &str, is_like: impl FnOnce(&S) -> bool) -> Option<Arc<S>> {
         let name = self.name(name);
         if let Some(shared) = self.shared(&name) {
@@ -252,28 +252,28 @@ impl StateBuilder {
         Some(found)
     }
 
-    /// Structures made from now on are called `scope.name`.
+    /// Structures created from now on are named `scope.name`.
     pub fn scope(&mut self, scope: &str) -> &mut StateBuilder {
         self.prefix = if scope.is_empty() { String::new() } else { format!("{scope}.") };
         self
     }
 
-    /// The domain.
+    /// The domain of the structures.
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
 
-    /// Which pages structures ask for.
+    /// The page size that structures request.
     pub fn pages(&self) -> HugePages {
         self.pages
     }
 
-    /// All structures made so far, in order.
+    /// All structures created so far, in order.
     pub fn objects(&self) -> &[Arc<dyn StateObject>] {
         &self.objects
     }
 
-    /// Gives the list away.
+    /// Returns the list of structures.
     pub fn finish(self) -> Vec<Arc<dyn StateObject>> {
         self.objects
     }
@@ -296,7 +296,7 @@ impl StateBuilder {
         self.objects.push(object);
     }
 
-    /// `make`: `Arena::new` or `Arena::packed`.
+    /// Creates an arena; `make` is `Arena::new` or `Arena::packed`.
     pub(crate) fn arena(
         &self,
         make: fn(&Domain, ArenaInit) -> Result<Arena, MemoryError>,
@@ -312,7 +312,7 @@ impl StateBuilder {
         Ok(arena)
     }
 
-    /// Counts bytes of a structure whose pages nobody has used yet.
+    /// Accounts for bytes of a structure whose pages have not been used yet.
     pub(crate) fn claim(&self, of: &Named, bytes: usize) -> Result<(), StateError> {
         let all = self.made.get().saturating_add(bytes);
         if all > self.limit {
@@ -330,7 +330,7 @@ impl StateBuilder {
     }
 }
 
-/// The structure as what it is, if it is an `S`.
+/// Downcasts a structure; `None` if it is not an `S`.
 fn same_type<S: StateObject>(object: &Arc<dyn StateObject>) -> Option<Arc<S>> {
     let object: Arc<dyn Any + Send + Sync> = Arc::clone(object) as _;
     object.downcast().ok()

@@ -1,9 +1,9 @@
-//! Plain data: what may live in shared state.
+//! Plain data: the values that shared state can hold.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Values that are their bytes: no padding, no pointers, every bit pattern legal. Derive zerocopy's `FromBytes`, `IntoBytes`,
-/// `Immutable` and `KnownLayout` (and `Clone`, `Copy`) and a type is `Plain`.
+/// Values that are fully described by their bytes: no padding, no pointers, every bit pattern legal. A type is `Plain` if it derives zerocopy's
+/// `FromBytes`, `IntoBytes`, `Immutable` and `KnownLayout` (and `Clone`, `Copy`).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no plain data, as what Braid keeps of packet sets and in state objects has to be",
     label = "not plain data",
@@ -12,16 +12,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 )]
 pub trait Plain: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync + 'static {}
 
-// Else the compiler names the first of these traits that is missing, and not what is asked for.
+// Otherwise the compiler reports the first missing trait of these instead of `Plain`.
 #[diagnostic::do_not_recommend]
 impl<T: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync + 'static> Plain for T {}
 
-/// Words of 8 bytes that hold a `T`.
+/// Number of 8-byte words that hold a `T`.
 pub(crate) const fn words<T>() -> usize {
     size_of::<T>().div_ceil(8)
 }
 
-/// The `T` at the beginning of some words.
+/// Reads the `T` at the beginning of some words.
 #[inline(always)]
 pub(crate) fn load<T: Plain>(words: &[u64]) -> T {
     match T::read_from_prefix(words.as_bytes()) {
@@ -30,7 +30,7 @@ pub(crate) fn load<T: Plain>(words: &[u64]) -> T {
     }
 }
 
-/// Shows the `T` at the beginning of some words where it lies.
+/// Calls `look` with the `T` at the beginning of some words, in place.
 #[inline(always)]
 pub(crate) fn view<T: Plain, R>(words: &[u64], look: impl FnOnce(&T) -> R) -> R {
     const { assert!(align_of::<T>() <= 8) };
@@ -40,7 +40,7 @@ pub(crate) fn view<T: Plain, R>(words: &[u64], look: impl FnOnce(&T) -> R) -> R 
     }
 }
 
-/// Changes the `T` at the beginning of some words where it lies.
+/// Changes the `T` at the beginning of some words in place.
 #[inline(always)]
 pub(crate) fn change<T: Plain, R>(words: &mut [u64], change: impl FnOnce(&mut T) -> R) -> R {
     const { assert!(align_of::<T>() <= 8) };

@@ -1,18 +1,18 @@
-//! Numbers handed out and taken back without conflicts: the heart of `Allocator` and of a map's free entries.
+//! Numbers handed out and returned without conflicts: the core of `Allocator` and of a map's free entries.
 //!
-//! Every worker has a shelf of free numbers. Taking one pops the own shelf at once (undo pushes it back), giving one back
-//! waits for commit. An empty shelf borrows from the fullest one. What is popped and not yet committed, or between two
-//! shelves, is in *limbo*.
+//! Every worker has a shelf of free numbers. Taking one pops it from the worker's own shelf at once (an undo pushes it back); returning one
+//! waits for the commit. An empty shelf borrows from the fullest one. A number that has been popped and not yet committed, or that is between
+//! two shelves, is in *limbo*.
 //!
-//! Numbers are dealt to the workers in rows, one after another in turn, and what is given back goes to the worker to whom it was
-//! dealt, whoever gives it. So each of them uses the same numbers again, low ones before high ones, and a smaller structure can
+//! Numbers are dealt to the workers in rows, in turn, and a returned number goes to the worker to which it was dealt, whoever
+//! returns it. So each worker reuses the same numbers, low ones before high ones, and a smaller structure can
 //! [succeed](crate::Succession) one that was never full.
 //!
-//! "There is none" must be as exact as if one core ran everything. It is decided by a worker that has its turn: nobody else
-//! commits, all limbo has come back, the shelves are still empty, and nobody has popped anything in between (other workers may
-//! begin attempts all the time). The answer is then *watched*: a transactional object notes
-//! the range that was found empty, every taker reads it (so the next answer costs one read), and a release that would make
-//! the answer wrong writes it and so conflicts with exactly those that were told "none".
+//! The answer "there is none" must be as exact as on a single core. It is decided by a worker that has its turn: no other worker can commit,
+//! all numbers in limbo have returned, the shelves are still empty, and no worker has popped anything in between (other workers may begin
+//! attempts at any time). The answer is then *watched*: a transactional object notes the range that was found empty. Every taker reads this
+//! object, so that repeating the answer costs one read. A return that would make the answer wrong writes the object, and so conflicts with
+//! exactly those that were told "none".
 
 mod shelves;
 
@@ -28,46 +28,46 @@ use crate::share::ROW;
 
 use shelves::{Shelf, place};
 
-/// A number was popped. Argument: the number.
+/// Deferred action: a number was popped. Argument: the number.
 pub(crate) const TAKEN: u32 = 0;
-/// A number comes back at commit. Argument: the number.
+/// Deferred action: a number returns at commit. Argument: the number.
 pub(crate) const GIVEN: u32 = 1;
-/// A number that this very transaction has given back was handed out again. Argument: that of the action taken back.
+/// Deferred action: a number that this very transaction had returned was handed out again. Argument: that of the retracted action.
 pub(crate) const RETAKEN: u32 = 2;
 
-/// Choice "there is none".
+/// The recorded choice "there is none".
 const NONE: u64 = u64::MAX;
-/// Ranges that the watch object can note.
+/// Number of ranges that the watch object can note.
 const RANGES: usize = 3;
-/// Of each number: where it is, and itself on a shelf.
+/// Bytes per number: its location, and the number itself on a shelf.
 const BYTES: usize = size_of::<AtomicU64>() + size_of::<u32>();
 /// Words of the watch object.
 const WATCH_WORDS: usize = 1 + RANGES;
 
-/// How a number is given back.
+/// How a number is returned.
 #[derive(Clone, Copy)]
 pub(crate) struct Giving {
-    /// The operation of the structure: the watch object is read and written by it.
+    /// The operation of the structure with which the watch object is read and written.
     pub(crate) op: Op,
-    /// What the structure's own `apply` passes on as [`GIVEN`].
+    /// The structure's own action, which its `apply` passes on as [`GIVEN`].
     pub(crate) action: u32,
-    /// With this argument.
+    /// The argument of that action.
     pub(crate) argument: u64,
 }
 
 pub(crate) struct Pool {
     object: ObjectId,
-    /// The operation of the structure that takes.
+    /// The operation of the structure that takes numbers.
     take: Op,
     shelves: Box<[CachePadded<Shelf>]>,
     /// Binary logarithm of the length of a row.
     row_bits: u32,
-    /// Per number: 0 if it is on no shelf, else (shelf + 1) << 32 | position. Written under that shelf's lock.
+    /// Per number: 0 if it is on no shelf, else (shelf + 1) << 32 | position. Written while that shelf is locked.
     home: Box<[AtomicU64]>,
     watch: Arena,
 }
 
-/// For a structure that is no more than its pool.
+/// For a structure that consists of nothing but its pool.
 impl Boosted for Pool {
     fn apply(&self, worker: usize, action: u32, argument: u64, _sequence: u64) {
         match action {
@@ -78,7 +78,7 @@ impl Boosted for Pool {
     }
 
     fn undo(&self, worker: usize, action: u32, argument: u64) {
-        // A popped number comes back.
+        // A popped number returns to the shelf.
         if action == TAKEN {
             self.push(worker, argument as u32);
             self.settle(worker);
@@ -87,13 +87,13 @@ impl Boosted for Pool {
 }
 
 impl Pool {
-    /// All of `0..numbers` free and dealt to the workers, for a structure whose operation `take` is.
+    /// Creates a pool with all of `0..numbers` free and dealt to the workers; `take` is the operation of the structure that takes numbers.
     pub(crate) fn new(builder: &StateBuilder, of: &Named, take: Op, numbers: u32) -> Result<Pool, StateError> {
         let watch = builder.arena(Arena::new, of, POOL_WATCH, 1, WATCH_WORDS)?;
         builder.claim(of, numbers as usize * BYTES)?;
         let workers = builder.domain().workers();
         let home: Box<[AtomicU64]> = (0..numbers).map(|_| AtomicU64::new(0)).collect();
-        // Entries side by side, which may share a cache line, are mostly one worker's.
+        // Adjacent entries, which may share a cache line, mostly belong to one worker.
         let row_bits = (numbers / workers as u32).clamp(1, ROW).ilog2();
         let row = 1 << row_bits;
         let shelf = |worker: usize| {
@@ -116,7 +116,7 @@ impl Pool {
         self.home.len() as u32
     }
 
-    /// Numbers on the shelves; exact while nothing runs.
+    /// How many numbers are on the shelves; exact while nothing runs.
     pub(crate) fn free(&self) -> usize {
         self.shelves.iter().map(|shelf| shelf.available.load(Ordering::Relaxed) as usize).sum()
     }
@@ -125,13 +125,13 @@ impl Pool {
         self.home.len() * BYTES + self.watch.bytes()
     }
 
-    /// Any free number.
+    /// Takes any free number.
     #[track_caller]
     pub(crate) fn take(&self, tx: &mut Tx) -> Result<Option<u32>, Conflict> {
         self.take_by(tx, 0..self.numbers(), |pool, worker| pool.pop(worker))
     }
 
-    /// This number if it is free at this instant, else any.
+    /// Takes `wanted` if it is free at this instant, otherwise any free number.
     #[track_caller]
     pub(crate) fn take_preferring(&self, tx: &mut Tx, wanted: u32) -> Result<Option<u32>, Conflict> {
         if !tx.is_replaying() && self.retake(tx, &(wanted..wanted + 1)).is_some() {
@@ -147,7 +147,7 @@ impl Pool {
         )
     }
 
-    /// Any free number of a range: `wanted` if that is one, else the first from `hint` on.
+    /// Takes a free number of a range: `wanted` if it is free, otherwise the first from `hint` on.
     #[track_caller]
     pub(crate) fn take_within(
         &self,
@@ -199,14 +199,14 @@ impl Pool {
         Some(number)
     }
 
-    /// What this attempt itself gives back is free for it, though for nobody else before the commit.
+    /// Takes a number that this attempt itself returns: it is free for this attempt, but for no other before the commit.
     #[cold]
     fn retake(&self, tx: &mut Tx, range: &std::ops::Range<u32>) -> Option<u32> {
         let given = |action, argument| action != TAKEN && action != RETAKEN && range.contains(&(argument as u32));
         tx.retract(self.object, given, RETAKEN).map(|argument| argument as u32)
     }
 
-    /// Nothing was found in passing: is there really nothing?
+    /// Decides whether there is really no free number, after a quick search has found none.
     #[cold]
     #[track_caller]
     fn decide(
@@ -220,7 +220,7 @@ impl Pool {
         }
         let worker = tx.worker();
         loop {
-            // All popped numbers come back, because nobody else can commit.
+            // All popped numbers return, because no other worker can commit.
             tx.wait_until_alone(|| self.has_no_limbo(worker, &self.popped()));
             let popped = self.popped();
             if !self.has_no_limbo(worker, &popped) {
@@ -229,7 +229,7 @@ impl Pool {
             if let Some(number) = find(self, worker) {
                 return Ok(self.note(tx, number));
             }
-            // Otherwise somebody may just have held what was sought, in an attempt that cannot commit.
+            // Otherwise another worker may just have held a matching number, in an attempt that cannot commit.
             if self.popped() == popped {
                 break;
             }
@@ -241,7 +241,7 @@ impl Pool {
         Ok(None)
     }
 
-    /// What the record says, if it is legal in the sequential state.
+    /// Takes the recorded number, after checking that it is legal in the sequential state.
     fn take_recorded(
         &self,
         tx: &mut Tx,
@@ -269,7 +269,7 @@ impl Pool {
         Some(number)
     }
 
-    /// Gives a number back when the transaction commits.
+    /// Returns a number when the transaction commits.
     #[track_caller]
     pub(crate) fn give(&self, tx: &mut Tx, number: u32, giving: Giving) -> Result<(), Conflict> {
         let Giving { op, action, argument } = giving;
@@ -293,7 +293,7 @@ fn range_of(word: u64) -> std::ops::Range<u32> {
     (word >> 32) as u32..word as u32
 }
 
-/// Whether any range is watched: seldom.
+/// Whether any range is watched, which is rare.
 #[inline(always)]
 fn is_any(watched: &[u64; WATCH_WORDS]) -> bool {
     watched[1..].iter().fold(0, |all, word| all | word) != 0

@@ -1,12 +1,12 @@
-//! Work on a table that several workers divide.
+//! Shares of a table whose processing is divided among workers.
 
 use std::ops::Range;
 
-/// Entries that lie side by side: pools deal them to workers in rows of so many, in turn.
+/// Length of a row of adjacent entries; pools deal entries to workers in rows, in turn.
 pub const ROW: u32 = 64;
 
-/// One of several shares of a table: each so-many-th row. A worker's share is what its pools deal to it, so of a map it mostly holds what that worker
-/// has put there.
+/// One of several shares of a table: every `of`-th row. A worker's share consists of the rows that pools deal to it, so in a map it holds mostly
+/// entries that this worker inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     part: u32,
@@ -17,23 +17,23 @@ impl Share {
     /// The whole table.
     pub const ALL: Share = Share { part: 0, of: 1 };
 
-    /// Share number `part` of `of`, at least one.
+    /// Share number `part` out of `of` shares; `of` is at least one.
     pub fn new(part: usize, of: usize) -> Share {
         let of = of.max(1);
         Share { part: (part % of) as u32, of: of as u32 }
     }
 
-    /// Whether it is the first one of them.
+    /// Whether it is the first share.
     pub fn is_first(self) -> bool {
         self.part == 0
     }
 
-    /// How many rows of a table with so many entries belong to it.
+    /// How many rows of a table with `entries` entries belong to the share.
     pub fn rows(self, entries: u32) -> u32 {
         entries.div_ceil(ROW).saturating_sub(self.part).div_ceil(self.of)
     }
 
-    /// The entries of its row of that number.
+    /// The entries of the share's row with this number.
     pub fn row(self, number: u32, entries: u32) -> Range<u32> {
         let first = (number.saturating_mul(self.of).saturating_add(self.part)).saturating_mul(ROW);
         first.min(entries)..first.saturating_add(ROW).min(entries)

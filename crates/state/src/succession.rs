@@ -1,20 +1,19 @@
-//! An object that takes the place of another one of its kind, of another size: what that one holds comes over element by element,
-//! while transactions change it.
+//! Replaces an object by one of the same kind and another size: its content is copied element by element while transactions change it.
 //!
-//! As a virtual machine is migrated while it runs, only that whoever changes an element brings it over again, before its next batch:
-//! so at the end, when everybody stands still, nothing is left to be copied.
+//! This resembles the live migration of a virtual machine, except that a worker that changes an element copies it again itself, before its next
+//! batch. So little is left to copy when the workers finally stop.
 //!
-//! 1. Every worker notes which elements it changes ([`Bringing::begin`]). When all of them do, the [`Succession`] opens.
-//! 2. Between two batches a worker brings over what it has changed, and a few of those elements more that nobody has brought over yet
-//!    ([`Bringing::bring`]), until all were brought once.
-//! 3. The workers stand still, and each brings over what it has changed last ([`Bringing::end`]).
+//! 1. Every worker starts to note which elements it changes ([`Bringing::begin`]). When all of them do, the [`Succession`] opens.
+//! 2. Between two batches a worker copies the elements it has changed, and a few of those that no worker has copied yet
+//!    ([`Bringing::bring`]), until all have been copied once.
+//! 3. The workers stop, and each copies the elements it has changed last ([`Bringing::end`]).
 //!
-//! Then both objects are equal. For an element is brought over as it is at that moment, by one thread at a time: what is
-//! brought later is at least as new. And the last who changed an element has brought it over after that; an element that nobody
-//! has changed since the succession opened was brought over once since.
+//! Then both objects are equal, for two reasons. An element is copied as it is at that moment, by one thread at a time, so a later copy is at
+//! least as new. And the last worker to change an element has copied it afterwards, while an element that no worker has changed
+//! since the succession opened has been copied once since then.
 //!
-//! Elements keep their numbers and generations, so whatever a function remembers of them stays right. An object can be smaller if
-//! nothing that is in use has a number beyond its end.
+//! Elements keep their numbers and generations, so references to them stay valid. The new object can be smaller if no element in use has a
+//! number beyond its end.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -26,34 +25,34 @@ use braid_stm::{Arena, Tx};
 use crate::image::ImageError;
 use crate::object::StateObject;
 
-/// Most elements that [`Bringing::bring`] brings over besides those that its worker has changed.
+/// Maximum number of elements that [`Bringing::bring`] copies in addition to those that its worker has changed.
 pub const BROUGHT_MAX: usize = 32;
-/// Most elements that it looks at for that: most may never have been used.
+/// Maximum number of elements that it checks for that; most may never have been used.
 const LOOKED_AT_MAX: usize = 512;
 
-/// What became of an element.
+/// The result of copying an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Brought {
-    /// It was there already as it is.
+    /// The new object already had it.
     Nothing,
-    /// It is there now.
+    /// It was copied.
     Whole,
-    /// It is in use, and its number lies beyond the end.
+    /// It is in use, and its number is beyond the end of the new object.
     Beyond,
 }
 
-/// A structure that can take the place of another one of its kind.
+/// A structure that can replace another one of its kind.
 pub trait Succeed {
-    /// The arena whose objects are its elements. All of it that is to be kept follows from them, or is [noted](Tx::note_change) with them.
+    /// The arena that holds its elements. All of its content can be derived from them or is [noted](Tx::note_change) together with them.
     fn elements(&self) -> &Arena;
-    /// Whether elements of `former` can be its own; an error says what differs.
+    /// Whether elements of `former` fit; an error says what differs.
     fn check(&self, former: &dyn StateObject) -> Result<(), ImageError>;
     /// Touches the memory that is needed for the elements of `former`.
     fn touch(&self, former: &dyn StateObject) {
         self.elements().touch(former.elements().objects());
     }
-    /// Has element `index` as `former`, which was checked, has it at this moment: as it is, if nothing else has to follow; one beyond the end
-    /// is left behind. By one thread at a time, before any transaction uses this object.
+    /// Copies element `index` as it is in `former`, which has been checked, at this moment. This default copies the words of the element and skips
+    /// one beyond the end. Called by one thread at a time, before any transaction uses this object.
     fn bring(&self, former: &dyn StateObject, index: u32) -> Brought {
         let (former, own) = (former.elements(), self.elements());
         if index >= own.objects() {
@@ -70,18 +69,18 @@ pub trait Succeed {
     }
 }
 
-/// The former object as what it is.
+/// Downcasts the former object; `None` if it is not an `S`.
 pub(crate) fn former<S: StateObject>(object: &dyn StateObject) -> Option<&S> {
     let object: &dyn Any = object;
     object.downcast_ref()
 }
 
-/// The former object of a structure that has [checked](Succeed::check) it.
+/// Downcasts the former object of a structure that has [checked](Succeed::check) it.
 pub(crate) fn checked<S: StateObject>(object: &dyn StateObject) -> &S {
     former(object).unwrap_or_else(|| unreachable!("{} was checked", object.name()))
 }
 
-/// Whether an object is an `S` for which `has_same_elements` holds.
+/// Checks that an object is an `S` for which `has_same_elements` is true.
 pub(crate) fn check<S: StateObject>(
     own: &S,
     object: &dyn StateObject,
@@ -96,35 +95,35 @@ pub(crate) fn check<S: StateObject>(
     })
 }
 
-/// A former object, and the one that takes its place.
+/// A former object and the one that replaces it.
 pub type Pair = (Arc<dyn StateObject>, Arc<dyn StateObject>);
 
-/// An object that would have too few elements: those in use keep their numbers.
+/// An object that would have too few elements; elements in use keep their numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beyond {
-    /// Which one.
+    /// The name of the object.
     pub object: String,
-    /// Elements that it would have.
+    /// The number of elements that it would have.
     pub most: usize,
-    /// Elements that it needs.
+    /// The number of elements that it needs.
     pub needed: usize,
 }
 
-/// Objects on their way to others.
+/// A set of objects and their replacements, while content is being copied.
 pub struct Succession {
     pairs: Vec<Pair>,
     /// Every worker notes what it changes.
     is_open: AtomicBool,
-    /// All elements were brought over once.
+    /// All elements have been copied once.
     is_complete: AtomicBool,
-    /// Workers who wait to bring over what they have changed: they come before what is only still to do.
+    /// Workers that wait to copy elements they have changed; these take precedence over first copies.
     waiting: AtomicUsize,
     progress: Mutex<Progress>,
 }
 
 #[derive(Default)]
 struct Progress {
-    /// The first element that nobody has brought over yet: of which pair, and its number.
+    /// The first element that no worker has copied yet: its pair and its number.
     next: (usize, u32),
     /// Elements in use beyond the end.
     beyond: BTreeSet<(usize, u32)>,
@@ -132,7 +131,7 @@ struct Progress {
 }
 
 impl Succession {
-    /// Of pairs of objects; their memory is touched.
+    /// Creates a succession of pairs of objects, and touches the memory of the new ones.
     pub fn new(pairs: Vec<Pair>) -> Result<Arc<Succession>, ImageError> {
         for (former, new) in &pairs {
             new.check(&**former)?;
@@ -143,18 +142,18 @@ impl Succession {
         Ok(Arc::new(Succession { pairs, is_open, is_complete, waiting, progress }))
     }
 
-    /// All workers note what they change from now on.
+    /// Opens the succession, once all workers note what they change.
     pub fn open(&self) {
-        // Release: whoever brings the first elements over comes after all who have begun to note.
+        // Release, pairs with the Acquire in `bring_some`: first copies happen after all workers have begun to note changes.
         self.is_open.store(true, Ordering::Release);
     }
 
-    /// Whether nothing is left but what workers change.
+    /// Whether only changes by workers remain to be copied.
     pub fn is_complete(&self) -> bool {
         self.is_complete.load(Ordering::Acquire)
     }
 
-    /// To be asked when all workers stand still and have ended their part: elements brought over; an error if some have no place.
+    /// Returns the number of elements copied, once all workers have stopped and ended their part; an error if some do not fit.
     pub fn finish(&self) -> Result<usize, ImageError> {
         assert!(self.is_complete(), "elements that nobody has brought over");
         let Some(Beyond { object, most, needed }) = self.beyond() else { return Ok(self.lock().brought) };
@@ -164,7 +163,7 @@ impl Succession {
         Err(ImageError { object, what })
     }
 
-    /// The first object of which elements are in use that would have no place, as far as all have been looked at.
+    /// The first object with elements in use that do not fit, among the elements checked so far.
     pub fn beyond(&self) -> Option<Beyond> {
         let progress = self.lock();
         let (pair, _) = progress.beyond.first()?;
@@ -174,11 +173,11 @@ impl Succession {
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
-        // Plain numbers; an element whose bringing has panicked is brought again or not at all.
+        // The lock protects plain numbers; an element whose copying panicked is copied again or not at all.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings these elements over; says how many.
+    /// Copies these elements; returns how many of them were not up to date.
     fn bring_all(&self, elements: &[(usize, u32)]) -> usize {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let mut progress = self.lock();
@@ -186,9 +185,9 @@ impl Succession {
         elements.iter().filter(|element| self.bring_one(&mut progress, **element) != Brought::Nothing).count()
     }
 
-    /// Brings some elements over for the first time, unless somebody else wants to bring or just does.
+    /// Copies some elements for the first time, unless another worker is copying or waits to copy its changes.
     fn bring_some(&self) {
-        // Relaxed: a hint.
+        // Relaxed load of `waiting`: a hint.
         if self.is_complete() || !self.is_open.load(Ordering::Acquire) || self.waiting.load(Ordering::Relaxed) > 0 {
             return;
         }
@@ -231,28 +230,28 @@ impl std::fmt::Debug for Succession {
     }
 }
 
-/// A worker's part in it.
+/// A worker's part in a succession.
 #[derive(Debug)]
 pub struct Bringing {
     succession: Arc<Succession>,
-    /// What it has changed: which pair, and which element.
+    /// The elements it has changed: pair and number.
     changed: Vec<(usize, u32)>,
 }
 
 impl Bringing {
-    /// The worker of this transaction notes what it changes from now on.
+    /// Makes the worker of this transaction note what it changes from now on.
     pub fn begin(succession: Arc<Succession>, tx: &mut Tx) -> Bringing {
         tx.note_changes(succession.pairs.iter().map(|(former, _)| former.elements().clone()).collect());
         Bringing { succession, changed: Vec::new() }
     }
 
-    /// Between two batches: brings over what the worker has changed since the last time, and at most [`BROUGHT_MAX`] elements more.
+    /// Copies what the worker has changed since the last call, and at most [`BROUGHT_MAX`] more elements; called between two batches.
     pub fn bring(&mut self, tx: &mut Tx) {
         self.bring_changed(tx);
         self.succession.bring_some();
     }
 
-    /// Brings over what the worker has changed last, and notes no more; says how many elements that were.
+    /// Copies what the worker has changed last and stops noting changes; returns how many elements were not up to date.
     pub fn end(mut self, tx: &mut Tx) -> usize {
         let brought = self.bring_changed(tx);
         tx.note_changes(Vec::new());

@@ -1,4 +1,4 @@
-//! A vector of plain values of fixed length, each on cache lines of its own.
+//! A vector of fixed length with plain values, each on cache lines of its own.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::plain::{self, Plain};
 mod image;
 mod succession;
 
-/// What a vector shall be.
+/// The configuration of a vector.
 #[derive(Clone, Debug)]
 pub struct VectorConfig {
     /// Its name within the function.
@@ -21,10 +21,10 @@ pub struct VectorConfig {
     pub len: u32,
 }
 
-/// Words of elements that are read straight into a register or two.
+/// Maximum size in words of elements that are read directly into one or two registers.
 const SMALL: usize = 2;
 
-/// A transactional vector. Conflicts: the same element only. Cloning gives the same vector.
+/// A transactional vector. Only accesses to the same element conflict. A clone refers to the same vector.
 pub struct Vector<T> {
     shared: Arc<Shared>,
     values: PhantomData<fn() -> T>,
@@ -37,7 +37,7 @@ struct Shared {
 }
 
 impl<T: Plain> Vector<T> {
-    /// All elements equal to `initial`.
+    /// Creates a vector with all elements equal to `initial`.
     pub fn new(builder: &mut StateBuilder, config: &VectorConfig, initial: T) -> Result<Vector<T>, StateError> {
         let len = builder.check_capacity(&config.name, config.len.into(), u32::MAX.into())?;
         let is_like = |shared: &Shared| (shared.elements.objects(), shared.bytes) == (len, size_of::<T>());
@@ -56,23 +56,23 @@ impl<T: Plain> Vector<T> {
         Ok(Vector { shared, values: PhantomData })
     }
 
-    /// An element of the vector of this name that is there already, or was there in another process.
+    /// An element of the vector of this name that already exists, or existed in another process.
     pub fn left(builder: &StateBuilder, name: &str, index: u32) -> Option<T> {
         image::element(&builder.left_behind(name, "Vector")?, index)
     }
 
-    /// Number of elements.
+    /// The number of elements.
     #[inline(always)]
     pub fn len(&self) -> u32 {
         self.shared.elements.objects()
     }
 
-    /// Never true: a vector has at least one element.
+    /// Always false: a vector has at least one element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Element `index`, or none beyond the end.
+    /// Element `index`, or `None` beyond the end.
     #[inline(always)]
     #[track_caller]
     pub fn get(&self, tx: &mut Tx, index: u32) -> Result<Option<T>, Conflict> {
@@ -87,7 +87,7 @@ impl<T: Plain> Vector<T> {
         Ok(Some(plain::load(tx.read_ref(&self.shared.elements, index, VectorOp::Get.op())?)))
     }
 
-    /// As [`get`](Vector::get), [alone](Alone), of a small element; none also if somebody is just writing it.
+    /// Like [`get`](Vector::get), [alone](Alone), for small elements; also `None` while another worker is writing the element.
     #[inline(always)]
     pub fn read_alone(&self, alone: Alone<'_>, index: u32) -> Option<T> {
         const { assert!(plain::words::<T>() <= SMALL, "an element of at most two words") };
@@ -96,7 +96,7 @@ impl<T: Plain> Vector<T> {
         is_read.then(|| plain::load(&words))
     }
 
-    /// What `look` makes of element `index`, which it sees where it lies; none beyond the end. For a small part of a large element.
+    /// The result of `look` on element `index` in place, or `None` beyond the end. For reading a small part of a large element.
     #[inline(always)]
     #[track_caller]
     pub fn view<R>(&self, tx: &mut Tx, index: u32, look: impl FnOnce(&T) -> R) -> Result<Option<R>, Conflict> {
@@ -106,7 +106,7 @@ impl<T: Plain> Vector<T> {
         Ok(Some(plain::view(tx.read_ref(&self.shared.elements, index, VectorOp::Get.op())?, look)))
     }
 
-    /// Replaces element `index`; false beyond the end.
+    /// Replaces element `index`; returns false beyond the end.
     #[inline]
     #[track_caller]
     pub fn set(&self, tx: &mut Tx, index: u32, value: T) -> Result<bool, Conflict> {
@@ -117,7 +117,7 @@ impl<T: Plain> Vector<T> {
         Ok(true)
     }
 
-    /// Changes element `index` and returns what `change` returns; none beyond the end.
+    /// Changes element `index` in place and returns the result of `change`; `None` beyond the end.
     #[inline]
     #[track_caller]
     pub fn update<R>(&self, tx: &mut Tx, index: u32, change: impl FnOnce(&mut T) -> R) -> Result<Option<R>, Conflict> {
@@ -128,19 +128,19 @@ impl<T: Plain> Vector<T> {
         Ok(Some(plain::change(words, change)))
     }
 
-    /// Word `k` of element `index` as it is at this moment, outside any transaction: a hint, for what to ask for.
+    /// Word `k` of element `index` at this moment, outside any transaction: a hint, for prefetching.
     #[inline(always)]
     pub fn hint(&self, index: u32, k: usize) -> u64 {
         self.shared.elements.hint(index, k)
     }
 
-    /// Asks for an element that will be used soon.
+    /// Prefetches an element that will be used soon.
     #[inline(always)]
     pub fn prefetch(&self, index: u32) {
         self.shared.elements.prefetch_write(index);
     }
 
-    /// The structure, seen from outside.
+    /// The structure as seen from outside.
     pub fn object(&self) -> Arc<dyn StateObject> {
         Arc::clone(&self.shared) as Arc<dyn StateObject>
     }

@@ -1,7 +1,8 @@
-//! Every row of the table of conflicts happens, and every conflict that happens has a row.
+//! Every row of the table of conflicts occurs, and every conflict that occurs has a row.
 //!
-//! Chance makes small structures and two operations that meet in one of two ways: the other one commits (twice, for numbers are used
-//! again) between ours and our commit, or ours runs while the other holds its locks. Each conflict is looked up; in the end none is unexplained, and no row is idle.
+//! The test generates small structures at random, and two operations that meet in one of two ways: the other one commits (twice, because
+//! numbers are reused) between ours and our commit, or ours runs while the other one holds its locks. Each conflict is looked up; in the end
+//! none is unexplained, and every row has occurred.
 
 mod common;
 
@@ -18,16 +19,16 @@ use common::{Random, builder};
 
 /// What a worker does in a transaction.
 type Work = Arc<dyn Fn(&mut Tx) -> Result<(), Conflict> + Send + Sync>;
-/// Kind, arena, what was repeated, what it met.
+/// Kind, arena, the operation that was repeated, and the one that it met.
 type Row = (&'static str, u16, String, String);
 
-/// Two workers' transactions over one structure.
+/// The transactions of two workers on one structure.
 struct Scene {
     domain: Arc<Domain>,
     mine: Work,
-    /// Whether `mine` takes something out of a pool: then nobody may wait for all that was taken to come back.
+    /// Whether `mine` takes something from a pool: then no other transaction may wait for everything taken to be returned.
     mine_takes: bool,
-    /// One transaction after another.
+    /// Transactions that run one after another.
     theirs: Vec<Work>,
 }
 
@@ -46,14 +47,14 @@ fn on_a_map(random: &mut Random) -> Scene {
     let (domain, mut b) = builder(2);
     let capacity = [1, 2, 2, 8, 64][random.below(5) as usize];
     let usual = MapConfig { name: "map".into(), capacity, ..MapConfig::default() };
-    // With the other hash all keys look alike until they are compared.
+    // With the other hash, all keys look alike until they are compared.
     let hash = if random.below(2) == 0 { usual.hash } else { |_: &[u8], _| 7 };
     let config = MapConfig { hash, ..usual };
     let map = Map::<u64, u64>::new(&mut b, &config).expect("small");
     let present = if random.below(2) == 0 { capacity.into() } else { random.below(u64::from(capacity) + 1).min(8) };
     set_up(&domain, |tx| (0..present).try_for_each(|key| map.insert(tx, &key, &key).map(drop)));
     if random.below(2) == 0 {
-        // Somebody may have been told that there is no room.
+        // Another worker may have been told that there is no room.
         set_up(&domain, |tx| if present >= capacity.into() { map.insert(tx, &99, &0).map(drop) } else { Ok(()) });
     }
     let mut tx = Tx::new(&domain, 0);
@@ -83,7 +84,7 @@ fn on_a_map(random: &mut Random) -> Scene {
     let (mine, mine_takes) = act();
     let mut theirs = vec![act().0, act().0];
     if random.below(2) == 0 {
-        // An entry is given back and used again.
+        // An entry is freed and reused.
         let (map, gone, come) = (map.clone(), random.below(keys), random.below(keys));
         let again = map.clone();
         theirs = vec![
@@ -126,7 +127,7 @@ fn on_an_allocator(random: &mut Random) -> Scene {
     }
     let leases = leases.into_inner().expect("no panic");
     if random.below(2) == 0 {
-        // Somebody may have been told that nothing is left.
+        // Another worker may have been told that nothing is left.
         set_up(&domain, |tx| if leased >= resources.into() { allocator.allocate(tx).map(drop) } else { Ok(()) });
     }
     let mut act = || -> (Work, bool) {
@@ -169,10 +170,10 @@ fn on_a_sum(random: &mut Random) -> Scene {
     Scene { domain, mine, mine_takes, theirs }
 }
 
-/// The conflict of ours when the other one commits in between, or while it holds its locks.
+/// The conflict of our transaction when the other one commits in between, or while it holds its locks.
 fn meet(scene: &Scene, while_locked: bool, alone: bool) -> Option<ConflictReport> {
     let (mut a, mut b) = (Tx::new(&scene.domain, 0), Tx::new(&scene.domain, 1));
-    // A recorded reader validates at its commit: so reads show their conflicts too.
+    // A recorded reader validates at its commit, so reads show their conflicts too.
     a.record();
     if while_locked {
         let (ours, found) = (Mutex::new(a), Arc::new(Mutex::new(None)));
@@ -190,7 +191,7 @@ fn meet(scene: &Scene, while_locked: bool, alone: bool) -> Option<ConflictReport
         return found.lock().expect("one thread").take();
     }
     if alone {
-        // What may only be answered alone is answered.
+        // Operations that can only be decided alone are decided.
         a.serialise();
     }
     let done = (scene.mine)(&mut a);
@@ -201,7 +202,7 @@ fn meet(scene: &Scene, while_locked: bool, alone: bool) -> Option<ConflictReport
         return None;
     }
     for theirs in &scene.theirs {
-        // What needs to be alone is asked for again, then alone.
+        // An operation that needs to be alone asks for its turn first, and is then repeated alone.
         let tries = if scene.mine_takes { 1 } else { 2 };
         (0..tries).find(|_| {
             let done = theirs(&mut b).and_then(|()| b.commit().map(drop));

@@ -1,4 +1,4 @@
-//! Each conflict that is left, provoked once; each one that was removed, shown to be gone.
+//! Each remaining conflict, provoked once; each conflict that has been removed, shown to be gone.
 
 mod common;
 
@@ -11,14 +11,14 @@ use braid_state::{
 };
 use common::{builder, commit};
 
-/// What two workers do; `mine` runs, then `theirs` commits, then mine tries to.
+/// Two workers: `mine` runs, then `theirs` commits, then `mine` tries to commit.
 fn conflict(
     domain: &Arc<Domain>,
     mine: &dyn Fn(&mut Tx) -> Result<(), Conflict>,
     theirs: &dyn Fn(&mut Tx) -> Result<(), Conflict>,
 ) -> Option<&'static causes::Cause> {
     let (mut a, mut b) = (Tx::new(domain, 0), Tx::new(domain, 1));
-    // A recorded reader validates at commit: so reads show their conflicts too.
+    // A recorded reader validates at its commit, so reads show their conflicts too.
     a.record();
     let done = mine(&mut a);
     theirs(&mut b).expect("the other one is first");
@@ -91,7 +91,7 @@ fn map_conflicts_are_about_the_same_key_or_a_coming_or_going_one() {
     check(d, &get(9), &remove(9), Some(("get", "remove")));
     check(d, &insert(300), &insert(300), Some(("insert", "insert")));
     check(d, &remove(10), &remove(10), Some(("remove", "remove")));
-    // Gone: different keys, and changes of values beside insertions.
+    // Gone: different keys, and changes of values alongside insertions.
     check(d, &get(1), &update(2), None);
     check(d, &update(1), &update(2), None);
     check(d, &insert(400), &insert(500), None);
@@ -113,7 +113,7 @@ fn vector_conflicts_are_about_the_same_element() {
     check(&domain, &get, &update, Some(("get", "update")));
     check(&domain, &update, &set, Some(("update", "set")));
     check(&domain, &update, &update, Some(("update", "update")));
-    // Gone: the last writer wins without having read; neighbours lie on other lines.
+    // Gone: the last writer wins if it has not read; neighbours are on other lines.
     check(&domain, &set, &set, None);
     check(&domain, &update, &neighbour, None);
 }
@@ -137,7 +137,7 @@ fn allocating_freeing_and_refreshing_do_not_conflict() {
     check(&domain, &refresh, &refresh, None);
     check(&domain, &allocate, &free_second, None);
     check(&domain, &refresh, &allocate, None);
-    // Left: one lease, used here and taken away there, in both orders.
+    // Remaining: one lease, used here and revoked there, in both orders.
     let free_third = |tx: &mut Tx| ports.free(tx, third).map(drop);
     let is_live = |tx: &mut Tx| ports.is_live(tx, third).map(drop);
     check(&domain, &is_live, &free_third, Some(("is_live", "free")));
@@ -154,7 +154,7 @@ fn allocating_freeing_and_refreshing_do_not_conflict() {
     };
     let mut tx = Tx::new(&domain, 0);
     let mut other = Tx::new(&domain, 1);
-    // The stamp moves while the lease is being taken away: taken away it is not.
+    // The stamp moves while the lease is being revoked, so it is not revoked.
     far(&mut tx).unwrap();
     refresh_later(&mut other).unwrap();
     commit(&mut other);

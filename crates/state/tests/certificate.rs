@@ -1,5 +1,5 @@
-//! The promise of the project, on the structures alone: random programs on several workers, under random schedules, equal
-//! a sequential run in the recorded order: same answers, same final state, no illegal choice.
+//! The promise of the project, on the structures alone: random programs on several workers, under random schedules, equal a sequential
+//! run in the recorded order: the same answers, the same final state, no illegal choice.
 
 mod common;
 
@@ -21,14 +21,14 @@ struct World {
     ports: Allocator,
     fresh: Distributed<u64>,
     stale: Distributed<u64>,
-    /// Leases by owner's key, so that handlers have something to free and refresh.
+    /// Leases by their owner's key, so that handlers have something to free and refresh.
     leases: Map<u64, Lease>,
     objects: Vec<Arc<dyn StateObject>>,
 }
 
 fn world(mut builder: StateBuilder) -> World {
     let b = &mut builder;
-    // Small on purpose: full maps, used-up ports and shared buckets are where the mistakes are.
+    // Small on purpose: bugs hide in full maps, exhausted ports and shared buckets.
     let map = MapConfig { name: "map".into(), capacity: 8, ..MapConfig::default() };
     let leases = MapConfig { name: "leases".into(), capacity: 32, ..MapConfig::default() };
     let ports = AllocatorConfig { name: "ports".into(), resources: 9, validity_ns: Some(400), precision_ns: 16 };
@@ -55,7 +55,7 @@ fn wide(key: u64) -> [u8; 40] {
     bytes
 }
 
-/// A handler with several effects per packet; what it returns stands for the packet that leaves.
+/// A handler with several effects per packet; its result stands for the packet that leaves.
 fn handle(world: &World, tx: &mut Tx, packet: Packet) -> Result<u64, Conflict> {
     let Packet { what, key } = packet;
     let answer = match what % 10 {
@@ -131,7 +131,7 @@ struct Recorded {
     choices: Vec<u64>,
 }
 
-/// Runs a batch as the runtime does: a savepoint per packet, what came before a conflict commits.
+/// Runs a batch as the runtime does: with a savepoint per packet, and packets before a conflict commit.
 fn run_batch(world: &World, tx: &mut Tx, packets: &[Packet], out: &mut Vec<Recorded>) {
     let (now, worker) = (tx.now(), tx.worker());
     let mut from = 0;
@@ -151,7 +151,7 @@ fn run_batch(world: &World, tx: &mut Tx, packets: &[Packet], out: &mut Vec<Recor
         }
         let mut committed = result.and_then(|()| tx.commit());
         while committed.is_err() {
-            // The longest prefix that the conflict leaves alone.
+            // The longest prefix that is not affected by the conflict.
             let keep = savepoints.iter().rposition(|savepoint| tx.survives(savepoint)).unwrap_or(0);
             let keep = keep.min(answers.len());
             if keep == 0 || keep == answers.len() && result.is_ok() {

@@ -1,11 +1,11 @@
-//! Entries of a map that are guessed, held and given back: whatever the guess was, what is held is the key's.
+//! Entries of a map that are guessed, held and given back: whatever was guessed, an entry that is held belongs to the key.
 
 mod common;
 
 use braid_state::{Map, MapConfig, Tx};
 use common::{Random, builder, commit};
 
-/// A hash that tells few keys apart: tags and buckets of different keys are the same.
+/// A hash that hardly distinguishes keys: different keys have the same tags and buckets.
 fn poor(bytes: &[u8], _seed: u64) -> u64 {
     u64::from(bytes[0] & 1)
 }
@@ -17,7 +17,7 @@ fn map(workers: usize, hash: fn(&[u8], u64) -> u64) -> (std::sync::Arc<braid_sta
     (domain, map)
 }
 
-/// Adds one to a key's first word in a transaction that holds its entry; false if it was not found this way.
+/// Adds one to the first word of a key's value in a transaction that holds its entry; returns false if it was not found this way.
 fn add(map: &Map<u64, [u64; 2]>, tx: &mut Tx, key: u64, hash: u64) -> bool {
     let Some(held) = map.guess(hash, 1).and_then(|index| map.hold(tx, index, &key)) else { return false };
     let mut words = [0; 2];

@@ -1,4 +1,4 @@
-//! Structures saved and put back, into larger, smaller and damaged circumstances.
+//! Structures are saved and restored: into larger and smaller ones, and from damaged images.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn restore(object: Arc<dyn StateObject>, tx: &mut Tx, image: &[u8]) -> Result<()
     object.restore(tx, image).map_err(|error| error.to_string())
 }
 
-/// A map of `keys` with every fifth removed again.
+/// A map of `keys` keys from which every fifth was removed again.
 fn filled(keys: u32) -> (Map<u32, u64>, Vec<u8>) {
     let (mut builder, mut tx) = fresh(2);
     let map = map(&mut builder, 300);
@@ -80,7 +80,7 @@ fn a_smaller_map_takes_what_fits_and_refuses_what_does_not() {
 #[test]
 fn a_key_that_stands_in_an_image_twice_is_refused_wherever_it_is_put() {
     let (_, image) = filled(100);
-    // Behind the sizes of key and value: number, head, and of an entry that lives (the head is odd) four bytes of key and eight of value.
+    // After the sizes of key and value follow number and head of each entry and, if it is live (an odd head), four bytes of key and eight of value.
     let mut at = 16;
     while image[at + 8] & 1 == 0 {
         at += 16;
@@ -112,7 +112,7 @@ fn an_allocator_keeps_leases_generations_and_times() {
     assert!(after.is_live(&mut tx, leases[4]).expect("alone"));
     assert!(!after.is_live(&mut tx, leases[3]).expect("alone"));
     let mut given = vec![];
-    // "None" is decided in a turn, which the first attempt only asks for.
+    // "None" is decided in a turn, which the first attempt only requests.
     let next = |tx: &mut Tx| loop {
         match after.allocate(tx) {
             Ok(lease) => break lease,

@@ -1,4 +1,4 @@
-//! Every structure against its sequential counterpart in std, with attempts that abort and packets that are taken back.
+//! Every structure compared with its sequential counterpart in std, with attempts that abort and packets that are rolled back.
 
 mod common;
 
@@ -11,7 +11,7 @@ use braid_state::{
 use common::{builder, commit};
 use proptest::prelude::*;
 
-/// What happens to a step: it stays, it is rolled back to its savepoint, or the whole attempt aborts.
+/// The fate of a step: it stays, it is rolled back to its savepoint, or the whole attempt aborts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Keep,
@@ -24,7 +24,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     prop_oneof![6 => Just(Fate::Keep), 2 => Just(Fate::Rollback), 1 => Just(Fate::Abort), 3 => Just(Fate::Commit)]
 }
 
-/// Runs steps with their fates on a structure and on a model; the model is a value that can be cloned.
+/// Runs steps with their fates on a structure and on a model, which can be cloned.
 fn run<M: Clone, S: std::fmt::Debug>(
     tx: &mut Tx,
     model: &mut M,
@@ -166,7 +166,7 @@ proptest! {
     #[test]
     fn a_map_is_a_map(steps in prop::collection::vec((map_step(), fate()), 1..120), capacity in 1u32..60, poor in any::<bool>()) {
         let (domain, mut builder) = builder(1);
-        // A hash that puts everything into the same two buckets must not cost a single entry.
+        // A hash that maps everything to the same two buckets must not lose a single entry.
         let hash = if poor { |_: &[u8], _| 7 } else { braid_state::hash::mixed };
         let config = MapConfig { name: "m".into(), capacity, hash, ..MapConfig::default() };
         let map = WideMap::new(&mut builder, &config).unwrap();
@@ -252,7 +252,7 @@ proptest! {
             Ok(())
         });
         prop_assert_eq!(allocator.leased(), model.len());
-        // Nothing is lost: everything that is not leased can still be had.
+        // Nothing is lost: everything that is not leased can still be allocated.
         let mut rest = BTreeSet::new();
         while model.len() + rest.len() < 16 {
             rest.insert(allocator.allocate(&mut tx).unwrap().unwrap().index);
@@ -272,7 +272,7 @@ proptest! {
         let mut model = [0u64; 3];
         let mut now = 0;
         for ((worker, add), fate) in &steps {
-            // One worker after another, as a replay does; every read finds copies that are too old.
+            // One worker after another, as in a replay; every read finds copies that are too old.
             now += 100;
             tx.set_now(now);
             tx.set_worker(*worker);
@@ -329,7 +329,7 @@ fn a_key_that_came_after_the_look_is_filled_once() {
         tx.commit().expect("alone");
         assert_eq!(map.len() as u64, key + 1);
     }
-    // Nor when the entry that it got had been given back by the same attempt.
+    // The same holds if the attempt itself has freed the entry that the key gets.
     map.remove(&mut tx, &0).expect("alone");
     let vacancy = map.look(&mut tx, &9).expect("alone").expect_err("it is not there yet");
     assert_eq!(map.insert(&mut tx, &9, &1), Ok(Inserted::New));

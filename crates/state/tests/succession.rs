@@ -1,5 +1,5 @@
-//! Objects that others of another size take the place of while workers change them: nothing is lost, nothing is there twice, and what
-//! anybody remembers of an element stays right.
+//! Objects are replaced by others of another size while workers change them: nothing is lost, nothing is duplicated, and references to
+//! elements stay valid.
 
 mod common;
 
@@ -16,7 +16,7 @@ use common::Random;
 use proptest::prelude::*;
 
 const WORKERS: usize = 3;
-/// Keys and resources of a worker at most.
+/// Maximum number of keys and resources of a worker.
 const OWN: u64 = 40;
 const KEYS: u32 = WORKERS as u32 * OWN as u32;
 
@@ -27,7 +27,7 @@ type Key = [u64; 2];
 struct Objects {
     /// Entries on lines of their own.
     wide: Map<Key, u64>,
-    /// Two entries on a line.
+    /// Two entries per line.
     dense: Map<u32, u32>,
     leases: Allocator,
     sums: Vector<u64>,
@@ -59,7 +59,7 @@ impl Objects {
     }
 }
 
-/// What a worker knows of what it has done: the oracle.
+/// What a worker knows of its own operations: the oracle.
 #[derive(Clone, Default)]
 struct Known {
     values: HashMap<u32, (u64, Handle)>,
@@ -85,7 +85,7 @@ fn wide(key: u32) -> Key {
 }
 
 impl Worker {
-    /// A transaction, again until it commits.
+    /// Runs a transaction and repeats it until it commits.
     fn transact(&mut self) {
         let steps: Vec<(u64, u32)> =
             (0..=self.random.below(3)).map(|_| (self.random.below(8), self.random.below(OWN) as u32)).collect();
@@ -140,7 +140,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A value changed in a transaction that holds its entry.
+    /// Changes a value in a transaction that holds its entry.
     fn hold_one(&mut self) {
         let Some((key, known)) = self.known.values.iter_mut().next() else { return };
         let held = self.objects.wide.hold(&mut self.tx, known.1.index, &wide(*key)).expect("nobody else removes it");
@@ -153,7 +153,7 @@ impl Worker {
         }
     }
 
-    /// Everything that it knows is so.
+    /// Checks that everything it knows is true.
     fn check(&mut self) {
         while let Err(Conflict { .. }) = self.look().and_then(|()| self.tx.commit()) {
             self.tx.abort();
@@ -184,7 +184,7 @@ impl Worker {
 
 type Order = Box<dyn FnOnce(&mut Worker) + Send>;
 
-/// Batches of transactions, and between two of them what a worker of a run does.
+/// Runs batches of transactions and, in between, what a worker of a run does.
 fn work(mut worker: Worker, orders: &Receiver<Order>) -> Known {
     loop {
         for _ in 0..worker.random.below(8) {
@@ -202,7 +202,7 @@ fn work(mut worker: Worker, orders: &Receiver<Order>) -> Known {
     }
 }
 
-/// Has every worker do something, and waits for all of them.
+/// Has every worker run something, and waits for all of them.
 fn tell<T: Send + 'static>(
     desks: &[Sender<Order>],
     what: impl Fn(&mut Worker) -> T + Clone + Send + 'static,
@@ -216,7 +216,7 @@ fn tell<T: Send + 'static>(
     answers.into_iter().map(|answered| answered.recv().expect("an answer")).collect()
 }
 
-/// Exchanges the objects of all workers; none if the new ones are too small.
+/// Exchanges the objects of all workers; returns `None` if the new ones are too small.
 fn exchange(domain: &Arc<Domain>, desks: &[Sender<Order>], now: &Objects, size: u32) -> Option<Objects> {
     let new = Objects::new(domain, size);
     let succession = Succession::new(now.pairs(&new)).expect("alike");
@@ -249,7 +249,7 @@ fn exchange(domain: &Arc<Domain>, desks: &[Sender<Order>], now: &Objects, size: 
     fits.then_some(new)
 }
 
-/// An object that differs from its former one in a number, a generation, a key, a value or a time.
+/// An object that differs from its predecessor in a number, a generation, a key, a value or a time.
 fn differing(former: &Objects, new: &Objects) -> Option<String> {
     let differs = |(former, new): &Pair| match former.kind() {
         // The image of a vector begins with its length.
@@ -259,7 +259,7 @@ fn differing(former: &Objects, new: &Objects) -> Option<String> {
     former.pairs(new).iter().find(|pair| differs(pair)).map(|(_, new)| new.name().to_owned())
 }
 
-/// So many exchanges while workers go on; returns how many found room.
+/// Exchanges objects repeatedly while workers continue; returns how many exchanges found room.
 fn run(seed: u64, sizes: &[u32]) -> usize {
     let domain = Domain::new(WORKERS);
     let mut objects = Objects::new(&domain, 4 * KEYS);
@@ -303,7 +303,7 @@ proptest! {
     }
 }
 
-/// A map of one worker with keys `0..keys`, of which those are removed again that are no multiple of `left`.
+/// A map of one worker with keys `0..keys`, from which all that are no multiple of `left` have been removed again.
 fn filled(capacity: u32, keys: u32, left: u32) -> (Arc<Domain>, Tx, Map<u32, u32>) {
     let domain = Domain::new(1);
     let (map, mut tx) = (map(&domain, capacity), Tx::new(&domain, 0));
@@ -322,7 +322,7 @@ fn map(domain: &Arc<Domain>, capacity: u32) -> Map<u32, u32> {
     Map::new(builder, &MapConfig { capacity, ..MapConfig::default() }).expect("a map")
 }
 
-/// Has a map take the place of another one, with `meanwhile` in the middle.
+/// Replaces a map by another one, and runs `meanwhile` in the middle.
 fn succeed(tx: &mut Tx, pair: Pair, mut meanwhile: impl FnMut(&mut Tx)) -> Result<usize, String> {
     let succession = Succession::new(vec![pair]).map_err(|error| error.to_string())?;
     let mut bringing = Bringing::begin(Arc::clone(&succession), tx);
@@ -359,7 +359,7 @@ fn a_smaller_object_takes_over_only_if_nothing_is_in_use_beyond_its_end() {
     let pair = || (before.object(), small.object());
     let error = succeed(&mut tx, pair(), |_| ()).expect_err("entry 147 is in use");
     assert!(error.contains("beyond the 140"), "{error}");
-    // What goes while the others come over is no longer in the way.
+    // Keys that are removed while the others are copied are no longer in the way.
     let mut keys = [141, 144, 147].into_iter();
     let small = map(&domain, 140);
     let done = succeed(&mut tx, (before.object(), small.object()), |tx| {

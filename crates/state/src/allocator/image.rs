@@ -1,6 +1,6 @@
-//! An allocator's image: of each resource that was ever leased its number, generation, and when its lease was last used.
+//! An allocator's image: for each resource that was ever leased its number, its generation and the time of its last use.
 //!
-//! Generations of free resources are kept too: a lease that somebody still remembers must not come to life again.
+//! Generations of free resources are kept too, so that an old lease that is still stored somewhere does not become valid again.
 
 use std::sync::atomic::Ordering;
 
@@ -28,7 +28,7 @@ impl Image for Shared {
         image
     }
 
-    /// Resources that are not there any more must have been free.
+    /// Restores the leases; resources that no longer exist must have been free.
     fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
         let mut reader = Reader::new(&self.named.name, image);
         let mut line = [0; PER_LINE as usize];

@@ -1,4 +1,4 @@
-//! An allocator seen from outside its operations: stamps and pools when a transaction ends, content for reports and snapshots.
+//! An allocator from outside its operations: stamps and pools at the end of a transaction, and content for reports and snapshots.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use crate::pool::{RETAKEN, TAKEN};
 
 impl Boosted for Shared {
     fn check(&self, action: u32, argument: u64) -> bool {
-        // SeqCst, with the lease locked: partner in `refresh`.
+        // SeqCst, with the lease locked: pairs with the SeqCst accesses to the stamp in `refresh`.
         let stamp = || self.stamps[argument as u32 as usize].load(Ordering::SeqCst);
         action != EXPIRED || stamp() as u32 == (argument >> 32) as u32
     }
@@ -20,7 +20,7 @@ impl Boosted for Shared {
         let index = argument as u32;
         let stamp = &self.stamps[index as usize];
         if matches!(action, TAKEN | RETAKEN) {
-            // Another worker may have refreshed it since it was published a moment ago.
+            // Another worker may already have refreshed the lease since it was published.
             stamp.fetch_max(self.tick(self.workers[worker].now_ns.load(Ordering::Relaxed)), Ordering::SeqCst);
             if action == TAKEN {
                 self.pool.settle(worker);

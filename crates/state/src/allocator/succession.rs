@@ -1,5 +1,5 @@
-//! An allocator that takes the place of one with another number of resources, or that notes refreshes more or less exactly: leases keep
-//! resource, generation and the time of their last use.
+//! Replaces an allocator by one with another number of resources or another precision: leases keep their resource, generation and the time of
+//! their last use.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::object::StateObject;
 use crate::succession::{Brought, Succeed, check, checked};
 
 impl Succeed for Shared {
-    /// Lines of leases.
+    /// The lines of leases.
     fn elements(&self) -> &Arena {
         &self.leases
     }
@@ -44,7 +44,7 @@ impl Succeed for Shared {
 }
 
 impl Shared {
-    /// Has the free numbers and the time of last use follow a lease's word; says whether anything differed.
+    /// Updates the free numbers and the time of last use to match a lease's word; returns whether anything differed.
     fn bring_lease(&self, former: &Shared, resource: u32, (before, word): (u64, u64)) -> bool {
         match (before & 1 == 1, word & 1 == 1) {
             (false, true) => {
@@ -55,7 +55,7 @@ impl Shared {
             _ => {}
         }
         let at = resource as usize;
-        // After the lease: who refreshes one notes it afterwards, and brings it again.
+        // Read after the lease: a worker that refreshes a lease notes the change afterwards and copies it again.
         let used = former.stamps.get(at).map_or(0, |stamp| stamp.load(Ordering::SeqCst));
         let stamp = if word & 1 == 1 { self.tick(used.saturating_sub(1) << former.tick_shift) } else { 0 };
         self.stamps[at].swap(stamp, Ordering::SeqCst) != stamp || before != word

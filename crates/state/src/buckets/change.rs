@@ -1,5 +1,5 @@
-//! Entries put into buckets and taken out of them, in transactions or before there are any: chains stay as the module above
-//! promises.
+//! Inserts entries into buckets and removes them, in transactions or before any; chains keep the invariants of the parent
+//! module.
 
 use std::convert::Infallible;
 
@@ -8,20 +8,20 @@ use braid_stm::{Conflict, Op, Tx};
 use super::{At, BUCKET_WORDS, Bucket, Buckets, Home, PLACES};
 use crate::pool::{GIVEN, Giving};
 
-/// How buckets are reached while they change.
+/// Access to buckets while they change.
 pub(super) trait Reach {
-    /// Why a change is given up.
+    /// Why a change is aborted.
     type Stop;
 
-    /// A bucket as it is, to be relied on.
+    /// The content of a bucket, which the change may depend on.
     fn read(&mut self, at: At) -> Result<Bucket, Self::Stop>;
     fn write(&mut self, at: At, bucket: &Bucket) -> Result<(), Self::Stop>;
-    /// A free overflow bucket.
+    /// Takes a free overflow bucket.
     fn take_spare(&mut self) -> Result<Option<u32>, Self::Stop>;
     fn give_spare(&mut self, index: u32) -> Result<(), Self::Stop>;
 }
 
-/// In a transaction.
+/// Access in a transaction.
 pub(super) struct Transacted<'a> {
     pub(super) buckets: &'a Buckets,
     pub(super) tx: &'a mut Tx,
@@ -56,7 +56,7 @@ impl Reach for Transacted<'_> {
     }
 }
 
-/// By one thread at a time, before any transaction uses them.
+/// Access by one thread at a time, before any transaction uses the buckets.
 pub(super) struct Unused<'a>(pub(super) &'a Buckets);
 
 impl Reach for Unused<'_> {
@@ -82,7 +82,7 @@ impl Reach for Unused<'_> {
     }
 }
 
-/// Enters an entry in the emptier of its key's buckets, or in the chain of the first.
+/// Inserts an entry into the emptier of its key's buckets, or into the chain of the first.
 #[cold]
 #[track_caller]
 pub(super) fn insert<R: Reach>(reach: &mut R, home: Home, entry: u32) -> Result<(), R::Stop> {
@@ -118,7 +118,7 @@ fn insert_in_chain<R: Reach>(reach: &mut R, home: Home, mut main: Bucket, entry:
     reach.write(At::Main(home.first), &main)
 }
 
-/// Takes an entry out of the bucket where it is found and fills the hole from the chain, if there is one.
+/// Removes an entry from the bucket that has it and fills the hole from the chain, if there is one.
 #[cold]
 #[track_caller]
 pub(super) fn remove<R: Reach>(reach: &mut R, home: Home, entry: u32) -> Result<(), R::Stop> {
@@ -139,7 +139,7 @@ pub(super) fn remove<R: Reach>(reach: &mut R, home: Home, entry: u32) -> Result<
     unreachable!("entry {entry} is live but in none of its key's buckets")
 }
 
-/// Empties a place of a main bucket or of the chain behind it.
+/// Clears a place in a main bucket or in its chain.
 #[track_caller]
 fn clear<R: Reach>(reach: &mut R, main: u32, at: At, place: usize) -> Result<(), R::Stop> {
     let mut head = reach.read(At::Main(main))?;
@@ -147,7 +147,7 @@ fn clear<R: Reach>(reach: &mut R, main: u32, at: At, place: usize) -> Result<(),
         head.set(place, None, 0);
         return reach.write(At::Main(main), &head);
     };
-    // The chain's first bucket gives one of its numbers away.
+    // The chain's first bucket gives away one of its numbers.
     let mut giver = reach.read(At::Overflow(index))?;
     let Some(last) = (0..PLACES).rev().find(|place| giver.entry(*place).is_some()) else {
         unreachable!("an empty overflow bucket in a chain")
@@ -155,7 +155,7 @@ fn clear<R: Reach>(reach: &mut R, main: u32, at: At, place: usize) -> Result<(),
     let (moved, tag) = (giver.entry(last), giver.tag(last));
     giver.set(last, None, 0);
     reach.write(At::Overflow(index), &giver)?;
-    // If the hole is the number that was given away, there is nothing left to fill.
+    // If the removed number itself was given away, there is no hole to fill.
     if at != At::Overflow(index) || place != last {
         let mut holed = reach.read(at)?;
         holed.set(place, moved, tag);

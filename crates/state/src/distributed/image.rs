@@ -18,8 +18,8 @@ impl Image for Shared {
         image
     }
 
-    /// The parts go to the first workers, the others keep their initial value. Parts of workers that are no more are added to
-    /// those of the first ones, 64-bit word by word: they are sums of such words, or cannot be put back on fewer workers.
+    /// The first workers get the saved parts; further workers keep their initial value. Parts of workers that no longer exist are added to those
+    /// of the first ones, as 64-bit words: parts must be sums of such words, or they cannot be restored on fewer workers.
     fn restore(&self, _: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
         let mut reader = Reader::new(&self.named.name, image);
         reader.same("a value", self.value_bytes)?;

@@ -1,4 +1,4 @@
-//! A distributed object that takes the place of one with another staleness: the parts come over as they are.
+//! Replaces a distributed object by one with another staleness: the parts are copied unchanged.
 
 use braid_stm::Arena;
 

@@ -1,4 +1,4 @@
-//! A distributed vector's image: size and number of elements, then worker, element and bytes of each that is not all zero.
+//! A distributed vector's image: size and number of elements, then worker, index and bytes of each element that is not all zero.
 
 use braid_stm::Tx;
 use zerocopy::IntoBytes;
@@ -22,8 +22,8 @@ impl Image for Shared {
         image
     }
 
-    /// Parts of workers that are no more are merged into those of the first ones. Another number of elements is refused: what
-    /// stands where would mean something else.
+    /// Parts of workers that no longer exist are merged into those of the first ones. Another number of elements is refused, because the
+    /// meaning of an index would change.
     fn restore(&self, _: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
         let mut reader = Reader::new(&self.named.name, image);
         reader.same("an element", self.bytes)?;

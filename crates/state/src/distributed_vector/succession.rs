@@ -1,4 +1,4 @@
-//! A distributed vector takes the place of one of the same number of elements only: what stands where would mean something else.
+//! Replaces a distributed vector by one with the same number of elements; with another number the meaning of an index would change.
 
 use braid_stm::Arena;
 

@@ -1,4 +1,4 @@
-//! What begins a record, whatever its set.
+//! The beginning of every record, whatever its set.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -8,28 +8,29 @@ use zerocopy::{FromBytes, IntoBytes};
 )]
 #[repr(C)]
 pub struct SetMeta {
-    /// When a packet of the set last came, in milliseconds since the run's epoch; wraps after 49 days.
+    /// Time of the set's last packet, in milliseconds since the run's epoch; wraps after 49 days.
     pub last_seen_ms: u32,
-    /// One bit for each function of the group for which the set is live.
+    /// One bit for each function of the group in which the set is live.
     pub live: u16,
-    /// Counts the lives of this slot.
+    /// Counts the sets that this slot has held.
     pub generation: u16,
 }
 
 impl SetMeta {
-    /// Milliseconds without a packet at `now_ms`; more than [`LONGEST_MS`](Self::LONGEST_MS) if time stamps went back, as on a capture that is not in order.
+    /// Milliseconds since the last packet at `now_ms`; more than [`LONGEST_MS`](Self::LONGEST_MS) if time stamps went back, as in an
+    /// unordered capture.
     #[inline(always)]
     pub fn since_ms(&self, now_ms: u32) -> u32 {
         now_ms.wrapping_sub(self.last_seen_ms)
     }
 
-    /// The same; none if time stamps went back.
+    /// Like [`since_ms`](Self::since_ms), but 0 if time stamps went back.
     #[inline(always)]
     pub fn idle_ms(&self, now_ms: u32) -> u32 {
         let idle = self.since_ms(now_ms);
         if idle > SetMeta::LONGEST_MS { 0 } else { idle }
     }
 
-    /// What is longer than that is time that went back.
+    /// A longer interval means that time went back.
     pub const LONGEST_MS: u32 = u32::MAX / 2;
 }

@@ -1,4 +1,4 @@
-//! The table against a `HashMap` that does the same.
+//! The table compared with a `HashMap` that does the same.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ fn hash(key: &[u64; 2]) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// A table behind another one, and both tables' records.
+/// A table placed after another one, and the records of both.
 fn table(capacity: usize) -> (FlowTable<2>, Records) {
     let other = FlowTable::<5>::new(10, 16, 0).expect("a small table fits");
     let table = FlowTable::new(capacity, 16, other.end()).expect("a small table fits");
@@ -116,7 +116,7 @@ fn a_batch_look_up_finds_what_single_ones_find() {
     }
 }
 
-/// How often a home is full is Erlang's loss formula: keys come to random homes and leave after any time.
+/// Erlang's loss formula says how often a home group is full: keys arrive at random homes and leave after arbitrary times.
 #[test]
 fn as_sets_come_and_go_the_stash_holds_those_who_find_both_groups_full() {
     let capacities = [1 << 20, 3 << 20, 4 << 20, (4 << 20) + 1, 6 << 20, 8 << 20, 12 << 20, 1 << 25, 1 << 27];
@@ -205,7 +205,7 @@ fn a_table_with_longer_keys_than_its_records_have_room_for_reaches_none() {
 #[test]
 fn what_waits_in_the_stash_leaves_it_when_there_is_room_elsewhere() {
     let (mut table, mut records) = table(1000);
-    // All at home in the first group, and abroad in one: 62 places, and the stash.
+    // All have the same home group, and all stray to the same other group: 62 places, and the stash.
     let hash_of = |_: &[u64; 2]| 0;
     let keys: Vec<[u64; 2]> = (0..100).map(|i| [i, 7 * i]).collect();
     for key in &keys {

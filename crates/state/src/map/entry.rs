@@ -1,19 +1,19 @@
-//! An entry's words: `| generation and whether it lives, 4 bytes | key | value |`. Key and value begin with a word each, unless the entry
-//! takes half a cache line beside the object's header if they follow one another without gaps: up to 20 bytes do. In an entry of several
-//! lines a value of at most a line comes first: whoever changes no more of it than has room beside the header writes to that line alone, and
-//! the key's, which all workers read, stays in the caches of all.
+//! The words of an entry: `| generation and live bit, 4 bytes | key | value |`. Key and value each begin at a word, unless only without gaps
+//! the entry fits into half a cache line together with the object's header (up to 20 bytes of key and value). In an entry of several lines,
+//! a value of at most a line comes before the key. A worker that changes no more of the value than fits beside the header then writes to
+//! that line alone, and the lines with the key, which all workers read, stay in every worker's cache.
 
 use zerocopy::IntoBytes;
 
 use super::Handle;
 use crate::plain::{self, Plain};
 
-/// Most words of an object of half a line.
+/// Maximum number of words of an object of half a line.
 const HALF: usize = 3;
-/// Words of a cache line; the header takes one of the first.
+/// Words of a cache line, the first of which may hold the header.
 const LINE: usize = 8;
 
-/// Where key and value begin, in bytes, and how many words they take.
+/// The byte offsets of key and value, and the number of words of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) key: usize,
@@ -22,7 +22,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Of so many bytes of key and of value.
+    /// The layout for this many bytes of key and value.
     pub(super) const fn of(key: usize, value: usize) -> Layout {
         let head = size_of::<u32>();
         let (dense, spaced) = ((head + key + value).div_ceil(8), 1 + key.div_ceil(8) + value.div_ceil(8));
@@ -42,7 +42,7 @@ pub(super) fn head(words: &[u64]) -> u32 {
     load(words, 0)
 }
 
-/// How often the entry was freed before: it wraps at 31 bits.
+/// How often the entry has been freed; wraps at 31 bits.
 #[inline(always)]
 pub(super) fn generation(words: &[u64]) -> u32 {
     head(words) >> 1
@@ -53,13 +53,13 @@ pub(super) fn is_live(words: &[u64]) -> bool {
     head(words) & 1 == 1
 }
 
-/// Whether what a handle was made for still lives.
+/// Whether the entry still holds what the handle was made for.
 #[inline(always)]
 pub(super) fn is_at(words: &[u64], handle: Handle) -> bool {
     head(words) == handle.generation << 1 | 1
 }
 
-/// Makes a free entry live, with key and value from these bytes on; returns its generation. No byte of an earlier key or value stays.
+/// Makes a free entry live, with key and value at these byte offsets; returns its generation. Clears all bytes of an earlier key or value.
 #[inline(always)]
 pub(super) fn begin<K: Plain, V: Plain>(words: &mut [u64], key: (usize, &K), value: (usize, &V)) -> u32 {
     let head = head(words) | 1;
@@ -70,14 +70,14 @@ pub(super) fn begin<K: Plain, V: Plain>(words: &mut [u64], key: (usize, &K), val
     head >> 1
 }
 
-/// Ends the life of an entry: the next one has the next generation.
+/// Ends an entry; its next use has the next generation.
 #[inline(always)]
 pub(super) fn end(words: &mut [u64]) {
     let head = (head(words) | 1).wrapping_add(1);
     store(words, 0, &head);
 }
 
-/// What lies at a byte.
+/// Reads the value at a byte offset.
 #[inline(always)]
 pub(super) fn load<T: Plain>(words: &[u64], at: usize) -> T {
     if at % 8 == 4 && size_of::<T>() > 4 && size_of::<T>() <= HALF * 8 {
@@ -89,8 +89,8 @@ pub(super) fn load<T: Plain>(words: &[u64], at: usize) -> T {
     }
 }
 
-/// What begins in the middle of the first word. Put together from whole words, which are in registers if they were just copied: read where
-/// they were written, at no word's beginning, it would wait until the writes are through.
+/// Reads a value that begins in the middle of the first word. It is assembled from whole words, which are in registers if they were just copied;
+/// an unaligned load from where they were stored would have to wait for the stores to complete.
 #[inline(always)]
 fn load_between<T: Plain>(words: &[u64]) -> T {
     let mut moved = [0; HALF];
@@ -101,13 +101,13 @@ fn load_between<T: Plain>(words: &[u64]) -> T {
     plain::load(&moved)
 }
 
-/// Writes what lies at a byte.
+/// Writes the value at a byte offset.
 #[inline(always)]
 pub(super) fn store<T: Plain>(words: &mut [u64], at: usize, value: &T) {
     words.as_mut_bytes()[at..at + size_of::<T>()].copy_from_slice(value.as_bytes());
 }
 
-/// Changes what lies at a byte.
+/// Changes the value at a byte offset.
 #[inline(always)]
 pub(super) fn change<T: Plain, R>(words: &mut [u64], at: usize, change: impl FnOnce(&mut T) -> R) -> R {
     if at.is_multiple_of(8) {

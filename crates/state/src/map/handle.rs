@@ -1,4 +1,4 @@
-//! Entries by their place instead of their key: no bucket is looked at.
+//! Access to entries by their number instead of their key, without reading a bucket.
 
 use std::ops::Range;
 
@@ -10,18 +10,18 @@ use crate::buckets::BUCKET_WORDS;
 use crate::causes::MapOp;
 use crate::plain::Plain;
 
-/// Where an entry lies: plain data that may be kept and finds the entry without its key, until the key is removed.
+/// The position of an entry: plain data that may be stored, and finds the entry without its key until the key is removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Handle {
-    /// Number of the entry.
+    /// The number of the entry.
     pub index: u32,
-    /// How often the entry was freed before.
+    /// How often the entry had been freed before.
     pub generation: u32,
 }
 
 impl<K: Plain, V: Plain> Map<K, V> {
-    /// The value at a handle; none if its key has been removed since.
+    /// The value at a handle; `None` if its key has been removed since.
     #[inline]
     #[track_caller]
     pub fn value_at(&self, tx: &mut Tx, handle: Handle) -> Result<Option<V>, Conflict> {
@@ -32,7 +32,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(entry::is_at(words, handle).then(|| entry::load(words, Self::VALUE)))
     }
 
-    /// The entry of that number, if one lives: for a structure that keeps numbers of [`Handle`]s, to save the generation.
+    /// The entry with this number, if it is live: for structures that store the number of a [`Handle`] without its generation.
     #[inline]
     #[track_caller]
     pub fn entry_at(&self, tx: &mut Tx, index: u32) -> Result<Option<(Handle, K, V)>, Conflict> {
@@ -42,7 +42,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(Self::entry_in(tx.read_ref(&self.shared.entries, index, MapOp::ValueAt.op())?, index))
     }
 
-    /// As [`entry_at`](Map::entry_at), [alone](Alone); none also if somebody is just writing it.
+    /// Like [`entry_at`](Map::entry_at), [alone](Alone); also `None` while another worker is writing the entry.
     #[inline(always)]
     pub fn entry_alone(&self, alone: Alone<'_>, index: u32) -> Option<(Handle, K, V)> {
         const { assert!(Self::ENTRY <= BUCKET_WORDS, "an entry of at most a line") };
@@ -54,14 +54,14 @@ impl<K: Plain, V: Plain> Map<K, V> {
         if alone.read(&self.shared.entries, index, words) { Self::entry_in(words, index) } else { None }
     }
 
-    /// What the words of entry `index` hold, if it lives.
+    /// The content of the words of entry `index`, if it is live.
     #[inline(always)]
     fn entry_in(words: &[u64], index: u32) -> Option<(Handle, K, V)> {
         let handle = Handle { index, generation: entry::generation(words) };
         entry::is_live(words).then(|| (handle, entry::load(words, Self::KEY), entry::load(words, Self::VALUE)))
     }
 
-    /// Changes the value at a handle in place and returns what `change` returns; none if its key has been removed since.
+    /// Changes the value at a handle in place and returns the result of `change`; `None` if its key has been removed since.
     #[inline]
     #[track_caller]
     pub fn update_at<R>(
@@ -80,8 +80,8 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(Some(entry::change(words, Self::VALUE, change)))
     }
 
-    /// Which of at most 64 entries live and are it, at a glance: bit 0 is the first. Nothing depends on what is seen, so others may be it when
-    /// this commits, and a replay sees none. For [`pick`](Self::pick).
+    /// Glances at up to 64 entries; bit *n* of the result says whether entry *n* of the range, from 0, is live and satisfies `is_it`. The
+    /// commit does not depend on what was seen, so it may have changed by then; a replay sees nothing. For [`pick`](Self::pick).
     #[track_caller]
     pub fn glance(
         &self,
@@ -102,14 +102,14 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(seen)
     }
 
-    /// The entry to be looked at next of those that were seen, if there is another: whoever looks a moment later, or has more entries, may see
-    /// others, so a recorded run notes it. For [`remove_if`](Self::remove_if).
+    /// Chooses the entry to inspect next, if any, from those seen at a glance. Glancing a moment later, or at more entries, could yield others, so a
+    /// recorded run notes the choice. For [`remove_if`](Self::remove_if).
     #[inline(always)]
     pub fn pick(&self, tx: &mut Tx, seen: Option<u32>) -> Option<u32> {
         u32::try_from(tx.choice(|| seen.map_or(u64::MAX, u64::from))).ok()
     }
 
-    /// Removes the entry of that number, if one lives and `is_it`; what it was.
+    /// Removes the entry with this number, if it is live and satisfies `is_it`; returns its key and value.
     #[track_caller]
     pub fn remove_if(
         &self,
@@ -130,7 +130,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(Some((key, value)))
     }
 
-    /// Asks for the entry at a handle that will be used soon.
+    /// Prefetches the entry at a handle that will be used soon.
     #[inline(always)]
     pub fn prefetch_at(&self, handle: Handle) {
         self.shared.entries.prefetch_write(handle.index);

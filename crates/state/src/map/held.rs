@@ -1,9 +1,9 @@
-//! Entries of a map in transactions of their own: for a caller that changes one value per packet and nothing else.
+//! Entries of a map in transactions of their own, for a caller that changes one value per packet and nothing else.
 //!
-//! Three steps, each for a whole batch before the next, so that misses overlap: ask for a key's [buckets](Map::prefetch_hashed),
-//! [guess](Map::guess) where its entry is, [hold](Map::hold) the entry. Only the last one counts: an entry describes itself, so
-//! whether it still is the key's is certain once it is held, however old the guess. Whoever is not found this way may be there
-//! nevertheless and is looked for in an ordinary transaction.
+//! There are three steps, each done for a whole batch before the next so that cache misses overlap: prefetch a key's
+//! [buckets](Map::prefetch_hashed), [guess](Map::guess) where its entry is, [hold](Map::hold) the entry. Only the last one matters for
+//! correctness: an entry describes itself, so once it is held it is certain whether it belongs to the key, however old the guess. A key
+//! that is not found this way may still exist and has to be looked up in an ordinary transaction.
 
 use braid_stm::{Committed, Holding, Tx};
 
@@ -11,12 +11,12 @@ use super::{Map, entry};
 use crate::causes::MapOp;
 use crate::plain::{self, Plain};
 
-/// Most words of a key that is held.
+/// Maximum number of words of a key that can be held.
 const KEY_WORDS_MAX: usize = 8;
-/// Words of a cache line: that of an entry's header has one word less for the entry.
+/// Words of a cache line; the line with an entry's header has one word less for the entry.
 const LINE: usize = 8;
 
-/// An entry that is this worker's alone until it is [given back](Map::give_back) changed, or dropped unchanged.
+/// An entry that this worker has locked, until it is [given back](Map::give_back) changed or dropped unchanged.
 #[derive(Debug)]
 pub struct Held<'a> {
     holding: Holding<'a>,
@@ -39,14 +39,14 @@ impl Held<'_> {
 }
 
 impl<K: Plain, V: Plain> Map<K, V> {
-    /// As [`prefetch`](Map::prefetch), for a key with this hash, the one that the map's own hash gives it.
+    /// Like [`prefetch`](Map::prefetch), for a key with this hash, which must be the map's own hash of the key.
     #[inline(always)]
     pub fn prefetch_hashed(&self, hash: u64) {
         self.shared.buckets.prefetch(self.home_of(hash));
     }
 
-    /// The number of the entry that a key with this hash probably has, which is asked for, to change the first so many words of its value;
-    /// none if no entry looks like it.
+    /// The number of the entry that a key with this hash probably has, or `None` if no entry looks like it. Prefetches the entry, for a change of the
+    /// first `words` words of its value.
     #[inline(always)]
     pub fn guess(&self, hash: u64, words: usize) -> Option<u32> {
         let (home, buckets) = (self.home_of(hash), &self.shared.buckets);
@@ -58,7 +58,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Some(index)
     }
 
-    /// Asks for the entry of a number, to change the first so many words of its value.
+    /// Prefetches the entry with a number, for a change of the first `words` words of its value.
     #[inline(always)]
     pub fn ask(&self, index: u32, words: usize) {
         self.shared.entries.prefetch_write(index);
@@ -71,7 +71,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         }
     }
 
-    /// Holds the entry of that number if it is the key's (panics inside of a transaction that has touched something).
+    /// Holds the entry with this number if it belongs to the key. Panics inside a transaction that has accessed something.
     #[inline(always)]
     pub fn hold(&self, tx: &mut Tx, index: u32, key: &K) -> Option<Held<'_>> {
         const { assert!(plain::words::<K>() <= KEY_WORDS_MAX, "too long a key to be held") };
@@ -82,7 +82,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         })
     }
 
-    /// The same for a caller who knows a [key](Held::key_word) when he sees one.
+    /// Like [`hold`](Self::hold), for a caller that recognises a [key](Held::key_word) itself.
     #[inline(always)]
     pub fn hold_if(&self, tx: &mut Tx, index: u32, is_key: impl FnOnce(&Held<'_>) -> bool) -> Option<Held<'_>> {
         const { assert!(Self::KEY.is_multiple_of(8) && Self::VALUE.is_multiple_of(8), "key and value within words") };
@@ -94,7 +94,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         (is_key(&held) && entry::is_live(&[held.holding.word(0)])).then_some(held)
     }
 
-    /// Gives an entry back with other first words of its value, which ends the transaction.
+    /// Gives an entry back with new first words of its value, which ends the transaction.
     #[inline(always)]
     pub fn give_back(&self, tx: &mut Tx, held: Held<'_>, words: &[u64]) -> Committed {
         tx.commit_holding(held.holding, held.value, words)

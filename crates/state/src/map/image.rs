@@ -1,7 +1,7 @@
-//! A map's image: of each entry that was ever used its number and generation, and key and value if it is.
+//! A map's image: for each entry that was ever used its number and generation and, if it is live, its key and value.
 //!
-//! Entries keep their numbers where the map is large enough, so handles that functions remember stay right; generations of
-//! free entries are kept for the same reason.
+//! Entries keep their numbers if the map is large enough, so handles that functions have stored stay valid; generations of free entries are
+//! kept for the same reason.
 
 use braid_stm::Tx;
 use zerocopy::IntoBytes;
@@ -10,10 +10,10 @@ use super::{Shared, entry};
 use crate::buckets::Home;
 use crate::image::{Image, ImageError, Reader, put};
 
-/// Entries whose buckets are asked for before the first of them is looked at: their misses overlap.
+/// Number of entries whose buckets are prefetched before the first of them is restored, so that cache misses overlap.
 const AHEAD: usize = 32;
 
-/// How many keys a map's image has; none if it is none, or cut off.
+/// The number of keys in a map's image; `None` if it is not an image or is truncated.
 pub fn keys_of_image(image: &[u8]) -> Option<usize> {
     let mut reader = Reader::new("", image);
     let word = |reader: &mut Reader<'_>| reader.word().ok();
@@ -60,7 +60,7 @@ impl Image for Shared {
         image
     }
 
-    /// A smaller map must have room for all keys.
+    /// Restores the entries; a smaller map must have room for all keys.
     fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
         let mut reader = Reader::new(&self.named.name, image);
         reader.same("keys", self.key_bytes)?;
@@ -87,7 +87,7 @@ impl Image for Shared {
             let Some(index) = self.free.remove_any(tx.worker()) else {
                 return Err(reader.wrong(format!("{keys} keys were saved, there is room for {}", self.numbers())));
             };
-            // The next life of the entry that they get: what is remembered of its earlier ones must not find them.
+            // They get the next generation of their new entries, so that stored handles to earlier ones do not find them.
             self.entries.snapshot(index, &mut words);
             saved.head = entry::head(&words) | 1;
             self.occupy(index, &saved, &mut words)?;
@@ -101,7 +101,7 @@ impl Shared {
         self.free.numbers() as usize
     }
 
-    /// The next entry of an image if it is live, its buckets asked for; one that is not is put back at once.
+    /// Reads the next entry of an image: prefetches the buckets of a live one, and restores a free one at once.
     fn next_live<'a>(&self, reader: &mut Reader<'a>, words: &mut [u64]) -> Result<Option<Saved<'a>>, ImageError> {
         let (index, word) = (reader.word()?, reader.word()?);
         let Ok(head) = u32::try_from(word) else {
@@ -127,7 +127,7 @@ impl Shared {
         self.entries.initialise(index, words);
     }
 
-    /// Fills a free entry and lets its buckets know, if no other one has its key.
+    /// Fills a free entry and adds it to its buckets, unless another entry has its key.
     fn occupy(&self, index: u32, saved: &Saved<'_>, words: &mut [u64]) -> Result<(), ImageError> {
         let is_there = self.buckets.snapshot(saved.home).any(|other| {
             self.entries.snapshot(other, words);

@@ -1,4 +1,4 @@
-//! Where the entry of a key is.
+//! Finds the entry of a key.
 
 use braid_stm::{Conflict, Op, Tx};
 use zerocopy::IntoBytes;
@@ -18,8 +18,8 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Home::new(hash, self.shared.buckets.main.objects())
     }
 
-    /// The entry of a key, with what proves it in the read log: the entry if it is there, all its buckets if not; then where the
-    /// key would go.
+    /// Finds the entry of a key and adds the evidence to the read log: the entry if it exists, or all its buckets if not; then also returns
+    /// where the key would be inserted.
     #[inline]
     #[track_caller]
     pub(super) fn locate(&self, tx: &mut Tx, key: &K, home: Home, op: Op) -> Result<Result<u32, Vacancy>, Conflict> {
@@ -41,7 +41,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(found.ok_or(Vacancy { home, main: None, deferrals: tx.deferrals() }))
     }
 
-    /// The entry of a key, if a bucket at which the attempt only glanced has it.
+    /// The entry of a key, if it is in a bucket at which the attempt only glanced.
     #[inline(always)]
     #[track_caller]
     fn among(&self, tx: &mut Tx, bucket: &Bucket, tag: u16, key: &K, op: Op) -> Result<Option<u32>, Conflict> {
@@ -53,7 +53,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(None)
     }
 
-    /// Not found in passing: looks again, now at buckets that the commit depends on, and at those that hang on the first.
+    /// Searches again after the quick search found nothing, in the buckets and the chain of the first, on which the commit then depends.
     #[cold]
     #[track_caller]
     fn locate_logged(&self, tx: &mut Tx, key: &K, home: Home, op: Op) -> Result<Option<u32>, Conflict> {
@@ -62,7 +62,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
             loop {
                 let bucket = self.shared.buckets.read(tx, at, op)?;
                 for (_, index) in bucket.candidates(home.tag) {
-                    // While the bucket stays as it is the entry keeps its key: no need to log entries of other keys.
+                    // As long as the bucket does not change, the entry keeps its key, so entries of other keys need not be logged.
                     if Self::is_key(tx.read_unlogged(&self.shared.entries, index, op)?, key) {
                         tx.read_ref(&self.shared.entries, index, op)?;
                         return Ok(Some(index));

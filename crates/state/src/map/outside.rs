@@ -1,4 +1,4 @@
-//! A map seen from outside its operations: pools when a transaction ends, content for reports and snapshots.
+//! A map from outside its operations: pools at the end of a transaction, and content for reports and snapshots.
 
 use braid_stm::{Boosted, Part};
 use zerocopy::IntoBytes;
@@ -43,7 +43,7 @@ impl StateObject for Shared {
         let key_of = |entry: u32| {
             let mut words = vec![0; self.entries.payload_words()];
             self.entries.snapshot(entry, &mut words);
-            // The key of an entry that has been freed since is still there; one that was never used has none.
+            // An entry that has been freed since still has its key; one that was never used has none.
             (entry::head(&words) != 0).then(|| (self.show)(&words))
         };
         match part {

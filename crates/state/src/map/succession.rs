@@ -1,4 +1,4 @@
-//! A map that takes the place of one with another capacity: its entries keep their numbers, so handles stay right.
+//! Replaces a map by one with another capacity: entries keep their numbers, so handles stay valid.
 
 use braid_stm::Arena;
 
@@ -41,8 +41,8 @@ impl Succeed for Shared {
 }
 
 impl Shared {
-    /// Gives an entry other words, and has its buckets and the free numbers follow; before any transaction uses the map. Two entries may
-    /// have the same key for a while: buckets know entries by their numbers.
+    /// Replaces the words of an entry and updates its buckets and the free numbers, before any transaction uses the map. Two entries may
+    /// have the same key for a while, because buckets refer to entries by number.
     fn put(&self, index: u32, before: &[u64], words: &[u64]) {
         let (was, is) = (entry::is_live(before), entry::is_live(words));
         let stays = was && is && self.content(before)[0] == self.content(words)[0];
@@ -62,7 +62,7 @@ impl Shared {
         self.entries.initialise(index, words);
     }
 
-    /// The buckets of the key of an entry.
+    /// The buckets of an entry's key.
     fn home(&self, words: &[u64]) -> Home {
         Home::new((self.hash)(self.content(words)[0], self.seed), self.buckets.main.objects())
     }

@@ -1,28 +1,28 @@
-//! Structures that belong together: one holds numbers of what is in another, so two functions have all of them in common, or none.
+//! Structures that belong together because one holds numbers of entries in another: two functions must share all of them or none.
 
 use super::StateBuilder;
 
-/// The structures of a function that belong together: what it calls each, and what each is called.
+/// The structures of a function that belong together: the function's own name of each, and its full name.
 #[derive(Debug)]
 pub(super) struct Together {
     function: String,
     names: Vec<(String, String)>,
 }
 
-/// Two functions that have some structures in common, and others not that belong to those.
+/// Two functions share some, but not all, of the structures that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parted {
-    /// One that they have in common.
+    /// A structure that they share.
     pub name: String,
-    /// The function that was there before.
+    /// The function that came first.
     pub function: String,
-    /// All that belong together, as both call them, and whether they have it in common.
+    /// All structures that belong together, by the functions' own names, and whether each is shared.
     pub all: Vec<(String, bool)>,
 }
 
 impl StateBuilder {
-    /// Says that these structures of the present scope belong together: a function that shares one of them shares all. Those of them that a
-    /// function has not are left out.
+    /// Declares that these structures of the current scope belong together: a function that shares one of them must share all. Structures that
+    /// do not exist are ignored.
     pub fn together(&mut self, names: &[&str]) {
         let function = self.prefix.trim_end_matches('.').to_owned();
         let is_there = |name: &String| self.objects.iter().any(|object| object.name() == *name);
@@ -38,7 +38,7 @@ impl StateBuilder {
         self.together.push(Together { function, names });
     }
 
-    /// The first function that shares only some of what belongs together.
+    /// The first function that shares only some of the structures that belong together.
     pub fn parted(&self) -> Option<&Parted> {
         self.parted.as_ref()
     }

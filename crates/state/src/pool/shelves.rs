@@ -1,53 +1,53 @@
-//! The workers' shelves: numbers come and go at once here, whatever becomes of the transactions that move them.
+//! The workers' shelves: numbers are removed and added here at once, whatever becomes of the transactions that move them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Pool;
 
-/// Most numbers that move between shelves at once.
+/// Maximum number of numbers that move between shelves at once.
 const CHUNK: usize = 32;
 
-/// Free numbers of one worker.
+/// The free numbers of one worker.
 pub(super) struct Shelf {
     pub(super) free: Mutex<Vec<u32>>,
-    /// Length of `free`, for choosing the fullest without locking all.
+    /// Length of `free`, to find the fullest shelf without locking all.
     pub(super) available: AtomicU32,
-    /// Numbers that this worker has ever popped, and those of them that are in limbo no more; both wrap, and are written by it
-    /// alone.
+    /// How many numbers this worker has ever popped, and how many of them have left limbo. Both wrap, and only this worker writes
+    /// them.
     pub(super) popped: AtomicU32,
     pub(super) returned: AtomicU32,
 }
 
 impl Pool {
-    /// How many numbers each worker has popped. Acquire: whoever has seen that a number is on no shelf sees who popped it.
+    /// How many numbers each worker has popped. Acquire: a worker that has seen that a number is on no shelf sees that it was popped.
     pub(super) fn popped(&self) -> Vec<u32> {
         self.shelves.iter().map(|shelf| shelf.popped.load(Ordering::Acquire)).collect()
     }
 
-    /// Whether all that the others had popped has come back. Acquire: whoever sees that also sees where it is.
+    /// Whether all numbers popped by other workers have left limbo. Acquire: a worker that sees this also sees where they are.
     pub(super) fn has_no_limbo(&self, worker: usize, popped: &[u32]) -> bool {
         let others = self.shelves.iter().zip(popped).enumerate().filter(|(n, _)| *n != worker);
         others.into_iter().all(|(_, (shelf, popped))| shelf.returned.load(Ordering::Acquire) == *popped)
     }
 
-    /// A popped number was committed.
+    /// Takes a committed number out of limbo.
     pub(crate) fn settle(&self, worker: usize) {
         self.leave_limbo(worker, 1);
     }
 
-    /// Plain load and store: only this worker changes its own counters.
+    /// Counts numbers as out of limbo. Plain load and store, because only this worker changes its own counters.
     fn leave_limbo(&self, worker: usize, count: u32) {
         let returned = &self.shelves[worker].returned;
         returned.store(returned.load(Ordering::Relaxed).wrapping_add(count), Ordering::Release);
     }
 
-    /// A number comes back.
+    /// Puts a number on a shelf.
     pub(crate) fn push(&self, worker: usize, number: u32) {
         self.push_all(worker, &[number]);
     }
 
-    /// Takes a number for good, outside any transaction; false if it is not free.
+    /// Takes a number permanently, outside any transaction; returns false if it is not free.
     pub(crate) fn remove(&self, worker: usize, number: u32) -> bool {
         let found = self.pick(worker, number);
         if found {
@@ -56,12 +56,12 @@ impl Pool {
         found
     }
 
-    /// A number that was taken for good is free again, for the worker to whom it was dealt.
+    /// Frees a number that was taken permanently, for the worker to which it was dealt.
     pub(crate) fn put_back(&self, number: u32) {
         self.push((number >> self.row_bits) as usize % self.shelves.len(), number);
     }
 
-    /// Takes any free number for good, outside any transaction.
+    /// Takes any free number permanently, outside any transaction.
     pub(crate) fn remove_any(&self, worker: usize) -> Option<u32> {
         let found = self.pop(worker)?;
         self.settle(worker);
@@ -93,11 +93,11 @@ impl Pool {
         Some(number)
     }
 
-    /// Takes half of the fullest shelf, at most a chunk: one to hand out, the rest for the own shelf.
+    /// Takes half of the fullest shelf, at most a chunk: returns one number and puts the rest on the worker's own shelf.
     #[cold]
     fn borrow(&self, worker: usize) -> Option<u32> {
         loop {
-            // Acquire: partner in `took`.
+            // Acquire, pairs with the Release in `took`.
             let fullness = |n: &usize| self.shelves[*n].available.load(Ordering::Acquire);
             let fullest = (0..self.shelves.len()).max_by_key(fullness)?;
             if fullness(&fullest) == 0 {
@@ -116,7 +116,7 @@ impl Pool {
         }
     }
 
-    /// Takes one number wherever it lies; false if it is on no shelf.
+    /// Takes one number from wherever it is; returns false if it is on no shelf.
     pub(super) fn pick(&self, worker: usize, number: u32) -> bool {
         loop {
             let home = self.home[number as usize].load(Ordering::Acquire);
@@ -127,7 +127,7 @@ impl Pool {
             let mut free = self.lock(shelf);
             let home = self.home[number as usize].load(Ordering::Relaxed);
             if home == 0 || (home >> 32) as usize - 1 != shelf {
-                // It moved meanwhile.
+                // It has moved in the meantime.
                 continue;
             }
             let position = (home & u64::from(u32::MAX)) as usize;
@@ -140,10 +140,10 @@ impl Pool {
         }
     }
 
-    /// Books numbers that were removed from a locked shelf as `worker`'s limbo.
+    /// Counts numbers that were removed from a locked shelf as being in `worker`'s limbo.
     fn took(&self, worker: usize, shelf: usize, free: &MutexGuard<'_, Vec<u32>>, numbers: &[u32]) {
-        // Release, and first: whoever sees in `home`, in `available` or under the lock that a number is gone also sees that it
-        // was popped. Plain load and store: only this worker changes its own counters.
+        // Release, and first: a worker that sees in `home`, in `available` or under the lock that a number is gone also sees that it was popped.
+        // Plain load and store, because only this worker changes its own counters.
         let popped = &self.shelves[worker].popped;
         popped.store(popped.load(Ordering::Relaxed).wrapping_add(numbers.len() as u32), Ordering::Release);
         for number in numbers {
@@ -153,12 +153,12 @@ impl Pool {
     }
 
     fn lock(&self, shelf: usize) -> MutexGuard<'_, Vec<u32>> {
-        // Plain numbers move under the lock: a panic cannot leave it half changed.
+        // The lock protects plain numbers, so a panic cannot leave them half changed.
         self.shelves[shelf].free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What stands in `home` of a number at a position of a shelf.
+/// The value in `home` of a number at a position of a shelf.
 pub(super) fn place(shelf: usize, position: usize) -> u64 {
     (shelf as u64 + 1) << 32 | position as u64
 }

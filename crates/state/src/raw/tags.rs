@@ -1,5 +1,6 @@
-//! Groups of tags of 16 bits, each a cache line, compared all at once. A group's tags lie among its records, on their page if a group is no longer
-//! than one: in the place of the record that the first lane would have. That lane counts what had no room in the group.
+//! Groups of 16-bit tags, each group one cache line that is compared at once. A group's tags are among its records, in the place of the
+//! record that the first lane would have, and so on the same page if a group is no longer than a page. The first lane counts the keys for
+//! which the group had no room.
 
 use std::marker::PhantomData;
 
@@ -8,56 +9,56 @@ use braid_memory::prefetch_second_level;
 use crate::flow_table::Slot;
 use crate::raw::records::{HALF, LINE, Records};
 
-/// Places in a group, one for each lane of a cache line: 64 bytes.
+/// Places in a group, one for each lane of a 64-byte cache line.
 pub(crate) const GROUP: usize = 32;
-/// Hashes of a batch.
+/// Maximum number of hashes in a batch.
 const BATCH_MAX: usize = 256;
-/// The lane that counts.
+/// The lane that holds the count.
 const STRAYS: usize = 0;
-/// A bit that each tag has and no count, so that none is equal to the other.
+/// A bit that is set in each tag and clear in each count, so that a tag never equals a count.
 pub(crate) const TAGGED: u16 = 2;
-/// Where the count stands in its lane.
+/// Position of the count in its lane.
 const STRAYS_SHIFT: u32 = 2;
-/// The greatest count.
+/// The maximum count.
 pub(crate) const STRAYS_MAX: u16 = u16::MAX >> STRAYS_SHIFT;
 const _: () = assert!(TAGGED < 1 << STRAYS_SHIFT);
 
-/// Where the groups of a table lie among [`Records`], and which are whose. The first ones are homes of hashes, the others are for what finds no
-/// room there.
+/// The location of a table's groups among [`Records`], and their division: the first ones are homes of hashes, the others take what finds no room
+/// there.
 ///
-/// A *place* is that of a record: so many records behind the table's first one. Lane *l* of a group belongs to the place whose number differs from that
-/// of the group's tags in the bits of *l*; the tags are in another of its places from one group to the next, or they would all lie in the same
-/// sets of a cache.
+/// A *place* is the position of a record, counted in records from the table's first one. Lane *l* of a group belongs to the place whose
+/// number is that of the group's tags XOR *l*. The tags take a different place in successive groups; otherwise they would all map to the
+/// same sets of a cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tags {
-    /// Half line with which the first place begins.
+    /// The half line at which the first place begins.
     first: usize,
-    /// Half lines of a place.
+    /// Half lines per place.
     halves: usize,
     /// At least two, at most `groups`, fewer than 2^32.
     homes: u64,
     groups: usize,
-    /// Bits of a group's number by which its places are turned: such that tags begin with a line.
+    /// The bits of a group's number that select the place of its tags, chosen such that tags begin at a line.
     turns: usize,
-    /// A bit for each lane with a place that records take.
+    /// One bit for each lane whose place can hold a record.
     lanes: u32,
 }
 
 impl Tags {
-    /// `homes` groups for hashes, and `more` behind them, of records of so many half lines from the `first` one on, an even number.
+    /// Creates `homes` groups for hashes, and `more` after them, of records of `halves` half lines, from half line `first`, an even number.
     pub(crate) fn new((homes, more): (usize, usize), first: usize, halves: usize) -> Tags {
         assert!(homes > 1 && u32::try_from(homes).is_ok() && first.is_multiple_of(2));
         let turns = if halves.is_multiple_of(2) { GROUP - 1 } else { GROUP - 2 };
         Tags { first, halves, homes: homes as u64, groups: homes + more, turns, lanes: lanes_of(halves) }
     }
 
-    /// Groups that are homes of hashes.
+    /// Number of groups that are homes of hashes.
     #[inline(always)]
     pub(crate) fn homes(&self) -> usize {
         self.homes as usize
     }
 
-    /// All groups.
+    /// Number of all groups.
     #[inline(always)]
     pub(crate) fn groups(&self) -> usize {
         self.groups
@@ -74,20 +75,20 @@ impl Tags {
         self.first..self.first + self.groups * GROUP * self.halves
     }
 
-    /// The group where a hash is at home, by its upper half.
+    /// The home group of a hash, determined by its upper half.
     #[inline(always)]
     pub(crate) fn home(&self, hash: u64) -> usize {
-        // Of 32 bits each, and the compiler knows: one multiplication.
+        // Both factors have 32 bits, which the compiler can see: a single multiplication.
         (((hash >> 32) * u64::from(self.homes as u32)) >> 32) as usize
     }
 
-    /// How many groups behind its home, in the ring of all homes, a stray with this tag is; never 0.
+    /// How many groups after its home, in the ring of all homes, a stray with this tag is; never 0.
     #[inline(always)]
     pub(crate) fn way(&self, tag: u16) -> usize {
         1 + ((u64::from(tag) * (self.homes - 1)) >> 16) as usize
     }
 
-    /// The place that a group's tags have.
+    /// The place of a group's tags.
     #[inline(always)]
     pub(crate) fn of(&self, group: usize) -> usize {
         group * GROUP + (group & self.turns)
@@ -99,13 +100,13 @@ impl Tags {
         place / GROUP
     }
 
-    /// The half line with which a place begins.
+    /// The half line at which a place begins.
     #[inline(always)]
     pub(crate) fn half(&self, place: usize) -> usize {
         self.first + place * self.halves
     }
 
-    /// The record of a place.
+    /// The record at a place.
     #[inline(always)]
     pub(crate) fn slot(&self, place: usize) -> Slot {
         self.half(place) as Slot
@@ -117,7 +118,7 @@ impl Tags {
         (slot as usize - self.first) / self.halves
     }
 
-    /// Places of a group's lanes.
+    /// The places of some lanes of a group.
     #[inline(always)]
     pub(crate) fn places(&self, group: usize, lanes: u32) -> impl Iterator<Item = usize> + use<> {
         let (tags, mut lanes) = (self.of(group), lanes);
@@ -128,7 +129,7 @@ impl Tags {
         })
     }
 
-    /// Asks for a group's tags.
+    /// Prefetches a group's tags.
     #[inline(always)]
     pub(crate) fn prefetch(&self, records: &Records, group: usize) {
         records.prefetch_head(self.half(self.of(group)));
@@ -139,13 +140,13 @@ impl Tags {
         records.tags(self.slot(tags))
     }
 
-    /// A bit for each lane of the group that holds `tag`.
+    /// One bit for each lane of the group that holds `tag`.
     #[inline(always)]
     pub(crate) fn lanes(&self, records: &Records, group: usize, tag: u16) -> u32 {
         equal_lanes(self.line(records, self.of(group)), tag) & self.lanes
     }
 
-    /// A bit for each lane of the group that holds one.
+    /// One bit for each lane of the group that holds any tag.
     #[inline(always)]
     pub(crate) fn taken(&self, records: &Records, group: usize) -> u32 {
         !self.lanes(records, group, 0) & self.lanes
@@ -157,32 +158,32 @@ impl Tags {
         self.places(group, self.lanes(records, group, tag)).next()
     }
 
-    /// How many are at home in the group and stay in another.
+    /// The number of keys whose home is this group but that are in another one.
     #[inline(always)]
     pub(crate) fn strays(&self, records: &Records, group: usize) -> u16 {
         self.line(records, self.of(group)).strays()
     }
 
-    /// Notes that; at most [`STRAYS_MAX`].
+    /// Sets the number of strays, at most [`STRAYS_MAX`].
     pub(crate) fn set_strays(&self, records: &mut Records, group: usize, strays: u16) {
         self.set(records, self.of(group), strays << STRAYS_SHIFT);
     }
 
-    /// The tag of a place: 0 if it holds none.
+    /// The tag of a place; 0 if it has none.
     #[inline(always)]
     pub(crate) fn tag(&self, records: &Records, place: usize) -> u16 {
         let (tags, lane) = self.lane(place);
         if self.lanes & 1 << lane == 0 { 0 } else { self.line(records, tags).0[word_of(lane)] }
     }
 
-    /// Changes the tag of a place; that of the tags themselves has the count of strays.
+    /// Sets the tag of a place; for the place of the tags themselves this is the lane with the count of strays.
     #[inline(always)]
     pub(crate) fn set(&self, records: &mut Records, place: usize, tag: u16) {
         let (tags, lane) = self.lane(place);
         records.tags_mut(self.slot(tags)).0[word_of(lane)] = tag;
     }
 
-    /// The place of a group's tags, and the lane of a place.
+    /// The place of the group's tags, and the lane of a place.
     #[inline(always)]
     fn lane(&self, place: usize) -> (usize, usize) {
         let tags = self.of(Tags::group(place));
@@ -190,13 +191,13 @@ impl Tags {
     }
 }
 
-/// Where the tags of a batch's hashes are, and what they are: found for all in loops that the compiler makes vectors of.
+/// Where the tags for a batch's hashes are and which tags to search for, computed in loops that the compiler vectorises.
 #[derive(Debug)]
 pub(crate) struct Homes<'r> {
-    /// The place of the tags of each hash; each is that of a group's.
+    /// For each hash, the place of the tags of its home group.
     places: [u32; BATCH_MAX],
     wanted: [u16; BATCH_MAX],
-    /// Bytes of a place.
+    /// Bytes per place.
     stride: usize,
     /// The table's first place.
     base: *const u8,
@@ -204,7 +205,7 @@ pub(crate) struct Homes<'r> {
 }
 
 impl<'r> Homes<'r> {
-    /// Those of the first `count` hashes, in the table with these tags; `tag` makes the one to look for, which is [`TAGGED`].
+    /// For the first `count` hashes, in the table with these tags; `tag` computes the tag to search for, which has the [`TAGGED`] bit.
     #[inline(always)]
     pub(crate) fn new(
         tags: &Tags,
@@ -213,7 +214,7 @@ impl<'r> Homes<'r> {
         tag: impl Fn(u64) -> u16,
     ) -> Homes<'r> {
         let base = records.lines(tags.range());
-        // The place of the first group's tags is the first.
+        // The place of the first group's tags is the first place, so the zeros in `places` are valid.
         let (mut places, mut wanted) = ([0; BATCH_MAX], [0; BATCH_MAX]);
         places.iter_mut().zip(hashes).take(count).for_each(|(home, hash)| *home = tags.of(tags.home(*hash)) as u32);
         wanted.iter_mut().zip(hashes).take(count).for_each(|(wanted, hash)| *wanted = tag(*hash));
@@ -225,18 +226,18 @@ impl<'r> Homes<'r> {
         self.base.wrapping_add(self.places[i] as usize * self.stride)
     }
 
-    /// Asks for the tags of the `i`th hash.
+    /// Prefetches the tags for the `i`th hash.
     #[inline(always)]
     pub(crate) fn prefetch(&self, i: usize) {
         prefetch_second_level(self.address(i));
     }
 
-    /// The first place that holds the tag of the `i`th hash in its home.
+    /// The first place in its home group that holds the tag of the `i`th hash.
     #[inline(always)]
     pub(crate) fn find(&self, i: usize) -> Option<usize> {
-        // SAFETY: a place in `places` is that of a group's tags (`new`): half a hash is below 2^32, so a home is below `homes`, and the places of all groups lie
-        // inside the region (`Records::lines`), each with room for a line behind where it begins; aligned to half a line, initialised, and not written to while
-        // `records` is borrowed.
+        // SAFETY: each place in `places` is that of a group's tags (`new`): half a hash is below 2^32, so a home is below `homes`, and the places of
+        // all groups lie inside the region (`Records::lines`), each with room for a line after its beginning; it is aligned to half a line,
+        // initialised, and not written to while `records` is borrowed.
         let line = unsafe { &*self.address(i).cast::<Line>() };
         let lanes = equal_lanes(line, self.wanted[i]);
         if lanes == 0 {
@@ -247,22 +248,22 @@ impl<'r> Homes<'r> {
     }
 }
 
-/// For the compiler: whatever calls it stands aside.
+/// Tells the compiler that the branch that calls it is rare.
 #[cold]
 #[inline]
 fn seldom() {}
 
-/// Lanes of a group with a place that records of so many half lines take: tags need a whole line.
+/// The lanes of a group whose places can hold records of `halves` half lines; tags need a whole line.
 const fn lanes_of(halves: usize) -> u32 {
     u32::MAX << (LINE / HALF).div_ceil(halves)
 }
 
-/// Records that find room in a group.
+/// The number of records that fit into a group.
 pub(crate) const fn room_of(halves: usize) -> usize {
     lanes_of(halves).count_ones() as usize
 }
 
-/// One group's. It begins with a line, but no access relies on that.
+/// The tags of one group. It begins at a line, but no access relies on that.
 #[derive(Debug)]
 #[repr(align(32))]
 pub(crate) struct Line([u16; GROUP]);
@@ -274,12 +275,12 @@ impl Line {
     }
 }
 
-/// The word of a line that is a lane: in the order in which a processor packs two vectors into one, quarters by turns.
+/// The index in a line of a lane's word: the order in which the processor packs two vectors into one, alternating quarters.
 const fn word_of(lane: usize) -> usize {
     lane & 7 | (lane & 8) << 1 | (lane & 16) >> 1
 }
 
-/// A bit for each lane that holds `tag`.
+/// One bit for each lane that holds `tag`.
 #[inline(always)]
 fn equal_lanes(line: &Line, tag: u16) -> u32 {
     #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
@@ -288,7 +289,7 @@ fn equal_lanes(line: &Line, tag: u16) -> u32 {
             __m256i, _mm256_cmpeq_epi16, _mm256_load_si256, _mm256_movemask_epi8, _mm256_packs_epi16, _mm256_set1_epi16,
         };
         let halves = line.0.as_ptr().cast::<__m256i>();
-        // SAFETY: the program is built for processors with AVX2; both loads are inside the line and aligned as it is.
+        // SAFETY: the program is built for processors with AVX2; both loads are inside the line and aligned like it.
         unsafe {
             let wanted = _mm256_set1_epi16(tag as i16);
             let low = _mm256_cmpeq_epi16(_mm256_load_si256(halves), wanted);

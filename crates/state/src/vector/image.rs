@@ -1,4 +1,4 @@
-//! A vector's image: length, then number and bytes of each element that is not all zero.
+//! A vector's image: element size and length, then index and bytes of each element that is not all zero.
 
 use braid_stm::Tx;
 use zerocopy::IntoBytes;
@@ -7,7 +7,7 @@ use super::Shared;
 use crate::image::{Image, ImageError, Reader, put};
 use crate::plain::Plain;
 
-/// One element of an image; none if it has none of that number, or elements of another size.
+/// One element of an image; `None` if the index is beyond its end or its elements have another size.
 pub(super) fn element<T: Plain>(image: &[u8], index: u32) -> Option<T> {
     let mut reader = Reader::new("", image);
     reader.same("elements", size_of::<T>()).ok()?;
@@ -37,7 +37,7 @@ impl Image for Shared {
         image
     }
 
-    /// A shorter vector takes what it has room for; elements beyond the saved ones stay as they were made.
+    /// A shorter vector takes the elements that fit; elements beyond the saved ones keep their initial value.
     fn restore(&self, _: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
         let mut reader = Reader::new(&self.named.name, image);
         reader.same("elements", self.bytes)?;

@@ -1,5 +1,5 @@
-//! A vector that takes the place of one with another length: elements beyond the end are left behind, those beyond the former end stay
-//! as they were made.
+//! Replaces a vector by one of another length: elements beyond the new end are dropped, and elements beyond the former end keep their initial
+//! value.
 
 use braid_stm::Arena;
 

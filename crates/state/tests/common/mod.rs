@@ -14,7 +14,7 @@ pub fn builder(workers: usize) -> (Arc<Domain>, StateBuilder) {
     (domain, builder)
 }
 
-/// Commits; there is nobody to conflict with.
+/// Commits when there is no other worker to conflict with.
 pub fn commit(tx: &mut Tx) {
     tx.commit().expect("one worker meets no conflict");
 }

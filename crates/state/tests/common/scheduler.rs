@@ -1,4 +1,4 @@
-//! A token that one thread holds at a time; who gets it next is decided by a seeded generator.
+//! A token that one thread holds at a time; a seeded generator decides which thread gets it next.
 
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -11,12 +11,12 @@ struct Inner {
     random: Random,
 }
 
-/// Shared by all workers of a run.
+/// The scheduler, shared by all workers of a run.
 #[derive(Clone)]
 pub struct Scheduler(Arc<(Mutex<Inner>, Condvar)>);
 
 impl Scheduler {
-    /// The run begins when all workers have entered, so that the schedule depends on the seed alone.
+    /// Creates a scheduler. The run begins when all workers have entered, so that the schedule depends on the seed alone.
     pub fn new(workers: usize, seed: u64) -> Scheduler {
         let inner = Inner { running: None, waiting: Vec::new(), expected: workers, random: Random::new(seed) };
         Scheduler(Arc::new((Mutex::new(inner), Condvar::new())))

@@ -1,8 +1,8 @@
-//! Is there an order of some overlapping operations in which one worker could have done them?
+//! Checks whether there is an order of some overlapping operations in which a single worker could have done them.
 //!
-//! The search of Wing and Gong (Testing and Verifying Concurrent Objects, 1993) with the memory of Lowe: of the operations that are left,
-//! any that began before all the others had returned may be next, if the sequential object answers as it did; a set of operations done
-//! that left the same object is tried once.
+//! This is the search of Wing and Gong (Testing and Verifying Concurrent Objects, 1993) with the memory of Lowe: of the remaining operations, any
+//! that began before all the others had returned may be next, if the sequential object gives the same answer. A set of completed operations
+//! that leaves the same object is tried only once.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -11,7 +11,7 @@ use std::hash::Hash;
 /// One operation of a history, with its answer.
 #[derive(Clone, Debug)]
 pub struct Call<O> {
-    /// What was done and what came back.
+    /// The operation and its answer.
     pub done: O,
     /// When it began, on a clock that all threads share.
     pub begun: u64,
@@ -19,15 +19,15 @@ pub struct Call<O> {
     pub returned: u64,
 }
 
-/// An object as one worker sees it.
+/// An object as seen by a single worker.
 pub trait Sequential: Clone + Eq + Hash {
     /// An operation with its answer.
     type Done: Clone + Debug;
-    /// Does the operation; whether the answer is one that may come back.
+    /// Does the operation; returns whether the answer is a legal one.
     fn allows(&mut self, done: &Self::Done) -> bool;
 }
 
-/// The first order that is found, as positions in the history; none if there is none.
+/// The first order found, as positions in the history; `None` if there is none.
 pub fn linearization<S: Sequential>(start: &S, history: &[Call<S::Done>]) -> Option<Vec<usize>> {
     assert!(history.len() <= 64, "a set of operations is a word");
     let (mut order, mut tried) = (Vec::new(), HashSet::new());

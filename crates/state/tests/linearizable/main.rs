@@ -1,8 +1,8 @@
-//! Histories of real threads: each is one that a single worker could have had, operation after operation, and none takes effect
-//! before it began or after it had returned. For `Distributed`, whose readers may be told something old: no older than was allowed.
+//! Histories of real threads: each could have been produced by a single worker, one operation after another, and no operation takes effect
+//! before it began or after it returned. Readers of a `Distributed` may see old values, but none older than allowed.
 //!
-//! Three threads do a handful of operations each on an object so small that they meet; in every other history they are made to lose
-//! the processor within their transactions. A structure that is wrong on purpose has to be found out.
+//! Three threads do a handful of operations each on an object so small that they meet; in every other history they are made to lose the
+//! processor inside their transactions. A structure that is wrong on purpose must be detected.
 
 mod checker;
 #[path = "../common/mod.rs"]
@@ -35,7 +35,7 @@ fn committed<R>(tx: &mut Tx, mut operation: impl FnMut(&mut Tx) -> Result<R, Con
     }
 }
 
-/// What threads did at the same time; `act` does a thread's next operation.
+/// The history of threads that run at the same time; `act` does a thread's next operation.
 fn history<D: Send>(domain: &Arc<Domain>, seed: u64, act: impl Fn(&mut Tx, &mut Random) -> D + Sync) -> Vec<Call<D>> {
     let (clock, start) = (AtomicU64::new(1), Barrier::new(THREADS));
     let thread = |worker: usize| {
@@ -83,7 +83,7 @@ enum MapCall {
     Swap(u64, u64, Option<(u64, u64)>),
 }
 
-/// A map with room for so many keys.
+/// A map with room for this many keys.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct OneMap(BTreeMap<u64, u64>, usize);
 
@@ -168,7 +168,7 @@ enum CellCall {
     Both(u64, u64),
 }
 
-/// Two cells.
+/// A vector of two cells.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct OneVector([u64; 2]);
 
@@ -226,7 +226,7 @@ fn what_threads_did_to_a_vector_one_worker_could_have_done() {
     }
 }
 
-/// An update in two transactions, with time for another thread between them.
+/// An update split into two transactions, with time for another thread in between.
 #[test]
 fn an_update_that_is_torn_in_two_is_found_out() {
     let found = (0..HISTORIES).any(|seed| {
@@ -250,7 +250,7 @@ enum LeaseCall {
     IsLive(u32, bool),
 }
 
-/// Free resources; which one is handed out is open.
+/// The free resources; any of them may be allocated.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct OneAllocator(BTreeSet<u32>);
 
@@ -262,7 +262,7 @@ impl Sequential for OneAllocator {
         match *done {
             LeaseCall::Allocate(None) => free.is_empty(),
             LeaseCall::Allocate(Some(resource)) => free.remove(&resource),
-            // Whoever asks holds the latest lease of this resource, so it is live unless it is free.
+            // The caller holds the latest lease of this resource, so it is live unless the resource is free.
             LeaseCall::Free(resource, was_live) => free.insert(resource) == was_live,
             LeaseCall::IsLive(resource, live) => free.contains(&resource) != live,
         }
@@ -302,7 +302,7 @@ enum SumCall {
     Read(u64),
 }
 
-/// Whether each reader was told of all that had returned `staleness` before it began, and of nothing that began after it returned.
+/// Whether each reader saw everything that had returned `staleness` before the reader began, and nothing that began after it returned.
 fn is_fresh_enough(history: &[Call<SumCall>], staleness: u64) -> bool {
     let added = |when: &dyn Fn(&Call<SumCall>) -> bool| {
         history.iter().filter(|call| matches!(call.done, SumCall::Add) && when(call)).count() as u64
@@ -345,7 +345,7 @@ fn a_sum_is_no_older_than_was_allowed() {
 
 #[test]
 fn a_sum_that_is_older_than_was_allowed_is_found_out() {
-    // It may be 1000 old, and is asked for one that is not old at all.
+    // Values may be 1000 old, but are required not to be old at all.
     assert!((0..HISTORIES).any(|seed| !is_fresh_enough(&sums(seed, 1000), 0)));
 }
 
