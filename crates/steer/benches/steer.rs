@@ -1,7 +1,7 @@
 //! Nanoseconds per packet of hashing and steering. `cargo bench -p braid-steer`
 //!
-//! Frames of 64 bytes in batches of 128, UDP over IPv4, 4,096 flows, all in the first-level cache: the arithmetic
-//! alone.
+//! Frames of 64 bytes in batches of 128, UDP over IPv4, 4,096 flows, all in the first-level cache: only the arithmetic is
+//! measured.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use braid_steer::{Fields, Key, Reta, Steering, Symmetry, Toeplitz};
 const BATCH: usize = 128;
 const ROUNDS: usize = 200;
 
-/// Best of many runs of about a tenth of a millisecond: some of them nothing else disturbs.
+/// Reports the best of many runs of about a tenth of a millisecond, some of which are undisturbed.
 fn measure(name: &str, packets: usize, mut run: impl FnMut()) {
     let once = |run: &mut dyn FnMut()| {
         let start = Instant::now();

@@ -1,15 +1,14 @@
-//! Keys that are blind for part of what a NIC hashes.
+//! Hash keys that make part of what a NIC hashes irrelevant for the choice of the queue.
 //!
-//! Some NICs hash both addresses or nothing, while a packet set needs, say, the destination alone. The hash is linear
-//! in the input, and only its low bits choose the entry of the indirection table: the input bit at position *p* reaches
-//! the *r* index bits through the key bits *p* + 32 - *r* to *p* + 31. With those set to zero the bit has no influence
-//! on the *queue* (on the upper bits of the hash it still has). Zero bits in the key are NFOS's trick for its policer;
-//! clearing whole windows of 32 bits would leave a source address hardly any influence on the index, counting only the
-//! index bits costs *r* - 1 neighbours. Maestro (Pereira et al., NSDI 2024) solves for such keys in general.
+//! Some NICs hash both addresses or nothing, while a packet set may need, say, the destination alone. The hash is linear in the input, and only
+//! its low bits select the entry of the indirection table: the input bit at position *p* reaches the *r* index bits through the key bits
+//! *p* + 32 - *r* to *p* + 31. If those are zero, the bit has no influence on the *queue* (it still has on the upper bits of the hash). Zero
+//! bits in the key are the trick of NFOS for its policer. Clearing whole windows of 32 bits would leave a source address hardly any
+//! influence on the index; clearing only for the index bits costs *r* - 1 neighbours. Maestro (Pereira et al., NSDI 2024) solves for such keys
+//! in general.
 //!
-//! A key serves one layout of the input: IPv4 and IPv6 have their fields at different places, and a key that is blind
-//! for the source of one is blind for half of the other's destination. So the key is for IPv4, and IPv6 has to be
-//! looked after.
+//! A key serves one layout of the input. IPv4 and IPv6 have their fields at different positions, and a key that is blind for the source of
+//! one is blind for half of the destination of the other. So the key is for IPv4, and IPv6 needs another solution.
 
 use std::ops::Range;
 
@@ -18,7 +17,7 @@ use braid_packet::FieldId;
 use crate::fields::Fields;
 use crate::toeplitz::Key;
 
-/// Bits that a field takes in the input that a NIC makes of an IPv4 packet; none for fields that are not part of it.
+/// The bits of a field in the input that a NIC builds from an IPv4 packet; empty for fields that are not part of it.
 pub fn ipv4_bits(field: FieldId) -> Range<usize> {
     match field {
         FieldId::IpSrc => 0..32,
@@ -29,8 +28,8 @@ pub fn ipv4_bits(field: FieldId) -> Range<usize> {
     }
 }
 
-/// A key under which an IPv4 packet's queue depends on the `kept` ones among the `hashed` fields only, for an
-/// indirection table of 2^`index_bits` entries. None if then not every entry could be reached.
+/// A key under which an IPv4 packet's queue depends only on the `kept` ones among the `hashed` fields, for an indirection table of
+/// 2^`index_bits` entries. `None` if not every entry could then be reached.
 pub fn blind_key(base: &Key, hashed: Fields, kept: Fields, index_bits: u32) -> Option<Key> {
     let r = index_bits as usize;
     let mut key = *base;
@@ -41,7 +40,7 @@ pub fn blind_key(base: &Key, hashed: Fields, kept: Fields, index_bits: u32) -> O
     (rank(seen, index_bits) == index_bits).then_some(key)
 }
 
-/// Number of independent index bits that inputs with these windows can set: 2^rank entries are reached.
+/// Number of independent index bits that inputs with these windows can set: 2^rank entries can be reached.
 fn rank(windows: impl Iterator<Item = u32>, index_bits: u32) -> u32 {
     let mask = ((1u64 << index_bits) - 1) as u32;
     // Gaussian elimination over GF(2): `basis[i]` has its highest bit at i.

@@ -1,10 +1,9 @@
-//! Whether a NIC can keep a function's packet sets together, field by field, and what to do where it cannot.
+//! Checks whether a NIC can keep a function's packet sets together, field by field, and what to do where it cannot.
 //!
-//! A NIC may hash fewer fields than a set has (sets share a queue, nothing breaks) but never others. What it can be
-//! told differs between kinds of packets, so each kind is judged, together with the kinds that a set of it may contain
-//! too: a set by source address holds TCP and ICMP alike, and both must then be hashed by the same fields. NFOS's
-//! checker complains only if *no* layer fits and has no table of NICs; partial misfits are exactly the ones that tear
-//! sets apart unseen.
+//! A NIC may hash fewer fields than a set has (then sets share a queue, and nothing breaks) but never others. What it can be configured to hash
+//! differs between kinds of packets, so each kind is judged together with the other kinds that one of its sets may contain: a set by source
+//! address contains TCP and ICMP, and both must be hashed by the same fields. NFOS's checker complains only if *no* layer fits, and has
+//! no table of NICs; but it is the partial misfits that tear sets apart unnoticed.
 
 use std::fmt;
 
@@ -19,30 +18,30 @@ use crate::toeplitz::Key;
 /// What the NIC does for some kinds of packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// It hashes what the sets are made of.
+    /// It hashes exactly the fields of the sets.
     Whole {
-        /// Fields to switch on.
+        /// The fields to enable.
         fields: Fields,
     },
-    /// It hashes part of it: sets stay whole, but several share a queue more often.
+    /// It hashes some of the fields: sets stay whole, but more of them share a queue.
     Coarser {
-        /// Fields to switch on.
+        /// The fields to enable.
         fields: Fields,
         /// Fields of the set that it cannot hash for these packets.
         missing: Fields,
     },
-    /// It hashes too much, but a key that is blind for the rest helps, for IPv4.
+    /// It hashes too many fields, but for IPv4 a key that is blind for the others helps.
     ByKey {
-        /// Fields to switch on.
+        /// The fields to enable.
         hashed: Fields,
-        /// Fields that then choose the queue.
+        /// The fields that then select the queue.
         seen: Fields,
         /// The key.
         key: Key,
-        /// Fields of the set that do not choose the queue.
+        /// Fields of the set that do not select the queue.
         missing: Fields,
     },
-    /// It tears sets apart, whatever it is told.
+    /// It tears sets apart, however it is configured.
     Torn {
         /// Fields of the set that it cannot hash for these packets; all of them if none can be hashed alone.
         missing: Fields,
@@ -51,21 +50,21 @@ pub enum Fit {
     },
 }
 
-/// One judgement.
+/// One finding of a check.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// Packets that may be in one set and are hashed alike.
+    /// Kinds of packets that may be in one set and so have to be hashed alike.
     pub classes: Vec<Class>,
     /// What the NIC does for them.
     pub fit: Fit,
 }
 
-/// The judgement of a pattern on a NIC.
+/// The result of checking a pattern against a NIC.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     /// The NIC.
     pub nic: &'static Nic,
-    /// Judgements; every kind of packet that can be in a set is in one of them, except fragments.
+    /// The findings; every kind of packet that can be in a set is in one of them, except fragments.
     pub findings: Vec<Finding>,
     /// Whether first fragments reach another queue than the other packets of their set.
     pub fragments_torn: bool,
@@ -73,7 +72,7 @@ pub struct Verdict {
     pub symmetric_key: Option<Key>,
 }
 
-/// Judges whether `nic` keeps the sets of `pattern` on one queue each.
+/// Checks whether `nic` keeps each set of `pattern` on one queue.
 pub fn check(pattern: &Pattern, nic: &'static Nic) -> Verdict {
     let findings: Vec<Finding> =
         groups(pattern).into_iter().map(|classes| Finding { fit: fit(pattern, &classes, nic), classes }).collect();
@@ -87,14 +86,14 @@ pub fn check(pattern: &Pattern, nic: &'static Nic) -> Verdict {
     }
 }
 
-/// Kinds of packets that can be members of one set stand together. Fragments are judged apart.
+/// Groups the kinds of packets that can be in the same set. Fragments are judged separately.
 fn groups(pattern: &Pattern) -> Vec<Vec<Class>> {
     let (mut ip, mut rest): (Vec<Class>, Vec<Class>) = (Vec::new(), Vec::new());
     for class in pattern.kinds.iter().filter(|&class| class != Class::Fragment) {
         if class == Class::NonIp { rest.push(class) } else { ip.push(class) }
     }
     let mut groups = if pattern.fields.has(FieldId::IpProto) {
-        // The protocol is part of the key: no set has packets of two of them.
+        // The protocol is part of the key, so no set has packets of two protocols.
         ip.into_iter().map(|class| vec![class]).collect()
     } else {
         vec![ip]
@@ -128,7 +127,7 @@ fn fit(pattern: &Pattern, classes: &[Class], nic: &Nic) -> Fit {
     }
     let index_bits = nic.reta_entries.trailing_zeros();
     let base = Key::microsoft().extended(nic.key_bytes);
-    // The fewest superfluous fields leave the most of the key.
+    // The fewer superfluous fields there are, the more of the key remains.
     let mut options = options;
     options.sort_by_key(|set| set.without(wanted).len());
     let key = options.into_iter().find_map(|hashed| {
@@ -141,8 +140,8 @@ fn fit(pattern: &Pattern, classes: &[Class], nic: &Nic) -> Fit {
     }
 }
 
-/// Fields of the set that differ among packets of these kinds: within TCP, the protocol number does not, and nothing
-/// but the three of them has ports.
+/// Fields of the set whose values differ among packets of these kinds: within TCP the protocol number does not, and only TCP, UDP and SCTP
+/// have ports.
 fn wanted(pattern: &Pattern, classes: &[Class]) -> Fields {
     let mut wanted = pattern.fields;
     if !classes.contains(&Class::OtherIp) && classes.len() == 1 {
@@ -157,7 +156,7 @@ fn wanted(pattern: &Pattern, classes: &[Class]) -> Fields {
     wanted
 }
 
-/// Combinations of fields that can be chosen for every one of these kinds.
+/// Combinations of fields that can be selected for every one of these kinds.
 fn common_choices(classes: &[Class], nic: &Nic) -> Vec<Fields> {
     let Some((first, others)) = classes.split_first() else { return Vec::new() };
     let mut options = nic.choice(*first).combinations();
@@ -172,7 +171,7 @@ fn all_of(sets: &[Fields]) -> Fields {
     sets.iter().fold(Fields::NONE, |all, &set| all.and(set))
 }
 
-/// Fragments are hashed without ports: the first one, whose key has ports, leaves its set if that is hashed with them.
+/// Whether first fragments leave their set. Fragments are hashed without ports, but the key of the first one has ports.
 fn splits_fragments(finding: &Finding, nic: &Nic) -> bool {
     let fields = match finding.fit {
         Fit::Whole { fields } | Fit::Coarser { fields, .. } => fields,
@@ -189,7 +188,7 @@ impl Verdict {
         !self.fragments_torn && self.findings.iter().all(kept)
     }
 
-    /// Every field of the sets that the NIC cannot hash for some kind of packet.
+    /// All fields of the sets that the NIC cannot hash for some kind of packet.
     pub fn missing(&self) -> Fields {
         self.findings.iter().fold(Fields::NONE, |all, finding| match finding.fit {
             Fit::Whole { .. } => all,

@@ -30,27 +30,27 @@ impl Fields {
         Fields(bits)
     }
 
-    /// The fields of both sets.
+    /// The fields that are in either set.
     pub const fn and(self, other: Fields) -> Fields {
         Fields(self.0 | other.0)
     }
 
-    /// The fields that both sets have.
+    /// The fields that are in both sets.
     pub const fn common(self, other: Fields) -> Fields {
         Fields(self.0 & other.0)
     }
 
-    /// The fields of this set that the other has not.
+    /// The fields of this set that are not in the other.
     pub const fn without(self, other: Fields) -> Fields {
         Fields(self.0 & !other.0)
     }
 
-    /// Whether the field is in it.
+    /// Whether the field is in the set.
     pub const fn has(self, field: FieldId) -> bool {
         self.0 & 1 << field as u16 != 0
     }
 
-    /// Whether it is empty.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -60,12 +60,12 @@ impl Fields {
         self.0.count_ones()
     }
 
-    /// Whether every field of it is in the other.
+    /// Whether every field of this set is in the other.
     pub const fn is_within(self, other: Fields) -> bool {
         self.0 & !other.0 == 0
     }
 
-    /// What it becomes when a packet of the other direction is looked at: source and destination change places.
+    /// The fields that have the same values in packets of the other direction: source and destination are swapped.
     pub fn swapped(self) -> Fields {
         self.iter().map(|field| field.opposite().unwrap_or(field)).collect()
     }
@@ -75,12 +75,12 @@ impl Fields {
         self.common(self.swapped())
     }
 
-    /// Its fields, in the order of [`FieldId`].
+    /// The fields, in the order of [`FieldId`].
     pub fn iter(self) -> impl Iterator<Item = FieldId> {
         FieldId::ALL.into_iter().filter(move |&field| self.has(field))
     }
 
-    /// All its subsets, the empty one and itself included.
+    /// All subsets, including the empty set and the set itself.
     pub fn subsets(self) -> impl Iterator<Item = Fields> {
         // Counting down within a mask visits every subset once.
         let mut next = Some(self.0);
@@ -116,9 +116,9 @@ impl fmt::Debug for Fields {
     }
 }
 
-/// Bits of it that differ from packet to packet in ordinary traffic: how much it helps to spread packet sets.
+/// Number of bits of a field that differ from packet to packet in ordinary traffic: how well the field spreads packet sets.
 ///
-/// Rough figures for ranking only: what counts is that addresses beat ports, and ports beat tags.
+/// These are rough figures for ranking only; what matters is that addresses beat ports, and ports beat tags.
 pub(crate) fn spread_bits(field: FieldId) -> u32 {
     match field {
         FieldId::IpSrc | FieldId::IpDst => 16,

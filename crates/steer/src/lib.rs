@@ -1,14 +1,13 @@
 //! Steering: which worker processes a packet, so that every packet set stays on one core.
 //!
-//! The way from a chain to a worker: what each function's sets are made of ([`pattern`]) · which fields to hash for all
-//! of them ([`planner`]) · whether a NIC can ([`nic`], [`checker`], [`blind`]) · hash ([`toeplitz`]) and indirection
-//! table ([`reta`]) · together a [`Steering`], which a source calls to split its queues, or a [`Dispatcher`] to fill
-//! the workers' rings ([`ring`]).
+//! The steps from a chain to a worker: what each function's sets consist of ([`pattern`]) · which fields to hash for all of them
+//! ([`planner`]) · whether a NIC can do so ([`nic`], [`checker`], [`blind`]) · hash ([`toeplitz`]) and indirection table ([`reta`]) ·
+//! all together a [`Steering`], which a source calls to split its queues, or a [`Dispatcher`] to fill the workers' rings ([`ring`]).
 //!
-//! Invariant: the worker is a pure function of the packet's bytes, its link kind and the port by which it came in; so
-//! the queues of a source and the rings of a dispatcher distribute packets alike.
+//! Invariant: the worker is a pure function of the packet's bytes, its link type and the port on which it arrived. So the queues of a source
+//! and the rings of a dispatcher distribute packets in the same way.
 //!
-//! Not here: devices (this crate configures none), transactions, and what becomes of state that is not local.
+//! Not here: devices (this crate configures none), transactions, and the handling of state that is not local.
 
 #![forbid(unsafe_code)]
 

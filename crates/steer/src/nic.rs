@@ -1,21 +1,20 @@
 //! What common NICs can hash, per kind of packet, with the source of each fact.
 //!
-//! A NIC is described by what it can be *told* to hash, not by its defaults. The tables err on the safe side: a
-//! capability that needs special firmware or a special package says so in the notes, one that no public driver offers
-//! is left out. Nothing here talks to a device.
+//! A NIC is described by what it can be *configured* to hash, not by its defaults. The tables err on the safe side: a capability that needs
+//! special firmware or a special package is mentioned in the notes, and one that no public driver offers is left out. Nothing here accesses
+//! a device.
 //!
-//! Two facts hold for all of them. The IP protocol number itself is not hashed; within TCP, UDP and SCTP it is
-//! constant, so that costs nothing. And **a fragment, the first one included, is hashed without ports**, even if its
-//! transport header is whole (Intel 82598 data sheet, RSS: a packet counts as TCP only if it "is not fragmented (even
-//! if the fragment contains a complete TCP header)"; DPDK keeps RTE_ETH_RSS_FRAG_* and RTE_ETH_RSS_NONFRAG_* apart; for
-//! NICs that say nothing of it the same is assumed, to be safe), so the first fragment of a datagram leaves the queue
-//! of the other packets of its ports.
+//! Two facts hold for all NICs. The IP protocol number itself is not hashed; within TCP, UDP and SCTP it is constant, so that costs nothing.
+//! And **a fragment, including the first one, is hashed without ports**, even if it contains the whole transport header (Intel 82598 data
+//! sheet, RSS: a packet counts as TCP only if it "is not fragmented (even if the fragment contains a complete TCP header)"; DPDK distinguishes
+//! RTE_ETH_RSS_FRAG_* from RTE_ETH_RSS_NONFRAG_*; for NICs whose documents do not mention it the same is assumed, to be safe). So the first
+//! fragment of a datagram leaves the queue of the other packets with its ports.
 
 use braid_packet::FieldId;
 
 use crate::fields::Fields;
 
-/// Kinds of packets that NICs tell apart.
+/// The kinds of packets that NICs distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// TCP, not fragmented.
@@ -26,17 +25,17 @@ pub enum Class {
     Sctp,
     /// Any other IP packet, not fragmented.
     OtherIp,
-    /// A piece of a fragmented IP datagram, the first one included.
+    /// A fragment of an IP datagram, including the first one.
     Fragment,
     /// Not IP.
     NonIp,
 }
 
 impl Class {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Class; 6] = [Class::Tcp, Class::Udp, Class::Sctp, Class::OtherIp, Class::Fragment, Class::NonIp];
 
-    /// In words.
+    /// The name in words.
     pub fn name(self) -> &'static str {
         match self {
             Class::Tcp => "TCP",
@@ -49,19 +48,19 @@ impl Class {
     }
 }
 
-/// What can be chosen for one kind of packet.
+/// What can be selected for one kind of packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Any of these fields, one by one.
+    /// Any subset of these fields.
     AnyOf(Fields),
-    /// One of these combinations, nothing less and nothing more.
+    /// Exactly one of these combinations.
     OneOf(&'static [Fields]),
     /// No hash: all such packets arrive in one queue.
     Nothing,
 }
 
 impl Choice {
-    /// Every combination of at least one field that can be chosen.
+    /// Every combination of at least one field that can be selected.
     pub fn combinations(self) -> Vec<Fields> {
         match self {
             Choice::AnyOf(fields) => fields.subsets().filter(|set| !set.is_empty()).collect(),
@@ -70,7 +69,7 @@ impl Choice {
         }
     }
 
-    /// Every field that some combination has.
+    /// Every field that is part of some combination.
     pub fn fields(self) -> Fields {
         match self {
             Choice::AnyOf(fields) => fields,
@@ -83,29 +82,29 @@ impl Choice {
 /// How a NIC makes both directions of a connection hash alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SymmetricMode {
-    /// Each field enters as the exclusive or of source and destination (`ethtool -X … xfrm symmetric-xor`).
+    /// It hashes the exclusive or of each source and destination field (`ethtool -X … xfrm symmetric-xor`).
     Xor,
-    /// As exclusive or and as or (`xfrm symmetric-or-xor`).
+    /// It hashes their or and their exclusive or (`xfrm symmetric-or-xor`).
     OrXor,
-    /// By a mode of the hardware that ethtool has no name for.
+    /// By a hardware mode for which ethtool has no name.
     Hardware,
-    /// Not at all; the key of 0x6d5a repeated does it where a key can be set.
+    /// Not at all; where a key can be set, 0x6d5a repeated makes the hash symmetric.
     ByKeyOnly,
 }
 
-/// One kind of NIC.
+/// A kind of NIC.
 #[derive(Clone, Copy, Debug)]
 pub struct Nic {
-    /// Name to ask for it by.
+    /// The name by which it is selected.
     pub name: &'static str,
     /// Other names: products and drivers.
     pub also: &'static [&'static str],
-    /// What it is.
+    /// The product.
     pub product: &'static str,
     classes: [Choice; 6],
     /// How it hashes symmetrically.
     pub symmetric: SymmetricMode,
-    /// Length of the hash key in bytes; 0 if there is none.
+    /// Length of the hash key in bytes; 0 if it has none.
     pub key_bytes: usize,
     /// Entries of the indirection table; 0 if there is none.
     pub reta_entries: usize,
@@ -116,18 +115,18 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// What can be chosen for a kind of packet.
+    /// What can be selected for a kind of packet.
     pub fn choice(&self, class: Class) -> Choice {
         self.classes[class as usize]
     }
 
-    /// Whether it has receive queues that a hash chooses.
+    /// Whether it has receive queues selected by a hash.
     pub fn hashes(&self) -> bool {
         self.key_bytes != 0
     }
 }
 
-/// The NIC of that name, product or driver; letter case does not matter.
+/// The NIC with this name, product or driver, ignoring case.
 pub fn find(name: &str) -> Option<&'static Nic> {
     let is = |other: &&str| other.eq_ignore_ascii_case(name);
     NICS.iter().find(|nic| is(&nic.name) || nic.also.iter().any(is))
@@ -135,7 +134,7 @@ pub fn find(name: &str) -> Option<&'static Nic> {
 
 const FOUR: Choice = Choice::AnyOf(Fields::FOUR_TUPLE);
 const TWO: Choice = Choice::AnyOf(Fields::ADDRESSES);
-/// Microsoft's hash types: the pair of addresses, or with both ports; a type is on or off as a whole.
+/// Microsoft's hash types: the addresses, alone or with both ports; each type is either on or off.
 const MS_FOUR: Choice = Choice::OneOf(&[Fields::FOUR_TUPLE, Fields::ADDRESSES]);
 const MS_TWO: Choice = Choice::OneOf(&[Fields::ADDRESSES]);
 
@@ -145,7 +144,7 @@ const L2_TO_PORTS: Choice = Choice::AnyOf(TAGS.and(Fields::FOUR_TUPLE));
 const L2_TO_TUNNEL: Choice = Choice::AnyOf(TAGS.and(Fields::FOUR_TUPLE).and(Fields::of(&[FieldId::GtpTeid])));
 const L2_TYPED: Choice = Choice::AnyOf(TAGS.and(Fields::of(&[FieldId::EtherType])));
 
-/// All NICs known here.
+/// All NICs known to this crate.
 pub static NICS: [Nic; 7] = [
     Nic {
         name: "mlx5",

@@ -1,4 +1,4 @@
-//! What steering needs to know of a packet-set definition: its fields, its directions, the kinds of packets in its
+//! What steering needs to know about a packet-set definition: its fields, its directions, and the kinds of packets in its
 //! sets.
 
 use braid_packet::{FieldId, SetDef, protocol};
@@ -11,12 +11,12 @@ use crate::nic::Class;
 pub struct Kinds(u8);
 
 impl Kinds {
-    /// Every packet.
+    /// All packets.
     pub const ALL: Kinds = Kinds::of(&Class::ALL);
-    /// Every IP packet.
+    /// All IP packets.
     pub const IP: Kinds = Kinds::of(&[Class::Tcp, Class::Udp, Class::Sctp, Class::OtherIp, Class::Fragment]);
 
-    /// The given kinds.
+    /// The set of the given kinds.
     pub const fn of(classes: &[Class]) -> Kinds {
         let (mut bits, mut i) = (0, 0);
         while i < classes.len() {
@@ -26,22 +26,22 @@ impl Kinds {
         Kinds(bits)
     }
 
-    /// Whether the kind is in it.
+    /// Whether the kind is in the set.
     pub const fn has(self, class: Class) -> bool {
         self.0 & 1 << class as u8 != 0
     }
 
-    /// The kinds that both have.
+    /// The kinds that are in both sets.
     pub const fn common(self, other: Kinds) -> Kinds {
         Kinds(self.0 & other.0)
     }
 
-    /// The kinds of either.
+    /// The kinds that are in either set.
     pub const fn and(self, other: Kinds) -> Kinds {
         Kinds(self.0 | other.0)
     }
 
-    /// Its kinds.
+    /// The kinds in the set.
     pub fn iter(self) -> impl Iterator<Item = Class> {
         Class::ALL.into_iter().filter(move |&class| self.has(class))
     }
@@ -53,10 +53,10 @@ impl std::fmt::Debug for Kinds {
     }
 }
 
-/// The packet sets of one network function, as far as steering cares.
+/// The packet sets of one network function, as far as steering is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// Fields in which all packets of a set agree; none if the function has no packet sets.
+    /// Fields that are equal in all packets of a set; empty if the function has no packet sets.
     pub fields: Fields,
     /// Whether both directions of a connection are one set.
     pub symmetric: bool,
@@ -65,13 +65,13 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// That of a function without packet sets.
+    /// The pattern of a function without packet sets.
     pub const NONE: Pattern = Pattern { fields: Fields::NONE, symmetric: false, kinds: Kinds::of(&[]) };
 }
 
 impl From<&SetDef> for Pattern {
     fn from(def: &SetDef) -> Pattern {
-        // No card knows segments; without them a pattern takes in several sets of equal addresses, which then stay together.
+        // NICs know no segments. Without them a pattern merges sets with equal addresses, which then stay together.
         let fields: Fields = def.fields.iter().copied().filter(|field| *field != FieldId::Segment).collect();
         let kinds = def.protocols.as_ref().map_or(Kinds::ALL, |numbers| kinds_of(numbers));
         Pattern { fields, symmetric: def.symmetric, kinds: kinds.common(carriers(fields)) }
@@ -88,8 +88,8 @@ fn kinds_of(protocols: &[u8]) -> Kinds {
     protocols.iter().map(|number| Kinds::of(&[class(number), Class::Fragment])).fold(Kinds::of(&[]), Kinds::and)
 }
 
-/// The kinds of packets that can carry all of these fields. Ports and the ICMP identifier leave nobody out: where a
-/// packet has none, they are 0 in its key.
+/// The kinds of packets that can carry all of these fields. Ports and the ICMP identifier exclude no kind: where a packet has none, they are 0
+/// in its key.
 fn carriers(fields: Fields) -> Kinds {
     const ANY: Fields = Fields::of(&[
         FieldId::InPort,

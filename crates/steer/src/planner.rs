@@ -1,30 +1,26 @@
-//! The search for the fields to hash: one hash steers a packet, and every network function of the chain has its own
-//! sets.
+//! Finds the fields to hash: one hash steers a packet, but every network function of the chain has its own sets.
 //!
-//! A function's sets stay whole on one worker if all packets of a set hash alike. That holds if
+//! A function's sets stay whole on one worker if all packets of a set hash alike. This is the case if
 //!
 //! - every hashed field is one of its fields (packets of a set agree in all of them), and
-//! - if its sets join both directions, the hashed fields are the same ones in both directions and are hashed
-//!   symmetrically.
+//! - if its sets join both directions, the hashed fields are the same in both directions and are hashed symmetrically.
 //!
-//! Hashing fewer fields than a set has is always right, it only spreads less: several sets share a worker. Hashing one
-//! field more tears sets apart. So the candidates are the intersections of the functions' fields (cut to what both
-//! directions share), and the best one keeps most functions local; among equals, the one with most different values. A
-//! candidate with hardly any values (the protocol number, the port of entry) would put all traffic on a few workers and
-//! is taken last.
+//! Hashing fewer fields than a set has is always correct, it only spreads less, because several sets share a worker. Hashing one field more tears
+//! sets apart. So the candidates are the intersections of the functions' fields (reduced to what both directions share). The best one
+//! keeps most functions local; among equals, the one with the most different values wins. A candidate with hardly any values (the protocol
+//! number, the port of arrival) would put all traffic on a few workers, so it ranks last.
 //!
-//! What is not local has to be placed otherwise (indexed, transactional); that is the plan's reader's business.
+//! State that is not local has to be placed otherwise (indexed, transactional); that is decided by whoever reads the plan.
 //!
-//! **Rewriting.** A packet is steered as it arrives, but a function may meet it after an earlier one has changed it. Fields
-//! that were changed on the way say nothing of where a packet went, so they count as missing from the function's sets. A
-//! chain that has its functions in reverse order for packets from outside has one more way to be steered: *by sides*, by the
-//! fields that the packet would have if it went from inside to outside. The end that a translator leaves alone is then the
-//! same in both directions, and keeps a connection on one worker on both sides of the translator.
+//! **Rewriting.** A packet is steered as it arrives, but a function may see it after an earlier one has changed it. Changed fields say nothing
+//! about where a packet was steered, so they count as missing from the function's sets. A mirrored chain, whose functions packets from outside
+//! meet in reverse order, can be steered in one more way: *by sides*, by the fields that the packet would have if it went from
+//! inside to outside. The end that a translator does not change is then the same in both directions, and keeps a connection on one worker on
+//! both sides of the translator.
 //!
-//! **Fragments.** Only the first fragment of a datagram carries ports. Steering takes exactly the fields that the
-//! packet-set key has, so the promise holds for every packet of every set, but a datagram's later fragments belong to
-//! another set (that of ports 0) than its first one. Functions that need whole datagrams define their sets without
-//! ports.
+//! **Fragments.** Only the first fragment of a datagram carries ports. Steering uses exactly the fields of the packet-set key, so the promise
+//! holds for every packet of every set, but a datagram's later fragments belong to another set (that of ports 0) than its first one.
+//! Functions that need whole datagrams define their sets without ports.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -34,7 +30,7 @@ use braid_packet::{FieldId, PortSet};
 use crate::fields::{Fields, spread_bits};
 use crate::pattern::Pattern;
 
-/// Fewest bits of different values that a hash should see; below, a handful of workers would get everything.
+/// Minimum number of varying bits that a hash should cover; with fewer, a handful of workers would get all packets.
 const SPREAD_BITS_MIN: u32 = 4;
 
 /// The packet sets of one network function of the chain.
@@ -42,13 +38,13 @@ const SPREAD_BITS_MIN: u32 = 4;
 pub struct Member {
     /// The function's name.
     pub name: String,
-    /// What its sets are.
+    /// The definition of its sets.
     pub pattern: Pattern,
     /// Fields that functions before it change.
     pub changed: Changed,
 }
 
-/// Fields that a function does not see as they arrived.
+/// Fields that have changed before a function sees them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// In packets from inside.
@@ -58,20 +54,20 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// Nothing is known of how a packet came: it may have waited, and gone on from another worker.
+    /// All fields, for a packet of which nothing is known: it may have waited and continued on another worker.
     pub fn everything() -> Changed {
         let all = FieldId::ALL.into_iter().collect();
         Changed { from_inside: all, from_outside: all }
     }
 
-    /// Fields that are changed in packets of either side.
+    /// Fields that are changed in packets from either side.
     pub fn any(self) -> Fields {
         self.from_inside.and(self.from_outside)
     }
 }
 
 impl Member {
-    /// A function that sees packets as they arrive.
+    /// A function that sees packets as they arrived.
     pub fn new(name: impl Into<String>, pattern: Pattern) -> Member {
         Member { name: name.into(), pattern, changed: Changed::default() }
     }
@@ -81,7 +77,7 @@ impl Member {
         self.pattern.fields.without(self.changed.any())
     }
 
-    /// The same by sides: as fields of packets from inside to outside.
+    /// The fields that it sees as they arrived when steering by sides, as fields of packets from inside to outside.
     fn seen_by_sides(&self) -> Fields {
         let Changed { from_inside, from_outside } = self.changed;
         let own = self.pattern.fields;
@@ -89,8 +85,8 @@ impl Member {
     }
 }
 
-/// What is hashed by sides: addresses alone. The end that is left is mostly a server's, whose port spreads hardly anything, and
-/// without ports a datagram's later fragments come to the worker of its first one.
+/// The fields hashed when steering by sides: addresses alone. The end that remains is mostly a server, whose port spreads hardly anything, and
+/// without ports a datagram's later fragments reach the worker of its first one.
 const BY_SIDES: Fields = Fields::ADDRESSES;
 
 /// Whether a function's packet-set state stays on one worker.
@@ -102,7 +98,7 @@ pub enum Locality {
     NoSets,
     /// Packets of a set reach several workers.
     NotLocal {
-        /// What stands against it.
+        /// The reason.
         why: Conflict,
     },
 }
@@ -114,13 +110,13 @@ pub enum Conflict {
     HashedButNotInSet(Fields),
     /// Its sets join both directions, and these hashed fields have no counterpart among the hashed ones.
     OneDirectionOnly(Fields),
-    /// These hashed fields are others when the packet comes to it.
+    /// These hashed fields have changed when the packet reaches the function.
     Changed(Fields),
-    /// Nothing that keeps sets together is hashed.
+    /// No field that keeps sets together is hashed.
     NothingHashed,
 }
 
-/// What happens to one function.
+/// The consequences for one function.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The function's name.
@@ -131,25 +127,25 @@ pub struct Outcome {
     pub explanation: String,
 }
 
-/// Fields to hash and what follows from it.
+/// A choice of fields to hash, and its consequences.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Fields that are hashed.
+    /// The fields that are hashed.
     pub fields: Fields,
     /// Whether both directions of a connection hash alike.
     pub symmetric: bool,
-    /// Set if the fields are those that the packet would have if it went from inside to outside; then the ports outside.
+    /// When steering by sides, by the fields that the packet would have from inside to outside: the outside ports.
     pub sides: Option<PortSet>,
-    /// What happens to each function, in the order of the chain.
+    /// The consequences for each function, in the order of the chain.
     pub outcomes: Vec<Outcome>,
 }
 
-/// The chosen candidate and the ones it beat, best first.
+/// The chosen candidate, and those it beat, best first.
 #[derive(Clone, Debug)]
 pub struct HashPlan {
-    /// What to do.
+    /// The best candidate.
     pub chosen: Candidate,
-    /// What else could be done.
+    /// The other candidates.
     pub alternatives: Vec<Candidate>,
 }
 
@@ -158,7 +154,7 @@ pub fn plan(members: &[Member]) -> HashPlan {
     plan_with(members, None)
 }
 
-/// The same for a chain that packets from `outside` go through in reverse order.
+/// Like [`plan`], for a chain that packets from the ports in `outside` pass in reverse order.
 pub fn plan_with(members: &[Member], outside: Option<PortSet>) -> HashPlan {
     let mut candidates: Vec<Candidate> =
         candidates(members).into_iter().map(|fields| Candidate::new(fields, members, None)).collect();
@@ -167,15 +163,15 @@ pub fn plan_with(members: &[Member], outside: Option<PortSet>) -> HashPlan {
         let by_sides = intersections(seen).into_iter();
         candidates.extend(by_sides.map(|fields| Candidate::new(fields, members, outside)));
     }
-    // A stable sort of an ordered set: the same chain gives the same plan everywhere.
+    // A stable sort of an ordered set, so the same chain gives the same plan everywhere.
     candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.rank()));
     let mut candidates = candidates.into_iter();
     let chosen = candidates.next().unwrap_or_else(|| Candidate::new(Fields::FOUR_TUPLE, members, None));
     HashPlan { chosen, alternatives: candidates.collect() }
 }
 
-/// All intersections of the functions' fields. Nobody's fields are better hashed than an intersection: any other subset
-/// keeps the same functions local as the smallest intersection around it, and spreads less.
+/// All intersections of the functions' fields. No other subset is better to hash: it keeps the same functions local as the smallest
+/// intersection that contains it, and spreads less.
 fn candidates(members: &[Member]) -> BTreeSet<Fields> {
     let mut found = BTreeSet::new();
     for member in members {
@@ -183,7 +179,7 @@ fn candidates(members: &[Member]) -> BTreeSet<Fields> {
         let both = seen.both_ways();
         let own = if member.pattern.symmetric { both } else { seen };
         let mut new: Vec<Fields> = found.iter().flat_map(|&set: &Fields| [set.common(own), set.common(both)]).collect();
-        // A one-direction set may have to be hashed symmetrically for the sake of another function.
+        // A one-way set may have to be hashed symmetrically for the sake of another function.
         new.extend([own, both]);
         new.extend(new.clone().into_iter().map(Fields::both_ways));
         found.extend(new.into_iter().filter(|set| !set.is_empty()));
@@ -191,7 +187,7 @@ fn candidates(members: &[Member]) -> BTreeSet<Fields> {
     found
 }
 
-/// All intersections of some sets, but the empty one.
+/// All intersections of some sets, except the empty one.
 fn intersections(sets: impl Iterator<Item = Fields>) -> BTreeSet<Fields> {
     let mut found = BTreeSet::new();
     for set in sets {
@@ -204,7 +200,7 @@ fn intersections(sets: impl Iterator<Item = Fields>) -> BTreeSet<Fields> {
 
 impl Candidate {
     fn new(fields: Fields, members: &[Member], sides: Option<PortSet>) -> Candidate {
-        // Symmetric only if somebody gains: it makes the two ends of an address pair indistinguishable.
+        // Symmetric only if some function benefits, because it makes the two ends of an address pair indistinguishable.
         let gains = |member: &Member| member.pattern.symmetric && fields.is_within(member.seen());
         let by_value = fields == fields.swapped() && members.iter().any(gains);
         let symmetric = sides.is_some() || by_value;
@@ -217,12 +213,12 @@ impl Candidate {
         self.outcomes.iter().filter(|outcome| outcome.locality == Locality::Local).count()
     }
 
-    /// Rough number of bits of different values that are hashed.
+    /// Rough number of varying bits that are hashed.
     pub fn spread_bits(&self) -> u32 {
         self.fields.iter().map(spread_bits).sum()
     }
 
-    /// What no network card can do by itself, hashing by sides, is taken only if it gains something.
+    /// The rank of the candidate. Hashing by sides, which no network card can do by itself, is chosen only if it gains something.
     fn rank(&self) -> (bool, usize, u32, bool) {
         (self.spread_bits() >= SPREAD_BITS_MIN, self.local(), self.spread_bits(), self.sides.is_none())
     }
@@ -271,7 +267,7 @@ impl Outcome {
     }
 }
 
-/// Whether a function's sets stay on one worker when `hashed` is hashed: by sides, or as it stands, symmetrically where that is
+/// Whether a function's sets stay on one worker when `hashed` is hashed: by sides, or as the packet is, symmetrically where that is
 /// possible.
 pub fn locality(member: &Member, hashed: Fields, by_sides: bool) -> Locality {
     let pattern = &member.pattern;

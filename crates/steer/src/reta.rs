@@ -1,40 +1,40 @@
-//! The indirection table: from the low bits of a hash to a worker.
+//! The indirection table, which maps the low bits of a hash to a worker.
 //!
-//! NICs call it RETA. Its length is a power of two, the default sends entry *i* to worker *i* modulo their number, and
-//! moving load is changing entries: all packet sets of an entry move together, so a live change hands over the sets of
-//! those entries.
+//! NICs call it RETA. Its length is a power of two, and by default entry *i* belongs to worker *i* modulo the number of workers. Moving load
+//! means changing entries: all packet sets of an entry move together, so a change in a running system must hand over the sets of those
+//! entries.
 
-/// What most NICs have (82599, ENA, virtio).
+/// The length in most NICs (82599, ENA, virtio).
 pub const ENTRIES_DEFAULT: usize = 128;
-/// Longest table.
+/// Maximum length of a table.
 pub const ENTRIES_MAX: usize = 1 << 16;
 
-/// Why a table cannot be made or changed.
+/// Why a table cannot be created or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RetaError {
-    /// The number of entries is no power of two from 1 to [`ENTRIES_MAX`].
+    /// The number of entries is not a power of two from 1 to [`ENTRIES_MAX`].
     #[error("an indirection table has a power of two of entries, at most {ENTRIES_MAX}, not {0}")]
     Entries(usize),
-    /// There must be a worker, and not more than entries.
+    /// There are no workers, or more than entries.
     #[error("{workers} workers do not fit an indirection table of {entries} entries: every worker needs one")]
     Workers {
-        /// Workers asked for.
+        /// Number of workers requested.
         workers: usize,
-        /// Entries of the table.
+        /// Number of entries in the table.
         entries: usize,
     },
     /// The entry does not exist.
     #[error("entry {entry} is beyond the table's {entries}")]
     NoSuchEntry {
-        /// Entry asked for.
+        /// The requested entry.
         entry: usize,
-        /// Entries of the table.
+        /// Number of entries in the table.
         entries: usize,
     },
     /// The worker does not exist.
     #[error("worker {worker} does not exist: there are {workers}")]
     NoSuchWorker {
-        /// Worker asked for.
+        /// The requested worker.
         worker: usize,
         /// Number of workers.
         workers: usize,
@@ -49,7 +49,7 @@ pub struct Reta {
 }
 
 impl Reta {
-    /// A table of `entries` entries, spread over the workers in turn.
+    /// Creates a table of `entries` entries, distributed over the workers in turn.
     pub fn new(entries: usize, workers: usize) -> Result<Reta, RetaError> {
         if !entries.is_power_of_two() || entries > ENTRIES_MAX {
             return Err(RetaError::Entries(entries));
@@ -65,29 +65,29 @@ impl Reta {
         self.workers
     }
 
-    /// Worker of each entry.
+    /// The worker of each entry.
     pub fn entries(&self) -> &[u16] {
         &self.entries
     }
 
-    /// Bits of a hash that choose the entry: the lowest ones.
+    /// Number of bits of a hash that select the entry: the lowest ones.
     pub fn index_bits(&self) -> u32 {
         self.entries.len().trailing_zeros()
     }
 
-    /// Entry of a hash.
+    /// The entry of a hash.
     #[inline(always)]
     pub fn entry(&self, hash: u32) -> usize {
         hash as usize & (self.entries.len() - 1)
     }
 
-    /// Worker of a hash.
+    /// The worker of a hash.
     #[inline(always)]
     pub fn worker(&self, hash: u32) -> usize {
         self.entries[hash as usize & (self.entries.len() - 1)] as usize
     }
 
-    /// Gives an entry, and with it all of its packet sets, to another worker.
+    /// Assigns an entry, and with it all of its packet sets, to another worker.
     pub fn assign(&mut self, entry: usize, worker: usize) -> Result<(), RetaError> {
         if worker >= self.workers {
             return Err(RetaError::NoSuchWorker { worker, workers: self.workers });
@@ -97,7 +97,7 @@ impl Reta {
         Ok(())
     }
 
-    /// Packets of each worker, when entry *i* saw `per_entry[i]` packets.
+    /// The number of packets of each worker, if entry *i* saw `per_entry[i]` packets.
     pub fn load(&self, per_entry: &[u64]) -> Vec<u64> {
         let mut load = vec![0; self.workers];
         for (&worker, &packets) in self.entries.iter().zip(per_entry) {
@@ -106,9 +106,8 @@ impl Reta {
         load
     }
 
-    /// Moves entries from the busiest to the idlest worker, one at a time and only while that helps, until the
-    /// imbalance is at most `goal`. Says which entries moved: (entry, from, to). After RSS++ (Barbette et al., CoNEXT
-    /// 2019), greedy.
+    /// Moves entries from the busiest to the least busy worker, one at a time and only while that helps, until the imbalance is at most `goal`.
+    /// Returns the entries that moved as (entry, from, to). A greedy version of RSS++ (Barbette et al., CoNEXT 2019).
     pub fn rebalance(&mut self, per_entry: &[u64], goal: f64) -> Vec<(usize, usize, usize)> {
         let mut moved = Vec::new();
         let mut load = self.load(per_entry);
@@ -118,7 +117,7 @@ impl Reta {
             let gap = load[from] - load[to];
             let packets_of = |entry: usize| per_entry.get(entry).copied().unwrap_or(0);
             let fits = |&entry: &usize| self.entries[entry] as usize == from && (1..gap).contains(&packets_of(entry));
-            // The best entry closes half of the gap: anything up to the whole gap lowers the maximum of the two.
+            // The best entry closes half of the gap; any load smaller than the gap lowers the maximum of the two.
             let Some(entry) = (0..self.entries.len()).filter(fits).min_by_key(|&e| packets_of(e).abs_diff(gap / 2))
             else {
                 break;
@@ -132,7 +131,7 @@ impl Reta {
     }
 }
 
-/// Busiest worker's load over the mean: 1 is even, the number of workers is the worst. 1 if there was no load.
+/// The busiest worker's load divided by the mean: 1 is even, the number of workers is the worst. 1 if there was no load.
 pub fn imbalance(load: &[u64]) -> f64 {
     let total: u64 = load.iter().sum();
     let most = load.iter().copied().max().unwrap_or(0);

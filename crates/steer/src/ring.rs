@@ -1,15 +1,14 @@
-//! Software steering: a dispatcher thread hands frames to workers through one ring each.
+//! Software steering: a dispatcher thread passes frames to workers through one ring each.
 //!
-//! For sources with a single queue, NICs that cannot hash what a chain needs, and replays. One dispatcher is the only
-//! producer of every ring and one worker the only consumer of its ring, so neither locks. Frames of one packet set keep
-//! their order: they go to one ring, which is first in, first out. Frames move in chunks, one publication per worker
-//! and batch.
+//! This is for sources with a single queue, NICs that cannot hash what a chain needs, and replays. The dispatcher is the only producer of every
+//! ring, and each worker the only consumer of its ring, so neither locks. Frames of one packet set keep their order, because they go through
+//! the same first-in-first-out ring. Frames move in chunks, with one publication per worker and batch.
 //!
-//! A full ring is back-pressure: [`WhenFull::Wait`] stalls the dispatcher, and with it the source, and loses nothing;
+//! A full ring causes back-pressure: [`WhenFull::Wait`] stalls the dispatcher, and with it the source, and loses nothing;
 //! [`WhenFull::Drop`] is for live traffic, where the NIC would drop instead, and counts every frame.
 //!
-//! A ring owns the buffers of the frames in it. A worker ends only when [`Inlet::is_finished`] says so; what lies in a
-//! ring whose worker ended early is lost to the pool.
+//! A ring owns the buffers of the frames in it. A worker must end only when [`Inlet::is_finished`] says so; frames in a ring whose worker
+//! ended early are lost to the pool.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -18,29 +17,29 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::steering::Steering;
 
-/// Frames that a ring holds unless said otherwise: a few batches, little enough to stay in the second-level cache.
+/// Default capacity of a ring in frames: a few batches, few enough to stay in the second-level cache.
 pub const RING_FRAMES_DEFAULT: usize = 1024;
 
 /// What the dispatcher does when a worker's ring is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Waits until the worker has taken some; nothing is lost.
+    /// Waits until the worker has taken some frames; nothing is lost.
     #[default]
     Wait,
     /// Drops the newest frames and counts them.
     Drop,
 }
 
-/// What the dispatcher counted since it was made.
+/// The counters of a dispatcher since its creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DispatchCounters {
-    /// Frames handed to each worker.
+    /// Frames passed to each worker.
     pub packets: Vec<u64>,
-    /// Times that a ring had less room than frames were to go into it.
+    /// How often a ring had less room than there were frames for it.
     pub full: u64,
     /// Frames dropped because a ring was full (drop reason `ring_full`).
     pub ring_full: u64,
-    /// Frames dropped because their worker is gone (drop reason `worker_gone`).
+    /// Frames dropped because their worker has ended (drop reason `worker_gone`).
     pub worker_gone: u64,
 }
 
@@ -61,7 +60,7 @@ pub struct Inlet {
     ring: Consumer<Frame>,
 }
 
-/// Makes a dispatcher with a ring of `frames` frames (at least a batch) for each worker.
+/// Creates a dispatcher with a ring of `frames` frames (at least one batch) for each worker.
 pub fn rings(workers: usize, frames: usize, when_full: WhenFull) -> (Dispatcher, Vec<Inlet>) {
     let capacity = frames.max(BATCH_MAX);
     let (rings, inlets) = (0..workers)
@@ -79,16 +78,16 @@ pub fn rings(workers: usize, frames: usize, when_full: WhenFull) -> (Dispatcher,
 }
 
 impl Dispatcher {
-    /// Empties a parsed batch into the workers' rings. Buffers of dropped frames go back to `buffers`.
+    /// Empties a parsed batch into the workers' rings. Buffers of dropped frames return to `buffers`.
     ///
-    /// The steering must be for as many workers as there are rings.
+    /// The steering must have as many workers as there are rings.
     pub fn dispatch(&mut self, batch: &mut Batch, steering: &Steering, buffers: &mut Buffers) {
         debug_assert_eq!(steering.workers(), self.rings.len());
         steering.workers_of(batch, &mut self.workers);
         self.distribute(batch, buffers);
     }
 
-    /// The same, and counts the packets of each entry of the indirection table.
+    /// Like [`dispatch`](Self::dispatch), and counts the packets of each entry of the indirection table.
     pub fn dispatch_counting(
         &mut self,
         batch: &mut Batch,
@@ -107,7 +106,7 @@ impl Dispatcher {
     }
 
     fn distribute(&mut self, batch: &mut Batch, buffers: &mut Buffers) {
-        // A batch gives its packets from the end, so each worker's stage holds the newest first.
+        // A batch pops packets from its end, so each worker's staged frames are newest first.
         while let Some(frame) = batch.pop() {
             let worker = usize::from(self.workers[batch.len()]);
             self.staged[worker].push(frame);
@@ -115,11 +114,11 @@ impl Dispatcher {
         for worker in 0..self.rings.len() {
             self.hand_over(worker, batch);
         }
-        // Nothing is left in it but frames that were dropped.
+        // Only frames that were dropped are left in the batch.
         batch.release(buffers);
     }
 
-    /// Moves a worker's staged frames into its ring; what has to be dropped goes back into the empty batch.
+    /// Moves a worker's staged frames into its ring; frames that have to be dropped go back into the empty batch.
     fn hand_over(&mut self, worker: usize, dropped: &mut Batch) {
         let (ring, staged) = (&mut self.rings[worker], &mut self.staged[worker]);
         let packets = &mut self.counters.packets[worker];
@@ -137,18 +136,18 @@ impl Dispatcher {
         staged.drain(..).for_each(|frame| dropped.push(frame));
     }
 
-    /// Whether workers have taken all that was handed to them, or are gone. What they took may be in their hands still.
+    /// Whether all workers have taken everything passed to them, or have ended. They may still be handling what they took.
     pub fn is_drained(&self) -> bool {
         self.rings.iter().all(|ring| ring.is_abandoned() || ring.slots() == ring.buffer().capacity())
     }
 
-    /// What it counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> &DispatchCounters {
         &self.counters
     }
 }
 
-/// Pushes as many of the oldest staged frames as the ring has room for; says how many.
+/// Pushes as many of the oldest staged frames as the ring has room for; returns how many.
 fn push_oldest(ring: &mut Producer<Frame>, staged: &mut Vec<Frame>) -> u64 {
     let count = staged.len().min(ring.slots());
     let oldest = staged.drain(staged.len() - count..).rev();
@@ -159,7 +158,7 @@ fn push_oldest(ring: &mut Producer<Frame>, staged: &mut Vec<Frame>) -> u64 {
 }
 
 impl Inlet {
-    /// Adds at most `limit` frames of what waits in the ring to a batch; says how many frames came. The frames are of the batch's pool.
+    /// Adds at most `limit` of the frames waiting in the ring to a batch, which must use the same pool; returns how many.
     pub fn receive(&mut self, batch: &mut Batch, limit: usize) -> usize {
         let count = self.ring.slots().min(batch.room()).min(limit);
         match self.ring.read_chunk(count) {
@@ -169,23 +168,23 @@ impl Inlet {
         count
     }
 
-    /// Whether nothing is in it and nothing will come: the dispatcher is gone.
+    /// Whether the ring is empty and will stay so, because the dispatcher has ended.
     pub fn is_finished(&self) -> bool {
         if !self.ring.is_abandoned() {
             return false;
         }
-        // Acquire: `is_abandoned` reads the ring's reference count relaxed; the partner is the release decrement by
-        // which the dispatcher's side was dropped, after its last push.
+        // Acquire: `is_abandoned` reads the ring's reference count relaxed. Pairs with the Release decrement that dropped the dispatcher's
+        // side, after its last push.
         fence(Ordering::Acquire);
         self.ring.is_empty()
     }
 
-    /// The frame that comes next, if it is there already.
+    /// The next frame, if it has already arrived.
     pub fn next_frame(&self) -> Option<&Frame> {
         self.ring.peek().ok()
     }
 
-    /// Frames that wait in it.
+    /// The number of frames waiting in the ring.
     pub fn waiting(&self) -> usize {
         self.ring.slots()
     }

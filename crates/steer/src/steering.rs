@@ -1,20 +1,18 @@
-//! From a packet to its worker: the one function that both distributions call.
+//! From a packet to its worker: the function that both kinds of distribution call.
 //!
-//! *Hardware style*, a source splits frames into queues by [`Steering::queue`]; in *software*, a dispatcher calls
-//! [`Steering::workers_of`] on parsed batches. Both come to the same worker, because it is a pure function of the
-//! frame's bytes, link kind and port of entry.
+//! In *hardware style*, a source splits frames into queues by [`Steering::queue`]; in *software*, a dispatcher calls [`Steering::workers_of`] on
+//! parsed batches. Both get the same worker, because it is a pure function of the frame's bytes, link type and port of arrival.
 //!
-//! Addresses and ports are hashed by Toeplitz: in one direction that is a NIC's function, bit by bit, since fields that
-//! are not hashed enter as zero, which contributes nothing. Any other field (MAC addresses, tags, tunnel ids) is hashed
-//! together with the rest as a packet-set key of exactly the steering's fields; no NIC has to agree with that.
+//! Addresses and ports are hashed by Toeplitz. In one direction this is a NIC's function bit by bit, since fields that are not hashed enter as
+//! zero, which contributes nothing. Any other field (MAC addresses, tags, tunnel ids) is hashed together with the rest as a packet-set key of
+//! exactly the steering's fields; no NIC has to agree with that.
 //!
-//! Invariant, the promise of this crate: packets of one set reach one worker whenever the steering's fields are among
-//! the set's (and the same in both directions, for symmetric sets). It rests on taking every field as [`KeyExtractor`]
-//! takes it: ports are 0 where a packet has none (later fragments, cut headers, other protocols) and **of a fragmented
-//! datagram only the first piece has ports**, so its later pieces may reach another worker, as they belong to another
-//! set.
+//! Invariant, and the promise of this crate: packets of one set reach one worker whenever the steering's fields are among the set's (and, for
+//! symmetric sets, the same in both directions). It relies on reading every field as [`KeyExtractor`] does: ports are 0 where a packet has
+//! none (later fragments, truncated headers, other protocols), and **only the first fragment of a datagram has ports**. So later
+//! fragments may reach another worker, since they belong to another set.
 //!
-//! Packets that lack a hashed field belong to no set whose state is local. They are spread evenly by their first bytes.
+//! Packets without a hashed field belong to no set whose state is local. They are spread evenly by a hash of their first bytes.
 
 use braid_packet::{
     BATCH_MAX, Batch, FieldId, Flags, KeyError, KeyExtractor, Link, Port, PortSet, Record, SetDef, SetKey, parse,
@@ -30,26 +28,26 @@ use crate::toeplitz::{Key, Toeplitz};
 /// Whether both directions of a connection are steered alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Symmetry {
-    /// Each direction by itself.
+    /// Each direction is steered by itself.
     #[default]
     OneWay,
     /// The two ends are put in order before they are hashed.
     BothWays,
-    /// The ends of packets that come by these ports are exchanged before they are hashed: fields are those that a packet would
-    /// have on its way from inside to outside.
+    /// The ends of packets that arrive on these ports are swapped before they are hashed, so the hashed fields are those that a packet would have
+    /// on its way from inside to outside.
     BySides(PortSet),
 }
 
-/// Why a steering cannot be made.
+/// Why a steering cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SteeringError {
     /// Replies carry the value in a field that is not hashed.
     #[error("both directions cannot be steered alike by {0} without the opposite field")]
     OneSided(Fields),
-    /// Only addresses and ports are exchanged.
+    /// Only addresses and ports can be swapped.
     #[error("{0} cannot be steered by sides")]
     NotBySides(Fields),
-    /// The fields make no key.
+    /// The fields yield no valid key.
     #[error(transparent)]
     Key(#[from] KeyError),
 }
@@ -62,11 +60,11 @@ pub struct Steering {
     fields: Fields,
     symmetry: Symmetry,
     masks: Masks,
-    /// Set if more than addresses and ports is hashed.
+    /// Set if fields other than addresses and ports are hashed.
     extractor: Option<KeyExtractor>,
 }
 
-/// What is hashed, in words.
+/// Shows what is hashed, in words.
 impl std::fmt::Display for Steering {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ways = match self.symmetry {
@@ -78,7 +76,7 @@ impl std::fmt::Display for Steering {
     }
 }
 
-/// Ones where a field is hashed, in the order in which it stands in a header.
+/// Ones where a field is hashed, in header order.
 #[derive(Clone, Copy, Debug)]
 struct Masks {
     src: u128,
@@ -87,7 +85,7 @@ struct Masks {
     ports: u32,
 }
 
-/// Where a packet's headers are, as the parser found them.
+/// The positions of a packet's headers, as found by the parser.
 #[derive(Clone, Copy)]
 struct Heads {
     l3: usize,
@@ -97,8 +95,8 @@ struct Heads {
 }
 
 impl Steering {
-    /// Steers by `fields`. The protocol number is left out where addresses or ports are hashed: beside them it would
-    /// spread nothing, and no NIC hashes it. Without any field all packets are spread by their first bytes.
+    /// Creates a steering by `fields`. The protocol number is left out where addresses or ports are hashed: it would add hardly any spread, and
+    /// no NIC hashes it. Without any field, all packets are spread by a hash of their first bytes.
     pub fn new(fields: Fields, symmetry: Symmetry, key: &Key, reta: Reta) -> Result<Steering, SteeringError> {
         let lone = fields.without(fields.swapped());
         if symmetry == Symmetry::BothWays && !lone.is_empty() {
@@ -114,7 +112,7 @@ impl Steering {
         Ok(Steering { hash: Toeplitz::new(key), reta, fields, symmetry, masks: Masks::new(tuple), extractor })
     }
 
-    /// Steers as the planner chose.
+    /// Creates the steering that the planner chose.
     pub fn of_plan(plan: &Candidate, key: &Key, reta: Reta) -> Result<Steering, SteeringError> {
         let symmetry = match (plan.sides, plan.symmetric) {
             (Some(outside), _) => Symmetry::BySides(outside),
@@ -124,22 +122,22 @@ impl Steering {
         Steering::new(plan.fields, symmetry, key, reta)
     }
 
-    /// Number of workers.
+    /// The number of workers.
     pub fn workers(&self) -> usize {
         self.reta.workers()
     }
 
-    /// Fields that steer.
+    /// The fields that are hashed.
     pub fn fields(&self) -> Fields {
         self.fields
     }
 
-    /// Whether both directions are steered alike.
+    /// How the two directions of a connection are related.
     pub fn symmetry(&self) -> Symmetry {
         self.symmetry
     }
 
-    /// Whether all packets of any one set of this definition come to one worker, if functions before have changed some fields.
+    /// Whether all packets of any one set of this definition reach one worker, if functions before have changed some fields.
     pub fn keeps(&self, set: &SetDef, changed: Changed) -> bool {
         let member = Member { changed, ..Member::new(&*set.name, Pattern::from(set)) };
         let by_sides = matches!(self.symmetry, Symmetry::BySides(_));
@@ -147,21 +145,21 @@ impl Steering {
         alike && matches!(locality(&member, self.fields, by_sides), Locality::Local | Locality::NoSets)
     }
 
-    /// Whether [`hash_of_key`](Self::hash_of_key) knows the hash of every set of this definition that it keeps on one worker.
+    /// Whether [`hash_of_key`](Self::hash_of_key) knows the hash of every set of this definition that is kept on one worker.
     pub fn finds(&self, set: &SetDef) -> bool {
         let sided = matches!(self.symmetry, Symmetry::BySides(_));
         self.extractor.is_none() && !self.fields.is_empty() && (set.symmetric || !sided)
     }
 
-    /// The hash that packets of a set have, from the set's key; of sets that [`finds`](Self::finds) names. Their fields are those
-    /// of their packets, or those that a packet has on its way from inside to outside.
+    /// The hash of the packets of a set, computed from the set's key; for sets for which [`finds`](Self::finds) is true. The fields of the key are
+    /// those of the set's packets, or those that a packet has on its way from inside to outside.
     pub fn hash_of_key(&self, key: &SetKey) -> u32 {
         let parts = key.parts();
         let [source, destination] = parts.ips.map(|address| address.unwrap_or_default());
         let [from, to] = parts.ports.map(|port| u32::from(port.unwrap_or(0)));
         let ports = from << 16 | to;
         match (source.v4(), destination.v4(), parts.ips) {
-            // One address alone says which version it is; the other is not hashed.
+            // A single address determines the IP version; the other one is not hashed.
             (Some(source), Some(destination), _) => self.hash_v4(both(source, destination), ports),
             (Some(source), None, [_, None]) => self.hash_v4(both(source, [0; 4]), ports),
             (None, Some(destination), [None, _]) => self.hash_v4(both([0; 4], destination), ports),
@@ -174,12 +172,12 @@ impl Steering {
         &self.reta
     }
 
-    /// The indirection table, to move load; the caller hands the packet sets of moved entries over.
+    /// The indirection table, for moving load; the caller hands over the packet sets of moved entries.
     pub fn reta_mut(&mut self) -> &mut Reta {
         &mut self.reta
     }
 
-    /// Worker of a frame that is not parsed yet: the receive queue that a NIC would choose.
+    /// The worker of an unparsed frame: the receive queue that a NIC would select.
     #[inline]
     pub fn queue(&self, frame: &[u8], link: Link, port: Port) -> usize {
         let found = parse(frame, link);
@@ -187,7 +185,7 @@ impl Steering {
         self.reta.worker(self.hash_of(frame, heads, port))
     }
 
-    /// Hash of packet `i` of a parsed batch.
+    /// The hash of packet `i` of a parsed batch.
     #[inline]
     pub fn hash(&self, batch: &Batch, i: usize) -> u32 {
         let record = &batch.records()[i];
@@ -195,13 +193,13 @@ impl Steering {
         self.hash_of(batch.bytes(i), heads, record.port)
     }
 
-    /// Worker of packet `i` of a parsed batch.
+    /// The worker of packet `i` of a parsed batch.
     #[inline]
     pub fn worker_of(&self, batch: &Batch, i: usize) -> usize {
         self.reta.worker(self.hash(batch, i))
     }
 
-    /// Workers of all packets of a parsed batch, into the first places of `workers`.
+    /// Writes the workers of all packets of a parsed batch to the beginning of `workers`.
     #[inline]
     pub fn workers_of(&self, batch: &Batch, workers: &mut [u16; BATCH_MAX]) {
         for (i, worker) in workers.iter_mut().enumerate().take(batch.len()) {
@@ -234,7 +232,7 @@ impl Steering {
         self.hash_v4(addresses, ports)
     }
 
-    /// `addresses`: source in the upper half, destination in the lower; `ports` likewise.
+    /// Hashes IPv4 addresses and ports: `addresses` has the source in the upper half and the destination in the lower, `ports` likewise.
     #[inline(always)]
     fn hash_v4(&self, addresses: u64, ports: u32) -> u32 {
         let (mut addresses, mut ports) = (addresses & self.masks.v4, ports & self.masks.ports);
@@ -259,7 +257,7 @@ impl Steering {
 
     #[inline(always)]
     fn hash_wide(&self, source: [u8; 16], destination: [u8; 16], ports: u32) -> u32 {
-        // A set without addresses has packets of both IP versions.
+        // A set without addresses has packets of both IP versions, so both must be hashed alike.
         if self.masks.v4 == 0 {
             return self.hash_v4(0, ports);
         }
@@ -296,7 +294,7 @@ impl Heads {
         Heads { l3: l3.into(), l4: l4.into(), proto, flags }
     }
 
-    /// Both ports as they stand in the header, 0 if the packet carries none.
+    /// Both ports as in the header; 0 if the packet carries none.
     #[inline(always)]
     fn ports(self, frame: &[u8]) -> u32 {
         if !protocol::has_ports(self.proto) || self.flags.has(Flags::LATER_FRAGMENT) || self.l4 == 0 {
@@ -306,21 +304,21 @@ impl Heads {
     }
 }
 
-/// Two IPv4 addresses as they stand in a header.
+/// Two IPv4 addresses as in a header.
 fn both(source: [u8; 4], destination: [u8; 4]) -> u64 {
     u64::from(u32::from_be_bytes(source)) << 32 | u64::from(u32::from_be_bytes(destination))
 }
 
-/// Bytes of a frame from `at` on, zeroes if they are not there.
+/// The bytes of a frame from `at` on, or zeros if they do not exist.
 #[inline(always)]
 fn array<const N: usize>(frame: &[u8], at: usize) -> [u8; N] {
     frame.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
 }
 
-/// Makes keys of the steering's own fields.
+/// Compiles an extractor for keys of the steering's own fields.
 fn extractor(fields: Fields, symmetry: Symmetry) -> Result<KeyExtractor, KeyError> {
     let mut def = SetDef::new("steering", &fields.iter().collect::<Vec<FieldId>>());
-    // Without a field that has two directions, both are alike anyway.
+    // Without a field that has an opposite, both directions are alike anyway.
     def.symmetric = symmetry == Symmetry::BothWays && fields.iter().any(|field| field.opposite().is_some());
     KeyExtractor::compile(&def)
 }
@@ -330,11 +328,11 @@ fn hash_key(extractor: &KeyExtractor, frame: &[u8], heads: Heads, port: Port) ->
     let mut record = Record::default();
     (record.l3, record.l4, record.proto) = (heads.l3 as u8, heads.l4 as u8, heads.proto);
     (record.flags, record.port) = (heads.flags, port);
-    // The indirection table takes the low bits.
+    // The indirection table uses the low bits.
     extractor.extract(&record, frame).map_or_else(|| hash_head(frame), |found| (found.hash >> 32) as u32)
 }
 
-/// Hash of the first 32 bytes of a frame; a shorter one counts as filled up with zeroes.
+/// Hashes the first 32 bytes of a frame; a shorter one is padded with zeros.
 fn hash_head(frame: &[u8]) -> u32 {
     let mut head = [0; 32];
     let len = frame.len().min(head.len());

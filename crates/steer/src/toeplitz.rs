@@ -1,21 +1,20 @@
 //! The Toeplitz hash of receive-side scaling, exactly as NICs compute it, by table.
 //!
-//! The hash of an input is the exclusive or, over every bit that is set in it, of the 32 key bits that begin at that
-//! bit's position (Microsoft, *RSS hashing functions*, `ComputeHash`). It is linear, so each input byte has a table of
-//! 256 results and an input of 12 bytes costs 12 look-ups. Two consequences are used all over this crate:
+//! The hash of an input is the exclusive or, over every set bit, of the 32 key bits that begin at that bit's position (Microsoft, *RSS hashing
+//! functions*, `ComputeHash`). It is linear, so each input byte has a table of 256 results, and an input of 12 bytes costs 12 look-ups. Two
+//! consequences are used throughout this crate:
 //!
-//! - a byte of zero contributes nothing: a field is left out by masking it to zero, its neighbours keep their
-//!   positions;
-//! - whoever knows the key can build colliding inputs: take a random key where that matters ([`Key::random`]).
+//! - a zero byte contributes nothing: a field is left out by masking it to zero, and its neighbours keep their positions;
+//! - whoever knows the key can construct colliding inputs: use a random key where that matters ([`Key::random`]).
 //!
-//! Inputs are laid out by the caller in the order in which NICs concatenate them: source address, destination address,
-//! source port, destination port, all in network order.
+//! The caller lays inputs out in the order in which NICs concatenate them: source address, destination address, source port, destination port,
+//! all in network byte order.
 
 use std::fmt;
 
-/// Shortest key: 40 bytes hash the 36 bytes of an IPv6 address pair and two ports.
+/// Length of the shortest key: 40 bytes, to hash the 36 bytes of an IPv6 address pair and two ports.
 pub const KEY_MIN: usize = 40;
-/// Longest key; Intel's 700 and 800 series take 52 bytes, software takes this many.
+/// Length of the longest key that software accepts; Intel's 700 and 800 series take 52 bytes.
 pub const KEY_MAX: usize = 80;
 
 /// Microsoft's verification key, which most drivers install by default (*Verifying the RSS hash calculation*).
@@ -25,10 +24,10 @@ pub const MICROSOFT_KEY: [u8; 40] = [
     0x01, 0xfa,
 ];
 
-/// Why bytes are not a key.
+/// Why some bytes are not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Neither of the lengths that a Toeplitz key may have here.
+    /// The length is outside the range for a Toeplitz key here.
     #[error("a hash key has {KEY_MIN} to {KEY_MAX} bytes, not {0}")]
     Length(usize),
 }
@@ -41,7 +40,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key from bytes as a driver or `ethtool -X … hkey` gives them.
+    /// Creates a key from bytes as given by a driver or `ethtool -X … hkey`.
     pub fn new(bytes: &[u8]) -> Result<Key, KeyError> {
         if !(KEY_MIN..=KEY_MAX).contains(&bytes.len()) {
             return Err(KeyError::Length(bytes.len()));
@@ -56,22 +55,21 @@ impl Key {
         Key::from_fn(40, |i| MICROSOFT_KEY[i])
     }
 
-    /// 0x6d5a repeated: both directions of a connection hash alike, because swapping fields moves bits by multiples of
-    /// 16.
+    /// The key that repeats 0x6d5a: both directions of a connection hash alike, because swapping fields moves bits by multiples of 16.
     ///
-    /// From Woo and Park, *Scalable TCP session monitoring with symmetric receive-side scaling*, 2012. It makes any NIC
-    /// symmetric, but only 16 different bits come out (the two halves of the hash are equal).
+    /// From Woo and Park, *Scalable TCP session monitoring with symmetric receive-side scaling*, 2012. It makes any NIC symmetric, but yields only
+    /// 16 different bits (the two halves of the hash are equal).
     pub fn symmetric(len: usize) -> Key {
         Key::from_fn(len, |i| [0x6d, 0x5a][i % 2])
     }
 
-    /// A key from a seed, the same on every machine.
+    /// A key derived from a seed, the same on every machine.
     pub fn random(len: usize, seed: u64) -> Key {
         let mut state = seed;
         Key::from_fn(len, |_| (mix(&mut state) >> 32) as u8)
     }
 
-    /// This key, lengthened by bytes that depend on it; software hashes more fields than a NIC's key covers.
+    /// This key, extended by bytes that depend on it, because software hashes more fields than a NIC's key covers.
     pub fn extended(&self, len: usize) -> Key {
         let mut state = self.bytes().iter().fold(0u64, |sum, &byte| sum.rotate_left(9) ^ u64::from(byte));
         Key::from_fn(len.max(self.len), |i| if i < self.len { self.bytes[i] } else { (mix(&mut state) >> 32) as u8 })
@@ -86,12 +84,12 @@ impl Key {
         key
     }
 
-    /// Its bytes.
+    /// The bytes of the key.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    /// Bytes of input that it covers.
+    /// Number of input bytes that the key covers.
     pub fn input_max(&self) -> usize {
         self.len - 4
     }
@@ -101,7 +99,7 @@ impl Key {
         self.bytes[i / 8] >> (7 - i % 8) & 1 != 0
     }
 
-    /// Sets bit `i` to zero.
+    /// Clears bit `i`.
     pub fn clear_bit(&mut self, i: usize) {
         self.bytes[i / 8] &= !(1 << (7 - i % 8));
     }
@@ -118,7 +116,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// As `ethtool -X … hkey` takes it: hexadecimal bytes between colons.
+/// Formats the key as `ethtool -X … hkey` takes it: hexadecimal bytes between colons.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, byte) in self.bytes().iter().enumerate() {
@@ -128,7 +126,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): one round of a small generator.
+/// SplitMix64 (Steele, Lea, Flood 2014): one step of a small generator.
 fn mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -137,7 +135,7 @@ fn mix(state: &mut u64) -> u64 {
     z ^ z >> 31
 }
 
-/// A key made into tables: 1 KiB for each input byte.
+/// A key expanded to tables: 1 KiB for each input byte.
 #[derive(Clone)]
 pub struct Toeplitz {
     tables: Box<[[u32; 256]]>,
@@ -156,20 +154,20 @@ impl Toeplitz {
         &self.key
     }
 
-    /// Hash of an input that begins at byte 0. Bytes beyond what the key covers do not count.
+    /// The hash of an input that begins at byte 0. Bytes beyond what the key covers are ignored.
     #[inline]
     pub fn hash(&self, input: &[u8]) -> u32 {
         self.hash_at(0, input)
     }
 
-    /// What an input that begins at byte `start` contributes; inputs at different places combine by exclusive or.
+    /// The contribution of an input that begins at byte `start`; contributions at different positions combine by exclusive or.
     #[inline]
     pub fn hash_at(&self, start: usize, input: &[u8]) -> u32 {
         let tables = self.tables.get(start..).unwrap_or_default();
         input.iter().zip(tables).fold(0, |hash, (&byte, table)| hash ^ table[byte as usize])
     }
 
-    /// Hash of an input of a length known when the program is compiled: no loop is left.
+    /// The hash of an input whose length is known at compile time, so that no loop remains.
     #[inline(always)]
     pub fn hash_fixed<const N: usize>(&self, input: &[u8; N]) -> u32 {
         const { assert!(N <= KEY_MIN - 4, "every key covers it") };
@@ -188,7 +186,7 @@ impl fmt::Debug for Toeplitz {
     }
 }
 
-/// Results for every value of the input byte at `position`; each from the one with its lowest set bit removed.
+/// The results for every value of the input byte at `position`, each computed from the one without its lowest set bit.
 fn byte_table(key: &Key, position: usize) -> [u32; 256] {
     let mut table = [0; 256];
     for value in 1..256usize {
@@ -206,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    /// The definition, bit by bit: the oracle.
+    /// The definition, bit by bit, as an oracle.
     fn by_definition(key: &Key, input: &[u8]) -> u32 {
         let set = |bit: &usize| input[bit / 8] >> (7 - bit % 8) & 1 != 0;
         (0..input.len() * 8).filter(set).fold(0, |hash, bit| hash ^ key.window(bit))
@@ -237,7 +235,7 @@ mod tests {
         }
     }
 
-    /// Microsoft, *Verifying the RSS hash calculation*; the same table stands in Intel's 82599 data sheet, 7.1.2.8.3.
+    /// Microsoft, *Verifying the RSS hash calculation*; the same table is in Intel's 82599 data sheet, 7.1.2.8.3.
     #[test]
     fn microsofts_verification_vectors_hold() {
         check("161.142.100.80:1766", "66.9.149.187:2794", 0x51cc_c178, 0x323e_8fc2);

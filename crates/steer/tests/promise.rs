@@ -1,5 +1,5 @@
-//! The central promise: whatever the chain, every packet of a set that the plan calls local reaches one worker, in
-//! hardware style and in software alike.
+//! The central promise: whatever the chain, every packet of a set that the plan calls local reaches one worker, in hardware
+//! style and in software alike.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Drawn {
             (Some(id), false) => link.single_vlan(id.try_into().unwrap()).ipv4([10, 0, 0, a], [10, 0, 0, b], 9),
             (None, false) => link.ipv4([10, 0, 0, a], [10, 0, 0, b], 9),
         };
-        // A tunnel header for those that look for one: GTP-U's or VXLAN's identifier lies in the same bytes.
+        // A tunnel header for functions that look for one: the identifiers of GTP-U and VXLAN are in the same bytes.
         let payload = [0x30, 0xff, 0, 4, 0, 0, a, b, 1, 2, 3, 4];
         let mut frame = Vec::new();
         match self.kind {
@@ -165,7 +165,7 @@ proptest! {
             for (def, outcome) in chain.iter().zip(&candidate.outcomes) {
                 let extractor = KeyExtractor::compile(def).and_then(|extractor| extractor.by_sides(outside));
                 let kept = steering.keeps(def, Changed::default());
-                // Steering leaves the protocol out beside addresses, so it may keep more than the plan says.
+                // Steering leaves the protocol out if addresses are hashed, so it may keep more than the plan says.
                 prop_assert!(kept || outcome.locality != Locality::Local, "{} under {}", outcome.explanation, candidate);
                 let (Ok(extractor), true) = (extractor, kept) else { continue };
                 let mut homes: HashMap<SetKey, usize> = HashMap::new();

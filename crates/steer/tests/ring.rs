@@ -1,4 +1,4 @@
-//! Dispatcher and rings: nothing is lost, nothing overtakes, and what is dropped is counted and given back.
+//! Dispatcher and rings: nothing is lost, nothing is reordered, and what is dropped is counted and its buffers are returned.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn pool() -> Arc<Pool> {
     Pool::new(&PoolConfig { buffers: BUFFERS, jumbos: 0, ..PoolConfig::default() }).unwrap()
 }
 
-/// UDP from 10.0.0.`flow`.
+/// A UDP frame from 10.0.0.`flow`.
 fn frame(flow: u8) -> Vec<u8> {
     let mut frame = Vec::new();
     let builder = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10, 0, 0, flow], [192, 0, 2, 1], 64);

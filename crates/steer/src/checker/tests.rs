@@ -51,7 +51,7 @@ fn ports_of_sctp_are_missing_where_only_addresses_are_hashed() {
 
 #[test]
 fn without_the_protocol_all_kinds_are_hashed_alike() {
-    // A set of one address pair and two ports may then hold TCP and SCTP: both by addresses, though TCP could do more.
+    // A set of one address pair and two ports may then contain TCP and SCTP: both are hashed by addresses, although TCP allows more.
     let flows = verdict(one_way(&[IpSrc, IpDst, SrcPort, DstPort], Kinds::of(&[Class::Tcp, Class::Sctp])), "mlx5");
     assert_eq!(of(&flows, Class::Tcp), &Fit::Coarser { fields: Fields::ADDRESSES, missing: Fields::PORTS });
 }

@@ -18,7 +18,7 @@ fn both_ways(name: &str, fields: &[FieldId]) -> Member {
     member
 }
 
-/// Fields hashed, "symmetric" or not, and the functions that are not local.
+/// Checks which fields are hashed, whether symmetrically, and which functions are not local.
 fn check(chain: &[Member], fields: &[FieldId], symmetric: bool, not_local: &[&str]) {
     let plan = plan(chain);
     assert_eq!((plan.chosen.fields, plan.chosen.symmetric), (Fields::of(fields), symmetric), "{plan}");
@@ -51,7 +51,7 @@ fn sources_and_destinations_have_nothing_in_common() {
 
 #[test]
 fn a_firewall_before_a_policer_keeps_one_of_the_two() {
-    // {ip dst} keeps the policer, the five-tuple keeps the firewall; nothing keeps both: the richer hash wins.
+    // {ip dst} keeps the policer, the five-tuple keeps the firewall; nothing keeps both, so the richer hash wins.
     check(&[both_ways("firewall", FIVE_TUPLE), one_way("policer", &[IpDst])], FIVE_TUPLE, true, &["policer"]);
 }
 
@@ -102,7 +102,7 @@ fn a_symmetric_set_of_one_address_cannot_be_hashed() {
     assert_eq!(plan.chosen.local(), 0);
 }
 
-/// A chain in which packets from outside meet the translator first: what the firewall sees of them has another inside end.
+/// A chain in which packets from outside meet the translator first, so the firewall sees them with another inside end.
 fn gateway() -> [Member; 2] {
     let mut firewall = both_ways("firewall", FIVE_TUPLE);
     firewall.changed.from_outside = Fields::of(&[IpDst, DstPort]);
