@@ -1,5 +1,5 @@
-//! A certificate: that a chain on many workers did what one worker does, over so many schedules; or the smallest difference
-//! that was found.
+//! A certificate states that a chain on many workers did what one worker does, over a number of schedules, or shows the smallest difference
+//! found.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ use crate::words::counted;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
-    /// One worker at a time, switched at random by the seed: the same each time.
+    /// One worker at a time, switched at random by the seed: reproducible.
     Seeded,
-    /// Threads on the processors, as the operating system had it.
+    /// Threads as scheduled by the operating system.
     Threads,
 }
 
@@ -26,20 +26,20 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// One run that was compared.
+/// One run that was compared with its replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
     /// Seed of its schedule.
     pub seed: u64,
     /// How it was scheduled.
     pub schedule: Schedule,
-    /// Transactions that were replayed in commit order.
+    /// Number of transactions that were replayed in commit order.
     pub transactions: usize,
-    /// Attempts that were taken back.
+    /// Number of attempts that were rolled back.
     pub aborts: u64,
     /// Handlers that panicked; their packets were dropped as `handler_panic`, in the replay as well.
     pub panics: u64,
-    /// Packets of each worker.
+    /// Number of packets of each worker.
     pub packets: Vec<u64>,
 }
 
@@ -48,63 +48,63 @@ pub struct Run {
 pub struct Certificate {
     /// The functions, in order.
     pub chain: Vec<String>,
-    /// The input.
+    /// The name of the input.
     pub input: String,
-    /// Packets of the input.
+    /// Number of packets in the input.
     pub packets: usize,
-    /// Workers.
+    /// Number of workers.
     pub workers: usize,
-    /// The runs, in order; the last one is the one with the violation, if there is one.
+    /// The runs, in order; if there is a violation, it occurred in the last one.
     pub runs: Vec<Run>,
-    /// What differed.
+    /// What differed, if anything.
     pub violation: Option<Violation>,
 }
 
 /// A difference between the parallel run and its sequential replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct Violation {
-    /// Seed of the schedule under which it was met.
+    /// Seed of the schedule under which it occurred.
     pub seed: u64,
     /// How that run was scheduled.
     pub schedule: Schedule,
-    /// Packets of the smallest input that still shows it.
+    /// Number of packets in the smallest input that still shows it.
     pub packets: usize,
     /// What differs, in a sentence.
     pub what: String,
-    /// The packet that came out otherwise, if it is one.
+    /// The packet whose result differs, if it is a packet.
     pub packet: Option<PacketDifference>,
     /// Transactions of the same function right before it, oldest first.
     pub before: Vec<String>,
-    /// How many differences there were in all.
+    /// The total number of differences.
     pub differences: usize,
 }
 
-/// A packet that came out otherwise.
+/// A packet whose result differs.
 #[derive(Clone, Debug, Serialize)]
 pub struct PacketDifference {
     /// Its number in the input.
     pub number: u64,
     /// The function that handled it last.
     pub function: String,
-    /// The worker that did.
+    /// The worker that handled it.
     pub worker: usize,
-    /// Place of that transaction in the commit order.
+    /// The place of that transaction in the commit order.
     pub transaction: u64,
     /// Its bytes as received.
     #[serde(serialize_with = "as_hex")]
     pub input: Vec<u8>,
-    /// What the workers made of it.
+    /// The result in the parallel run.
     pub parallel: Outcome,
-    /// What one worker makes of it.
+    /// The result on one worker.
     pub sequential: Outcome,
 }
 
-/// What became of a packet.
+/// The result for a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outcome {
-    /// In words: where it went, or why it was dropped.
+    /// The verdict in words: where the packet went, or why it was dropped.
     pub verdict: String,
-    /// Its bytes; none if it was dropped.
+    /// Its bytes; empty if it was dropped.
     #[serde(serialize_with = "as_hex")]
     pub bytes: Vec<u8>,
     /// Packets that handlers made because of it, in words and hexadecimal.
@@ -126,7 +126,8 @@ impl Certificate {
         self.violation.is_none()
     }
 
-    /// Handlers that panicked in all runs. What they did is certified like all else: that their packets were dropped, and nothing stayed.
+    /// Number of handlers that panicked in all runs. Their effects are certified like all others: their packets were dropped, and nothing
+    /// else remained.
     pub fn panics(&self) -> u64 {
         self.runs.iter().map(|run| run.panics).sum()
     }
@@ -205,7 +206,7 @@ impl fmt::Display for PacketDifference {
 /// Bytes in a line of a dump.
 const LINE: usize = 16;
 
-/// Lines of both packets in which they differ, the differing bytes marked below; of one packet, all lines.
+/// Shows the lines in which both packets differ, with the differing bytes marked below; of a single packet, all lines.
 fn side_by_side(f: &mut fmt::Formatter<'_>, a: (&str, &[u8]), b: (&str, &[u8])) -> fmt::Result {
     let one = b.1.is_empty();
     for at in (0..a.1.len().max(b.1.len())).step_by(LINE) {

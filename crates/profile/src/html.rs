@@ -1,5 +1,5 @@
-//! One self-contained page: a profile, and the scaling curve if there is one. No script, no font, no picture from elsewhere;
-//! light or dark as the reader's screen asks.
+//! One self-contained page with a profile and, if there is one, the scaling curve. No script, font or picture is loaded from elsewhere; the page
+//! is light or dark according to the reader's preference.
 
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ const HEIGHT: f64 = 220.0;
 const LEFT: f64 = 60.0;
 const BOTTOM: f64 = 30.0;
 
-/// The page.
+/// Renders the page.
 pub fn page(profile: &Profile, model: Option<&ModelReport>) -> String {
     let mut out = String::new();
     let title = escape(&profile.chain.join(" → "));

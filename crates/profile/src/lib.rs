@@ -1,6 +1,6 @@
-//! What runs show about a chain: certificates of sequential equivalence, profiles, scaling models.
+//! What runs reveal about a chain: certificates of sequential equivalence, profiles, scaling models.
 //!
-//! Plain data and its rendering; the runs and comparisons themselves are in `control`.
+//! This crate holds plain data and its rendering; `control` performs the runs and comparisons.
 #![forbid(unsafe_code)]
 
 pub mod certificate;

@@ -1,4 +1,4 @@
-//! A scaling model's answer: what more workers would do, beside what one and two real ones did.
+//! The result of a scaling model: what more workers would do, next to what one and two real ones did.
 
 use std::fmt;
 
@@ -7,67 +7,67 @@ use serde::Serialize;
 /// The same chain on several numbers of workers.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelReport {
-    /// Says that nothing here but `measured` has been measured.
+    /// States that nothing here except `measured` has been measured.
     pub label: &'static str,
     /// The functions, in order.
     pub chain: Vec<String>,
-    /// The input.
+    /// The name of the input.
     pub input: String,
     /// Packets of each run, over all its workers.
     pub packets: u64,
-    /// Calibrations and real runs of which the medians stand here.
+    /// Number of calibrations and real runs, of which medians are shown.
     pub repeats: usize,
-    /// What was measured first, in words.
+    /// The results of the calibration, in words.
     pub calibration: Vec<String>,
-    /// By number of workers.
+    /// One row per number of workers.
     pub rows: Vec<ModelRow>,
 }
 
-/// One number of workers.
+/// The results for one number of workers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ModelRow {
-    /// Workers.
+    /// Number of workers.
     pub workers: usize,
     /// Packets per second, modelled.
     pub rate: f64,
-    /// Share of attempts taken back, modelled.
+    /// Share of attempts rolled back, modelled.
     pub abort_share: f64,
-    /// Lines moved between workers, per packet, modelled.
+    /// Cache lines moved between workers, per packet, modelled.
     pub transfers: f64,
-    /// The most frequent cause.
+    /// The most frequent cause of aborts.
     pub cause: Option<String>,
-    /// Its recipe.
+    /// The recipe against it.
     pub recipe: Option<String>,
     /// Bytes of tables and objects.
     pub memory_bytes: usize,
-    /// What real workers did.
+    /// The results of real workers.
     pub measured: Option<Measured>,
 }
 
-/// Real workers: medians of several runs.
+/// Results of real workers: medians of several runs.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Measured {
     /// Packets per second of processor time.
     pub rate: f64,
-    /// Share of attempts taken back.
+    /// Share of attempts rolled back.
     pub abort_share: f64,
-    /// Share of the run in which the worker that had its processor least had it.
+    /// The share of the run for which a worker had its processor, for the worker with the smallest share.
     pub presence: f64,
 }
 
-/// Workers that have their processors less than this share of the time do not meet as they would on a machine of their own.
+/// Workers that have their processors for less than this share of the time meet less often than they would on an otherwise idle machine.
 const PRESENT: f64 = 0.9;
 
 /// The label of every model.
 pub const MODELLED: &str = "modelled";
 
 impl ModelRow {
-    /// How far the modelled rate is from the measured one, as a share of it.
+    /// The relative error of the modelled rate.
     pub fn error(&self) -> Option<f64> {
         self.measured.map(|measured| self.rate / measured.rate.max(1.0) - 1.0)
     }
 
-    /// How far the modelled share of aborts is from the measured one, as a share of it; none if there were next to none.
+    /// The relative error of the modelled share of aborts; `None` if hardly any were measured.
     pub fn abort_error(&self) -> Option<f64> {
         let measured = self.measured?.abort_share;
         (measured >= 0.001).then(|| self.abort_share / measured - 1.0)
@@ -75,7 +75,7 @@ impl ModelRow {
 }
 
 impl ModelReport {
-    /// What to do where the machine had other work than the real runs.
+    /// What to do if the machine had other work during the real runs.
     pub fn advice(&self) -> Option<String> {
         let measured = self.rows.iter().filter_map(|row| row.measured);
         let least = measured.map(|measured| measured.presence).fold(1.0, f64::min);

@@ -1,4 +1,4 @@
-//! A plot as one stand-alone SVG: lines over numbers of workers, rings where something was measured.
+//! A plot as a stand-alone SVG: lines over numbers of workers, and rings for measured values.
 
 use std::fmt::Write;
 
@@ -8,38 +8,38 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 46.0;
-/// Told apart by people who see no red or no green, on white and on black.
+/// Colours that can be told apart with red-green colour blindness, on white and on black.
 const COLOURS: [&str; 6] = ["#2563eb", "#ea580c", "#0d9488", "#a855f7", "#64748b", "#ca8a04"];
 
-/// From a point to where it stands in the picture.
+/// Maps a point to its position in the picture.
 type Place<'a> = dyn Fn(&(f64, f64)) -> (f64, f64) + 'a;
 
-/// One line.
+/// One line of a plot.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
-    /// What it is called.
+    /// The name in the legend.
     pub name: String,
-    /// Its points, by rising x.
+    /// Points, by increasing x.
     pub points: Vec<(f64, f64)>,
     /// Measured points, drawn as rings.
     pub measured: Vec<(f64, f64)>,
 }
 
-/// What a plot shows.
+/// The content of a plot.
 #[derive(Clone, Debug, Default)]
 pub struct Plot {
-    /// Above it.
+    /// The title above the plot.
     pub title: String,
-    /// Along the x axis.
+    /// The label of the x axis.
     pub x: String,
-    /// Along the y axis.
+    /// The label of the y axis.
     pub y: String,
     /// The lines.
     pub series: Vec<Series>,
 }
 
 impl Plot {
-    /// The SVG.
+    /// Renders the SVG.
     pub fn svg(&self) -> String {
         let all = || self.series.iter().flat_map(|series| series.points.iter().chain(&series.measured));
         let (right, top) = all().fold((1.0_f64, 0.0_f64), |(x, y), point| (x.max(point.0), y.max(point.1)));
@@ -79,7 +79,7 @@ impl Plot {
         let mut marks: Vec<f64> = self.series.iter().flat_map(|s| s.points.iter().map(|point| point.0)).collect();
         marks.sort_by(f64::total_cmp);
         marks.dedup();
-        // Marks that would stand on each other are left out; the last one always stands.
+        // Marks that would overlap are left out; the last one is always kept.
         marks.dedup_by(|b, a| *b - *a < right / 24.0 && *b < right);
         for mark in marks {
             let (x, y) = place(&(mark, 0.0));
@@ -118,7 +118,7 @@ impl Series {
     }
 }
 
-/// A round number that divides the axis into four to ten parts.
+/// A round step that divides the axis into four to ten parts.
 fn step(top: f64) -> f64 {
     let rough = (top / 6.0).max(1e-6);
     let power = 10f64.powf(rough.log10().floor());

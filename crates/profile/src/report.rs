@@ -1,4 +1,4 @@
-//! A profile: why attempts were taken back, what to change, and where the time went.
+//! A profile: why attempts were rolled back, what to change, and where the time went.
 
 use std::fmt;
 
@@ -6,38 +6,38 @@ use serde::Serialize;
 
 use crate::words::counted;
 
-/// What a profiled run told.
+/// The results of a profiled run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Profile {
     /// The functions, in order.
     pub chain: Vec<String>,
-    /// The input.
+    /// The name of the input.
     pub input: String,
-    /// Workers.
+    /// Number of workers.
     pub workers: usize,
-    /// Whether the workers and their time are made up.
+    /// Whether the workers and their time are modelled.
     pub modelled: bool,
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
     /// Time of the run, in seconds.
     pub seconds: f64,
     /// Transactions committed.
     pub commits: u64,
-    /// Attempts taken back.
+    /// Attempts rolled back.
     pub aborts: u64,
     /// Turns taken after repeated conflicts.
     pub turns: u64,
-    /// Conflicts of a worker with itself: anything but 0 is an error of Braid.
+    /// Conflicts of a worker with itself: anything but 0 is a bug in Braid.
     pub with_itself: u64,
-    /// Aborts by line of the functions, most first.
+    /// Aborts by line of the functions, most frequent first.
     pub lines: Vec<LineAborts>,
-    /// Aborts by cause, most first.
+    /// Aborts by cause, most frequent first.
     pub causes: Vec<CauseAborts>,
     /// How evenly the workers were loaded.
     pub balance: Balance,
     /// Where the time went.
     pub time: Vec<TimePart>,
-    /// When attempts were taken back.
+    /// Aborts over time.
     pub over_time: OverTime,
 }
 
@@ -46,16 +46,16 @@ pub struct Profile {
 pub struct LineAborts {
     /// Source file and line.
     pub line: String,
-    /// How many.
+    /// Number of aborts.
     pub aborts: u64,
-    /// Share of all.
+    /// Share of all aborts.
     pub share: f64,
 }
 
 /// Aborts of one cause.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CauseAborts {
-    /// The object, as `nat.sessions`; empty if none is to blame.
+    /// The object, such as `nat.sessions`; empty if the cause is not an object.
     pub object: String,
     /// Its kind.
     pub kind: String,
@@ -63,23 +63,23 @@ pub struct CauseAborts {
     pub mine: String,
     /// The operation that had committed.
     pub theirs: String,
-    /// What they fought over.
+    /// What they conflicted over.
     pub why: String,
     /// What may be relaxed.
     pub recipe: String,
-    /// What to write, where.
+    /// What to write, and where.
     pub change: Option<String>,
-    /// The key and the value of that change, if it is one of a function's configuration.
+    /// The key and value of that change, if it concerns a function's configuration.
     pub setting: Option<Setting>,
-    /// What became of the aborts when the change was tried on the same packets.
+    /// The aborts when the change was tried on the same packets.
     pub tried: Option<Tried>,
-    /// Where it happened.
+    /// Where it happened: source file and line.
     pub line: String,
-    /// How many.
+    /// Number of aborts.
     pub aborts: u64,
-    /// Share of all.
+    /// Share of all aborts.
     pub share: f64,
-    /// Elements that were fought over most.
+    /// The elements with the most conflicts.
     pub hot: Vec<HotElement>,
 }
 
@@ -94,12 +94,12 @@ pub struct Setting {
     pub value: i64,
 }
 
-/// A change that was tried, on as many workers.
+/// The result of trying a change with the same number of workers.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Tried {
-    /// Attempts taken back, of all causes.
+    /// Attempts rolled back, for all causes.
     pub aborts: u64,
-    /// As a share of all attempts.
+    /// Their share of all attempts.
     pub share: f64,
 }
 
@@ -108,25 +108,25 @@ pub struct Tried {
 pub struct HotElement {
     /// Its number or key.
     pub element: String,
-    /// Share of the cause's aborts, at most.
+    /// Upper bound of its share of the cause's aborts.
     pub share: f64,
 }
 
 /// How evenly the workers were loaded.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Balance {
-    /// Packets of each worker.
+    /// Number of packets of each worker.
     pub packets: Vec<u64>,
-    /// The most loaded worker's packets over the mean.
+    /// The most loaded worker's packets divided by the mean.
     pub factor: f64,
-    /// Packet sets with the most packets, and their share of all, from one packet of each batch.
+    /// The packet sets with the most packets and their shares, estimated from one packet of each batch.
     pub heaviest: Vec<HotElement>,
 }
 
-/// Time of one kind.
+/// Time spent on one kind of work.
 #[derive(Clone, Debug, Serialize)]
 pub struct TimePart {
-    /// What was done.
+    /// The kind of work.
     pub part: String,
     /// Nanoseconds per packet.
     pub ns_per_packet: f64,
@@ -139,12 +139,12 @@ pub struct TimePart {
 pub struct OverTime {
     /// Seconds per value.
     pub step_s: f64,
-    /// Aborts in each step.
+    /// Number of aborts in each step.
     pub aborts: Vec<u64>,
 }
 
 impl Profile {
-    /// Share of attempts that were taken back.
+    /// Share of attempts that were rolled back.
     pub fn abort_share(&self) -> f64 {
         self.aborts as f64 / ((self.aborts + self.commits) as f64).max(1.0)
     }
@@ -154,7 +154,7 @@ impl Profile {
         self.packets as f64 / self.seconds.max(1e-9)
     }
 
-    /// What the load factor asks for, if anything.
+    /// A recipe if the load is too uneven.
     pub fn balance_recipe(&self) -> Option<&'static str> {
         (self.balance.factor > 1.5).then_some("define finer packet sets, so that steering has more to spread")
     }
@@ -228,7 +228,7 @@ impl CauseAborts {
         if !hot.is_empty() {
             writeln!(f, "     hottest: {}", hot.join("; "))?;
         }
-        // What the function itself declares comes first: its author knows more than the structure.
+        // The function's own advice comes first, because its author knows more than the structure.
         if let Some(change) = &self.change {
             writeln!(f, "     → write: {}", change.replace('\n', "\n              "))?;
         }

@@ -1,11 +1,11 @@
 //! Numbers with their nouns.
 
-/// `1 run`, `2 runs`.
+/// A number with its noun: `1 run`, `2 runs`.
 pub fn counted(number: u64, noun: &str) -> String {
     format!("{number} {}", noun_of(number, noun))
 }
 
-/// A noun as it stands behind a number, however that is written: `run` behind 1, else `runs`.
+/// The form of a noun after a number, however the number is written: `run` after 1, otherwise `runs`.
 pub fn noun_of(number: u64, noun: &str) -> String {
     format!("{noun}{}", if number == 1 { "" } else { "s" })
 }
