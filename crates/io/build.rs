@@ -1,4 +1,4 @@
-//! With the feature `dpdk`: compiles the shim and links the distribution's DPDK. Without it, nothing.
+//! With the feature `dpdk`, compiles the shim and links the distribution's DPDK; otherwise does nothing.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -10,7 +10,7 @@ fn main() {
 mod dpdk {
     use std::process::{Command, exit};
 
-    /// What the shim calls; EAL loads drivers at run time.
+    /// The libraries that the shim calls; EAL loads drivers at run time.
     const LIBRARIES: [&str; 4] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool"];
     const SHIM: &str = "src/dpdk/shim.c";
 
@@ -19,7 +19,7 @@ mod dpdk {
         pkg_config(&["--atleast-version=22.11", "libdpdk"]);
         let flags = pkg_config(&["--cflags", "libdpdk"]);
         let mut shim = cc::Build::new();
-        // DPDK's headers are what they are.
+        // Warnings are off because DPDK's headers cause some.
         shim.file(SHIM).opt_level(2).flag_if_supported("-Wno-unused-parameter").warnings(false);
         flags.split_whitespace().for_each(|flag| {
             shim.flag(flag);

@@ -1,8 +1,8 @@
-//! How fast this crate is on this machine: generating, receiving from memory, reading and writing captures.
+//! Measures how fast this crate is on this machine: generating, receiving from memory, reading and writing captures.
 //! `cargo run --release -p braid-io --example rates`
 //!
-//! With a number, it only receives so many batches of 128 small frames: the difference between two numbers, under
-//! `valgrind --tool=callgrind`, is instructions.
+//! With a number as argument, it only receives that many batches of 128 small frames; the difference between two numbers, under
+//! `valgrind --tool=callgrind`, gives the instructions.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -43,8 +43,7 @@ fn main() {
     }
 }
 
-/// Fewest nanoseconds per packet received from memory: so many frames again and again in
-/// batches of 128, nothing done with them.
+/// Minimum time in nanoseconds per packet received from memory: replays `frames` frames in batches of 128 and does nothing with them.
 fn receive(profile: Profile, frames: u64, layout: Layout, batches: u64) -> f64 {
     let mut generator = Generator::new(profile.config(frames)).expect("a profile is valid");
     let source = ReplaySource::load(
@@ -58,7 +57,7 @@ fn receive(profile: Profile, frames: u64, layout: Layout, batches: u64) -> f64 {
     let (mut batch, mut buffers) = (Batch::new(&pool, &Arc::new(layout)), Buffers::new(&pool));
     let mut best = f64::INFINITY;
     loop {
-        // The best of many short pieces: what else runs on the machine does not count.
+        // Take the best of many short pieces, so that other load on the machine does not count.
         let (start, before) = (Instant::now(), queues[0].counters().packets);
         for _ in 0..1000 {
             if queues[0].receive(&mut batch, &mut buffers, 128) != Received::Packets {

@@ -1,8 +1,8 @@
 //! Where packets enter and leave: sources, sinks, and the queues between them and the workers.
 //!
-//! A [`Source`] is opened for a number of queues, one per worker, and splits its frames among them with a [`QueueSelect`], as
-//! the receive side of a network card does. A [`Sink`] is opened for as many transmit queues and brings the packets of all
-//! workers together again.
+//! A [`Source`] is opened for a number of queues, one for each worker, and distributes its frames among
+//! them with a [`QueueSelect`], like the receive side of a network card. A [`Sink`] is opened for the same
+//! number of transmit queues and merges the packets of all workers.
 //!
 //! ```text
 //!  files, generator ──▶ FrameStream ──▶ spread (by QueueSelect) ──▶ RxQueue 0..n
@@ -10,9 +10,9 @@
 //!  interfaces ──▶ RxPort of each ──▶ RxQueue;  TxQueue 0..n ──▶ TxPort of each ──▶ interfaces
 //! ```
 //!
-//! Invariants: frames of one queue keep the order of their source; a frame that is not delivered is counted with its reason;
-//! no bytes of a capture, however damaged, make this crate panic. It reads headers only to split a capture by port and to do
-//! what a kernel leaves to the network card (segments, checksums, tags), and knows nothing of state or transactions.
+//! Invariants: the frames of a queue keep the order of their source; a frame that is not delivered is counted with its reason; no
+//! bytes of a capture, however damaged, make this crate panic. The crate reads headers only to split a capture by port and to do
+//! what a kernel leaves to the network card (segmentation, checksums, tags). It knows nothing of state or transactions.
 #![deny(unsafe_code)]
 
 mod af_packet;

@@ -1,9 +1,9 @@
-//! Puts the packets of several workers into input order again.
+//! Merges the packets of several workers back into input order.
 //!
-//! Each worker's packets come in the order of its own sending. The next packet out is the one with the smallest sequence number
-//! among the workers' first; it may go when every worker of which nothing is held has *marked* that it sends nothing smaller.
-//! Packets of one worker are never reordered: one that comes late counts as if it had its predecessor's number, so copies of a
-//! flooded packet stay side by side.
+//! Each worker's packets arrive in the order in which the worker sent them. The next packet to leave is the one with the smallest
+//! sequence number among the workers' first packets. It may leave as soon as every worker without held packets has *marked* that it
+//! will send nothing smaller. Packets of one worker are never reordered: a late packet counts as if it had its predecessor's
+//! number, so copies of a flooded packet stay adjacent.
 
 use std::collections::VecDeque;
 
@@ -12,11 +12,11 @@ use crate::packed::Packed;
 #[derive(Debug, Default)]
 struct Lane {
     loads: VecDeque<Packed>,
-    /// Next frame of the first load.
+    /// Index of the next frame in the first load.
     at: usize,
-    /// Smallest number that the next frame may have: that of the frame before.
+    /// Lower bound for the key of the next frame: the number of the previous frame.
     floor: u64,
-    /// Nothing sent later has a smaller number.
+    /// No frame sent later has a smaller number.
     mark: u64,
 }
 
@@ -27,7 +27,7 @@ impl Lane {
     }
 }
 
-/// The merge of several lanes.
+/// A merge of several lanes, one for each worker.
 #[derive(Debug, Default)]
 pub(crate) struct Merge {
     lanes: Vec<Lane>,
@@ -39,7 +39,7 @@ impl Merge {
         Merge { lanes: (0..lanes).map(|_| Lane::default()).collect(), held_bytes: 0 }
     }
 
-    /// Takes what a worker sent.
+    /// Adds a load that a worker sent.
     pub(crate) fn push(&mut self, lane: usize, load: Packed) {
         if !load.is_empty() {
             self.held_bytes += load.footprint();
@@ -47,24 +47,24 @@ impl Merge {
         }
     }
 
-    /// Notes a worker's mark; everything that the worker sent before must have been pushed.
+    /// Records a worker's mark. Everything that the worker sent earlier must already have been pushed.
     pub(crate) fn mark(&mut self, lane: usize, mark: u64) {
         self.lanes[lane].mark = mark;
     }
 
-    /// Bytes of memory that is held.
+    /// Bytes of memory held.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    /// The lane whose first frame is next, if it is certain.
+    /// The lane whose first frame must leave next, if this is certain.
     pub(crate) fn next(&self) -> Option<usize> {
         let (lane, key) = self.smallest()?;
         let certain = |lane: &Lane| !lane.loads.is_empty() || lane.mark >= key;
         self.lanes.iter().all(certain).then_some(lane)
     }
 
-    /// The lane whose first frame is next as far as one can know now.
+    /// The lane whose first frame is next as far as is known now.
     pub(crate) fn next_at_any_price(&self) -> Option<usize> {
         self.smallest().map(|(lane, _)| lane)
     }
@@ -74,7 +74,7 @@ impl Merge {
         keys.min_by_key(|&(_, key)| key)
     }
 
-    /// Gives the first frame of a lane to `write` and forgets it. Returns the load if it is used up.
+    /// Passes the first frame of a lane to `write` and removes it. Returns the load once it is used up.
     pub(crate) fn take(&mut self, lane: usize, write: impl FnOnce(&[u8], &braid_packet::FrameInfo)) -> Option<Packed> {
         let lane = &mut self.lanes[lane];
         let load = lane.loads.front()?;

@@ -1,13 +1,13 @@
-//! Frames packed one behind another: the unit in which a thread hands frames to another.
+//! Frames packed contiguously: the unit in which threads hand over frames.
 
 use braid_packet::FrameInfo;
 
-/// Most frames in one.
+/// Maximum number of frames in one load.
 pub(crate) const FRAMES_MAX: usize = 256;
-/// Bytes after which one is full.
+/// Number of bytes at which a load is full.
 const BYTES_FULL: usize = 128 << 10;
 
-/// Frames in order, their bytes in one piece.
+/// Frames in order, with their bytes in one allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Packed {
     bytes: Vec<u8>,
@@ -15,7 +15,7 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// An empty one with room for a full load of ordinary frames.
+    /// Makes an empty load with room for a full load of ordinary frames.
     pub(crate) fn new() -> Packed {
         Packed { bytes: Vec::with_capacity(BYTES_FULL + 2048), frames: Vec::with_capacity(FRAMES_MAX) }
     }
@@ -37,7 +37,7 @@ impl Packed {
         self.frames.len()
     }
 
-    /// Bytes of memory that it occupies, however full it is.
+    /// Bytes of memory that it occupies, regardless of how full it is.
     pub(crate) fn footprint(&self) -> usize {
         self.bytes.capacity() + self.frames.capacity() * size_of::<(usize, FrameInfo)>()
     }
@@ -47,12 +47,12 @@ impl Packed {
         self.frames.clear();
     }
 
-    /// Number of the first frame in its source.
+    /// Sequence number of the first frame.
     pub(crate) fn first_sequence(&self) -> Option<u64> {
         self.frames.first().map(|(_, info)| info.sequence)
     }
 
-    /// Frame `i`, or none behind the last.
+    /// Frame `i`, or `None` beyond the last.
     pub(crate) fn frame(&self, i: usize) -> Option<(&[u8], FrameInfo)> {
         let (end, info) = *self.frames.get(i)?;
         let start = i.checked_sub(1).map_or(0, |before| self.frames[before].0);

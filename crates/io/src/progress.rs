@@ -1,17 +1,17 @@
-//! How far a run is, as numbers that another thread may draw.
+//! The progress of a run, as numbers that another thread may display.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a [`Progress`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Bytes of the input files, as they lie on disk.
+    /// Bytes of the input files, as stored on disk.
     Bytes,
     /// Packets.
     Packets,
 }
 
-/// Done, of how much. All accesses are relaxed: the numbers are for people.
+/// How much is done, and of what total. All accesses are relaxed, because the numbers are only displayed.
 #[derive(Debug)]
 pub struct Progress {
     unit: Unit,
@@ -20,12 +20,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing done, of an unknown total.
+    /// Starts with nothing done and an unknown total.
     pub fn new(unit: Unit) -> Progress {
         Progress { unit, done: AtomicU64::new(0), total: AtomicU64::new(0) }
     }
 
-    /// What is counted.
+    /// The unit of the counts.
     pub fn unit(&self) -> Unit {
         self.unit
     }
@@ -35,7 +35,7 @@ impl Progress {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Of how much, if that is known.
+    /// The total, if it is known.
     pub fn total(&self) -> Option<u64> {
         Some(self.total.load(Ordering::Relaxed)).filter(|&total| total != 0)
     }

@@ -1,6 +1,6 @@
-//! Seeded random numbers that stay the same for ever.
+//! Seeded random numbers that never change between versions.
 
-/// Scrambles 64 bits; bijective (the finaliser of splitmix64, Steele et al., OOPSLA 2014).
+/// Mixes 64 bits; bijective (the finaliser of splitmix64, Steele et al., OOPSLA 2014).
 #[inline(always)]
 pub(crate) fn scramble(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -8,13 +8,13 @@ pub(crate) fn scramble(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A hash of two numbers.
+/// Hashes two numbers.
 #[inline(always)]
 pub(crate) fn hash(a: u64, b: u64) -> u64 {
     scramble(scramble(a.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ b.wrapping_mul(0xd6e8_feb8_6659_fd93))
 }
 
-/// A number in [0, 1) from 64 random bits.
+/// Converts 64 random bits to a number in [0, 1).
 #[inline(always)]
 pub(crate) fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
@@ -37,7 +37,7 @@ impl Random {
         scramble(self.state)
     }
 
-    /// In [0, 1).
+    /// A random number in [0, 1).
     #[inline(always)]
     pub(crate) fn unit(&mut self) -> f64 {
         unit(self.bits())
@@ -49,7 +49,7 @@ impl Random {
         self.unit() < probability
     }
 
-    /// Exponentially distributed with mean 1.
+    /// A random number with exponential distribution and mean 1.
     #[inline(always)]
     pub(crate) fn exponential(&mut self) -> f64 {
         -(1.0 - self.unit()).ln()

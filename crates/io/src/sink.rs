@@ -1,4 +1,4 @@
-//! What the runtime sees of everything that takes packets.
+//! The runtime's interface to everything that accepts packets.
 
 use std::path::PathBuf;
 
@@ -8,46 +8,46 @@ use crate::source::OpenError;
 
 /// Where packets go.
 pub trait Sink: Send {
-    /// What it is, for people.
+    /// A name for people.
     fn name(&self) -> String;
 
-    /// Opens it for `queues` workers.
+    /// Opens the sink for `queues` workers.
     fn open(self: Box<Self>, queues: usize) -> Result<Vec<Box<dyn TxQueue>>, OpenError>;
 }
 
-/// What a queue has taken, and what it could not put where it belongs.
+/// Counts of what a queue has accepted, and what it could not deliver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxCounters {
-    /// Packets taken.
+    /// Packets accepted.
     pub packets: u64,
-    /// Their bytes, as present.
+    /// Bytes of these packets, as stored.
     pub bytes: u64,
-    /// Packets taken for a port that the sink does not have, and therefore not sent.
+    /// Packets for a port that the sink does not have; they were not sent.
     pub no_such_port: u64,
-    /// Packets of the whole sink that were written behind a packet with a larger sequence number: because a worker was silent
-    /// for too long, or because a function sent them later. Reported by the queue that finishes last.
+    /// Packets of the whole sink that were written after a packet with a larger sequence number, because a worker was silent for
+    /// too long or a function sent them later. The queue that finishes last reports them.
     pub disordered: u64,
-    /// Packets that a device had no room for, and that were therefore not sent.
+    /// Packets for which a device had no room; they were not sent.
     pub device_full: u64,
-    /// Packets longer than the device takes, and therefore not sent.
+    /// Packets longer than the device accepts; they were not sent.
     pub too_long: u64,
 }
 
-/// Why packets that were taken did not get where they should.
+/// Why accepted packets did not reach their destination.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
-    /// Writing failed: `lost` packets are missing at the end of the file.
+    /// Writing failed; `lost` packets are missing at the end of the file.
     #[error("{path}: {reason}; {lost} packets not written", path = path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         reason: String,
         /// Packets that are missing.
         lost: u64,
     },
-    /// A pcap file has one link type, and packets of another came.
+    /// Packets have another link type than the file; a pcap file supports only one.
     #[error("{path}: {lost} packets of another link type than the file's do not fit into a pcap file: write .pcapng", path = path.display())]
     LinkTypes {
         /// The file.
@@ -55,29 +55,29 @@ pub enum SinkError {
         /// Packets that are missing.
         lost: u64,
     },
-    /// The thread that writes is gone.
+    /// The writer thread has ended.
     #[error("the writer ended early; packets are missing")]
     WriterGone,
 }
 
-/// One worker's way into a sink.
+/// One worker's access to a sink.
 pub trait TxQueue: Send {
-    /// Sends packets of the batch, in this order: which packet, and out of which port. The bytes are copied; a packet listed
-    /// twice is sent twice.
+    /// Sends packets of the batch in the order of `out`, which lists the index and the output port of each. The bytes are copied; a
+    /// packet that is listed twice is sent twice.
     fn send(&mut self, batch: &Batch, out: &[(u16, Port)]);
 
-    /// The same, and may keep the buffers of packets that it sends: it puts others into the batch in their place.
+    /// Like [`send`](Self::send), but may keep the buffers of the packets that it sends; it puts other buffers into the batch instead.
     fn send_owned(&mut self, batch: &mut Batch, _: &mut Buffers, out: &[(u16, Port)]) {
         self.send(batch, out);
     }
 
-    /// Says that no packet sent later has a sequence number below `sequence`. Called after every batch and while idle.
+    /// Declares that no packet sent later has a sequence number below `sequence`. Called after every batch and while idle.
     fn progress(&mut self, sequence: u64);
 
-    /// What it has taken so far.
+    /// Counts of what it has accepted so far.
     fn counters(&self) -> TxCounters;
 
-    /// Sends everything that waits. When the last queue of a sink finishes, files are complete; an error of the whole sink is
-    /// returned there. Dropping a queue finishes it as well, without a report.
+    /// Sends everything that is pending. When the last queue of a sink finishes, files are complete, and an error of the whole sink
+    /// is returned there. Dropping a queue also finishes it, but reports nothing.
     fn finish(&mut self) -> Result<TxCounters, SinkError>;
 }

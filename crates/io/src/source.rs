@@ -1,4 +1,4 @@
-//! What the runtime sees of everything that delivers packets.
+//! The runtime's interface to everything that delivers packets.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::progress::Progress;
 
 /// Chooses the receive queue of a frame, as a network card's receive-side scaling does.
 pub trait QueueSelect: Send + Sync {
-    /// Number of the queue; the source takes anything beyond its last queue for its last queue.
+    /// The queue number; the source treats any number beyond its last queue as the last queue.
     fn queue(&self, frame: &[u8], link: Link, port: Port) -> usize;
 }
 
-/// Everything goes to the first queue.
+/// Selects the first queue for every frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FirstQueue;
 
@@ -24,35 +24,35 @@ impl QueueSelect for FirstQueue {
     }
 }
 
-/// What came of one [`RxQueue::receive`].
+/// The result of one [`RxQueue::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// At least one packet was added to the batch.
     Packets,
-    /// Nothing now, perhaps later.
+    /// There are no packets now, but more may follow.
     Idle,
-    /// Nothing any more.
+    /// There will be no more packets.
     End,
 }
 
-/// What a queue has delivered, and what it could not.
+/// Counts of what a queue has delivered, and what it could not deliver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxCounters {
-    /// Packets put into batches.
+    /// Packets added to batches.
     pub packets: u64,
-    /// Their bytes on the wire.
+    /// Bytes of these packets on the wire.
     pub bytes: u64,
-    /// Frames left out because no buffer is long enough.
+    /// Frames left out because they are longer than any buffer.
     pub too_long: u64,
-    /// Frames taken away on purpose by a wrapper.
+    /// Frames that a wrapper dropped on purpose.
     pub injected_loss: u64,
-    /// Frames that a device dropped before they reached us, because nobody took them in time.
+    /// Frames that the device dropped before Braid received them, because they were not fetched in time.
     pub missed: u64,
-    /// Frames that came to this queue and were handed on to another one, whose they are as the plan steers.
+    /// Frames that arrived on this queue and were handed over to another one, to which the plan steers them.
     pub handed_on: u64,
 }
 
-/// What a file that is no capture begins with.
+/// Describes the first bytes of a file that is not a capture.
 fn beginning(start: &[u8]) -> String {
     match start {
         [] => "nothing is in it".to_owned(),
@@ -65,15 +65,15 @@ fn beginning(start: &[u8]) -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("{path}: {source}", path = path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Its reason.
+        /// The error.
         source: std::io::Error,
     },
-    /// Neither pcap nor pcapng.
+    /// The file is neither pcap nor pcapng.
     #[error("{path}: not a capture: {}", beginning(start), path = path.display())]
     NotACapture {
         /// The file.
@@ -81,101 +81,102 @@ pub enum OpenError {
         /// Its first bytes, at most four.
         start: Vec<u8>,
     },
-    /// A compression that is not read.
+    /// The file uses an unsupported compression.
     #[error("{path}: compressed with {method}, which is not read here: decompress it, or compress it with gzip", path = path.display())]
     Compression {
         /// The file.
         path: PathBuf,
-        /// Name of the compression.
+        /// Name of the compression method.
         method: &'static str,
     },
-    /// No memory for the frames.
+    /// There is no memory for the frames.
     #[error(transparent)]
     Memory(#[from] braid_memory::Error),
-    /// No input file was named, or no queue asked for.
+    /// No input file was named, or no queue was requested.
     #[error("nothing to open: {what}")]
     Nothing {
         /// What is missing.
         what: &'static str,
     },
-    /// A device that cannot be opened, and the command that mends it.
+    /// A device cannot be opened; the error includes a command that solves the problem.
     #[error("{device}: {what}")]
     Device {
-        /// The port as it was written.
+        /// The port as the user wrote it.
         device: String,
         /// What is wrong.
         what: String,
         /// What to do about it.
         mend: String,
     },
-    /// A configuration that contradicts itself.
+    /// The configuration contradicts itself.
     #[error("{0}")]
     Config(String),
 }
 
 /// Where packets come from.
 pub trait Source: Send {
-    /// What it is, for people: a file name, a profile.
+    /// A name for people, such as a file name or a profile.
     fn name(&self) -> String;
 
-    /// Ports by which its packets come in: 0 to this number, exclusive.
+    /// Number of ports on which its packets arrive; ports are numbered from 0.
     fn ports(&self) -> usize;
 
-    /// How far it is; shared, so that it can be asked for before opening and drawn while it runs.
+    /// Its progress. The value is shared, so it can be fetched before opening and displayed during the run.
     fn progress(&self) -> Arc<Progress>;
 
-    /// Buffers that it wants besides those of the workers' batches.
+    /// Number of buffers that it needs in addition to those of the workers' batches.
     fn buffers(&self) -> usize {
         0
     }
 
-    /// Makes the buffers of the run: where its devices want them.
+    /// Allocates the buffers of the run, in the memory that its devices require.
     fn pool(&mut self, config: &PoolConfig) -> Result<Arc<Pool>, braid_memory::Error> {
         Pool::new(config)
     }
 
-    /// Told before anything is opened which buffers the run has, and how many workers will send.
+    /// Called before anything is opened, with the buffers of the run and the number of workers that will send.
     fn prepare(&mut self, _: &Arc<Pool>, _senders: usize) -> Result<(), OpenError> {
         Ok(())
     }
 
-    /// Opens it for `queues` workers.
+    /// Opens the source for `queues` workers.
     fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError>;
 }
 
-/// What a queue knows of the packet that it delivers next.
+/// What a queue knows about the packet that it will deliver next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
-    /// It has that packet.
+    /// The queue has the packet.
     Packet {
         /// Its sequence number.
         sequence: u64,
-        /// Its time stamp, in nanoseconds.
+        /// Its timestamp, in nanoseconds.
         timestamp_ns: u64,
     },
-    /// It has none now; there may be more.
+    /// The queue has no packet now, but more may follow.
     Nothing,
-    /// There is none any more.
+    /// There will be no more packets.
     End,
-    /// It does not look ahead.
+    /// The queue cannot look ahead.
     Untold,
 }
 
 /// One worker's share of a source.
 pub trait RxQueue: Send {
-    /// Adds at most `limit` packets (and at most what fits) to the batch. It does not wait.
+    /// Adds at most `limit` packets (and no more than fit) to the batch, without waiting.
     fn receive(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> Received;
 
-    /// No packet that this queue delivers later has a smaller sequence number. An idle worker passes it to
-    /// [`TxQueue::progress`](crate::TxQueue::progress), so that a sink which restores the input order need not wait for it.
+    /// A lower bound for the sequence numbers of all packets that this queue will still deliver. An idle
+    /// worker passes it to [`TxQueue::progress`](crate::TxQueue::progress), so that a sink which restores
+    /// the input order need not wait for this worker.
     fn horizon(&self) -> u64;
 
-    /// What it knows of the packet that it delivers next: of a capture.
+    /// Looks ahead to the next packet; captures support this.
     fn ahead(&mut self) -> Ahead {
         Ahead::Untold
     }
 
-    /// As [`receive`](Self::receive), but only packets that are [`ahead`](Self::ahead) and whose time stamps are not behind `until_ns`.
+    /// Like [`receive`](Self::receive), but adds only packets that are [`ahead`](Self::ahead) and whose timestamps are at most `until_ns`.
     fn receive_until(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize, until_ns: u64) -> Received {
         let before = batch.len();
         while batch.len() - before < limit
@@ -185,21 +186,21 @@ pub trait RxQueue: Send {
         if batch.len() > before { Received::Packets } else { Received::Idle }
     }
 
-    /// What it has delivered so far.
+    /// Counts of what it has delivered so far.
     fn counters(&self) -> RxCounters;
 
-    /// Whether the records of its packets name their headers already: somebody had to parse them to bring them here.
+    /// Whether the records of its packets already contain the header positions, because the packets had to be parsed for distribution.
     fn has_parsed(&self) -> bool {
         false
     }
 
-    /// The run is to end. True if packets that have arrived already are still delivered, and then [`Received::End`]; false if
-    /// whoever asks need not wait for anything.
+    /// Announces that the run is to end. Returns true if the queue will still deliver the packets that have already arrived,
+    /// followed by [`Received::End`]; false if the caller need not wait for anything.
     fn close(&mut self) -> bool {
         false
     }
 
-    /// Places at which the source turned out to be damaged; the first queue reports them for all.
+    /// Positions at which the source is damaged; the first queue reports them for all queues.
     fn damages(&self) -> Vec<Damage> {
         Vec::new()
     }

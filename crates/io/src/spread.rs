@@ -1,11 +1,11 @@
-//! Spreads one stream over the queues of the workers.
+//! Distributes one stream over the queues of the workers.
 //!
-//! One queue reads the stream itself, unless the stream may block. For several queues a thread reads it and hands frames over in [`Packed`] loads through
-//! bounded channels, so a stream longer than memory is no problem. The thread ends when the stream does or when all queues are
-//! dropped.
+//! A single queue reads the stream itself, unless the stream may block. For several queues a thread reads
+//! the stream and hands over frames in [`Packed`] loads through bounded channels, so a stream may be larger
+//! than memory. The thread ends when the stream ends or when all queues are dropped.
 //!
-//! No deadlock: before the thread waits for a full queue it hands over what it holds for the others and publishes their
-//! horizons, so no other worker, and no sink that restores the order, waits for a frame that the thread keeps back.
+//! There is no deadlock: before the thread waits for a full queue, it hands over what it holds for the other queues and publishes
+//! their horizons. So no other worker, and no sink that restores the order, waits for a frame that the thread holds back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,9 +21,9 @@ use crate::packed::Packed;
 use crate::source::{Ahead, OpenError, QueueSelect, Received, RxCounters, RxQueue};
 use crate::stream::{FrameStream, Next};
 
-/// Loads that may wait for one worker.
+/// Maximum number of loads that wait for one worker.
 const LOADS_WAITING: usize = 8;
-/// Longest sleep of the reading thread: so soon it sees that its queues are gone.
+/// Maximum sleep of the reading thread, which bounds how late it notices that its queues are gone.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 
 /// Opens `queues` queues over a stream.
@@ -39,7 +39,8 @@ pub(crate) fn spread<S: FrameStream + 'static>(
     }
 }
 
-/// Copies a frame into the batch and counts it; says how many were taken, for one that is too long is none. None if no buffer is free.
+/// Copies a frame into the batch and counts it. Returns the number of packets added, which is 0 for a frame
+/// that is too long; `None` if no buffer is free.
 fn take(
     bytes: &[u8],
     info: &FrameInfo,
@@ -63,10 +64,10 @@ fn ahead(info: &FrameInfo) -> Ahead {
     Ahead::Packet { sequence: info.sequence, timestamp_ns: info.timestamp_ns }
 }
 
-/// The only queue: it reads the stream itself.
+/// A single queue, which reads the stream itself.
 pub(crate) struct Inline<S> {
     stream: S,
-    /// The stream's frame was not taken yet: no buffer was free.
+    /// Whether the stream's current frame is still to be taken, because no buffer was free.
     held: bool,
     horizon: u64,
     counters: RxCounters,
@@ -77,7 +78,7 @@ impl<S: FrameStream> Inline<S> {
         Inline { stream, held: false, horizon: 0, counters: RxCounters::default() }
     }
 
-    /// Has the stream hold a frame. Why there is none, if there is none.
+    /// Makes sure that the stream holds a frame; if there is none, the error says why.
     fn hold(&mut self) -> Result<(), Received> {
         if self.held {
             return Ok(());
@@ -133,13 +134,14 @@ impl<S: FrameStream> RxQueue for Inline<S> {
     }
 }
 
-/// What the reading thread tells its queues besides frames.
+/// What the reading thread tells its queues in addition to frames.
 struct Shared {
-    /// Per queue: no frame handed over later has a smaller number. Written with Release after the hand-over, read with Acquire
-    /// before looking for loads: who reads a horizon finds every load before it in the channel.
+    /// For each queue, a lower bound for the numbers of frames handed over later. The thread stores it with
+    /// Release after a hand-over; a queue loads it with Acquire before it looks for loads. So a queue that
+    /// reads a horizon finds every earlier load in the channel.
     horizons: Vec<AtomicU64>,
     damages: Mutex<Vec<Damage>>,
-    /// Whether the thread came to the end of the stream.
+    /// Whether the thread has reached the end of the stream.
     complete: AtomicBool,
 }
 
@@ -178,7 +180,7 @@ fn spread_by_thread<S: FrameStream + 'static>(
     Ok(ends)
 }
 
-/// What the reading thread holds for one queue.
+/// The reading thread's side of one queue.
 struct Lane {
     partial: Packed,
     full: Sender<Packed>,
@@ -191,7 +193,7 @@ struct Reader<S> {
     select: Arc<dyn QueueSelect>,
     lanes: Vec<Lane>,
     shared: Arc<Shared>,
-    /// Number of the next frame.
+    /// Sequence number of the next frame.
     sequence: u64,
 }
 
@@ -209,7 +211,7 @@ impl<S: FrameStream> Reader<S> {
         }
         self.hand_over_all();
         *self.shared.damages.lock().unwrap_or_else(PoisonError::into_inner) = self.stream.damages().to_vec();
-        // Release, before the channels close: a queue that sees the end sees this and the damages.
+        // Release, before the channels close: a queue that sees a closed channel also sees this flag and the damages.
         self.shared.complete.store(true, Ordering::Release);
     }
 
@@ -227,12 +229,12 @@ impl<S: FrameStream> Reader<S> {
         }
     }
 
-    /// Hands over all that is held: the stream may not come back for long.
+    /// Hands over everything held, because the stream may now block for a long time.
     fn hand_over_all(&mut self) {
         (0..self.lanes.len()).for_each(|number| self.hand_over(number));
     }
 
-    /// Hands over what is held for one queue, and waits if that queue is full.
+    /// Hands over what is held for one queue; waits if that queue is full.
     fn hand_over(&mut self, number: usize) {
         if self.lanes[number].offer() {
             self.publish();
@@ -261,7 +263,7 @@ impl<S: FrameStream> Reader<S> {
 }
 
 impl Lane {
-    /// Hands over without waiting; false if the queue is full.
+    /// Hands over the load without waiting; false if the queue is full.
     fn offer(&mut self) -> bool {
         if self.partial.is_empty() || !self.open {
             self.partial.clear();
@@ -290,7 +292,7 @@ struct Spread {
     loads: Receiver<Packed>,
     empties: Sender<Packed>,
     load: Packed,
-    /// Next frame of the load.
+    /// Index of the next frame in the load.
     at: usize,
     horizon: u64,
     counters: RxCounters,
@@ -298,7 +300,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// Goes to the next load if this one is used up. None if there is a frame to take.
+    /// Fetches the next load if the current one is used up. Returns `None` if there is a frame to take.
     fn next_load(&mut self) -> Option<Received> {
         while self.at >= self.load.len() {
             let horizon = self.shared.horizons[self.number].load(Ordering::Acquire);
@@ -307,7 +309,7 @@ impl Spread {
                     let mut used = std::mem::replace(&mut self.load, load);
                     self.at = 0;
                     used.clear();
-                    // A full or closed way back only means that the reader allocates the next one.
+                    // If the return channel is full or closed, the reader just allocates a new load.
                     let _ = self.empties.try_send(used);
                 }
                 Err(TryRecvError::Empty) => {

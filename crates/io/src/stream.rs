@@ -1,4 +1,4 @@
-//! Frames one after another, in one order: what files and generators are before they are spread over queues.
+//! Frames in a single order: the form that files and generators have before their frames are distributed to queues.
 
 use std::time::Duration;
 
@@ -9,29 +9,29 @@ use crate::capture::Damage;
 /// What comes next in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A frame: see [`FrameStream::frame`].
+    /// The next frame; see [`FrameStream::frame`].
     Frame,
-    /// Nothing for this long: the next frame is not due yet.
+    /// No frame for this long, because the next one is not due yet.
     Wait(Duration),
-    /// Nothing any more.
+    /// The end of the stream.
     End,
 }
 
 /// Frames in order, numbered from 0 without gaps.
 pub trait FrameStream: Send {
-    /// Goes to the next frame.
+    /// Advances to the next frame.
     fn advance(&mut self) -> Next;
 
-    /// The frame that the last [`advance`](FrameStream::advance) came to; empty if it came to none.
+    /// The frame to which the last [`advance`](FrameStream::advance) led; empty if it led to none.
     fn frame(&self) -> (&[u8], FrameInfo);
 
-    /// Whether [`advance`](FrameStream::advance) may wait for frames that nobody has sent yet. Before it does, it says so once
-    /// with a [`Next::Wait`] of no time.
+    /// Whether [`advance`](FrameStream::advance) may block on frames that have not been sent yet. Before it
+    /// blocks, it once returns a [`Next::Wait`] of zero duration.
     fn may_block(&self) -> bool {
         false
     }
 
-    /// Where the input turned out to be damaged so far.
+    /// Positions at which the input is damaged, as far as it has been read.
     fn damages(&self) -> &[Damage] {
         &[]
     }

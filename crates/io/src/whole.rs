@@ -1,23 +1,24 @@
-//! Files that are there whole or not at all: written beside their place, with `.partial` at the end of the name, and called by their name
-//! when they are complete. One writer at a time; what an interrupted one leaves is taken away by the next.
+//! Files that exist either completely or not at all: they are written under a name that ends in `.partial` and renamed when
+//! complete. Only one process writes at a time; the next writer removes what an interrupted one left behind.
 
 use std::fs::{File, OpenOptions, TryLockError, create_dir_all};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A file that has not yet its name. Dropped before its [`end`](Whole::end), nothing of it stays, and what had the name before has it still.
+/// A file that does not have its final name yet. If it is dropped before [`end`](Whole::end), it is
+/// removed, and a previous file of that name remains.
 #[derive(Debug)]
 pub struct Whole {
     path: PathBuf,
     beside: Option<PathBuf>,
-    /// Locked as long as somebody writes it.
+    /// Locked while the file is being written.
     _lock: Option<File>,
 }
 
 impl Whole {
-    /// Begins a file with these permissions, and makes its folder. Nobody's link is followed: one at the path will be replaced. An error if
-    /// somebody else is writing it.
+    /// Begins a file with these permissions, and creates its folder. Symbolic links are not followed: a link at the path will be
+    /// replaced. Fails if another process is writing the file.
     pub fn begin(path: &Path, mode: u32) -> io::Result<(Whole, File)> {
         path.parent().map_or(Ok(()), create_dir_all)?;
         let mut beside = path.as_os_str().to_owned();
@@ -30,13 +31,13 @@ impl Whole {
         }
         let _ = std::fs::remove_file(&beside);
         let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
-        // Not every file system has locks: without one the last writer wins.
+        // Not every file system supports locks; without a lock the last writer wins.
         let _ = file.try_lock();
         let lock = file.try_clone()?;
         Ok((Whole { path: path.to_owned(), beside: Some(beside), _lock: Some(lock) }, file))
     }
 
-    /// Begins a file that everybody may read, and makes its folder. A pipe or device is opened as it is.
+    /// Begins a file that everybody may read, and creates its folder. A pipe or device is opened directly.
     pub fn open(path: &Path) -> io::Result<(Whole, File)> {
         if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             return Ok((Whole { path: path.to_owned(), beside: None, _lock: None }, File::create(path)?));
@@ -44,7 +45,7 @@ impl Whole {
         Whole::begin(path, 0o666)
     }
 
-    /// Gives the file its name.
+    /// Gives the file its final name.
     pub fn end(mut self) -> io::Result<()> {
         let Some(beside) = &self.beside else { return Ok(()) };
         std::fs::rename(beside, &self.path)?;
@@ -56,20 +57,20 @@ impl Whole {
 impl Drop for Whole {
     fn drop(&mut self) {
         if let Some(beside) = &self.beside {
-            // It may have gone with its folder.
+            // The file may have been deleted together with its folder.
             let _ = std::fs::remove_file(beside);
         }
     }
 }
 
-/// Writes a file.
+/// Writes a file as a whole.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let (whole, mut file) = Whole::open(path)?;
     file.write_all(content)?;
     whole.end()
 }
 
-/// Whether a file could be written there: found out before there is something to lose.
+/// Checks whether a file could be written, before there is anything to lose.
 pub fn check(path: &Path) -> io::Result<()> {
     Whole::open(path).map(drop)
 }

@@ -1,4 +1,4 @@
-//! Every shared capture is read to the packet and to the byte, whole or up to its damage, with one queue and with three.
+//! Every shared capture is read to the exact packet and byte, completely or up to its damage, with one queue and with three.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use braid_io::{OpenError, QueueSelect, Received, Source};
 use braid_packet::{Batch, Buffers, Layout, Link, Pool, PoolConfig, Port};
 use braid_testkit::captures::captures;
 
-/// What reading gives up to the end or the first damage: packets, and bytes on the wire.
+/// Reads a capture to the end or to the first damage; returns packets, and bytes on the wire.
 fn read(path: &Path) -> Result<(u64, u64), OpenError> {
     let mut reader = CaptureReader::open(path)?;
     let (mut packets, mut bytes) = (0, 0);
@@ -50,7 +50,7 @@ fn every_capture_has_the_packets_and_bytes_of_the_manifest() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Spreads by the last byte.
+/// Selects a queue by the last byte.
 struct ByLastByte;
 
 impl QueueSelect for ByLastByte {
@@ -59,7 +59,8 @@ impl QueueSelect for ByLastByte {
     }
 }
 
-/// Reads through queues as a worker does: packets, bytes, and all sequence numbers once and in order per queue.
+/// Reads through queues, as a worker does; returns packets and bytes. Checks that every sequence number
+/// occurs once, and in order per queue.
 fn receive(path: &Path, queues: usize) -> (u64, u64) {
     let pool = Pool::new(&PoolConfig { buffers: 2048, jumbos: 64, ..PoolConfig::default() }).expect("a pool");
     let (mut batch, mut buffers) = (Batch::new(&pool, &Arc::new(Layout::capture())), Buffers::new(&pool));

@@ -1,4 +1,4 @@
-//! Replay from memory, spreading, faults and taps, as a worker meets them.
+//! Replay from memory, distribution to queues, faults and taps, as a worker uses them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use braid_io::{
 use braid_packet::{Batch, Buffers, FrameInfo, Layout, Link, Pool, PoolConfig, Port};
 use tempfile::TempDir;
 
-/// Spreads by the sum of the bytes of the addresses and ports.
+/// Selects a queue by the sum of the bytes of addresses and ports.
 struct BySum(usize);
 
 impl QueueSelect for BySum {
@@ -26,7 +26,7 @@ fn pool() -> Arc<Pool> {
     Pool::new(&PoolConfig { buffers: 2048, jumbos: 16, ..PoolConfig::default() }).expect("a pool")
 }
 
-/// Runs all queues in turn and collects what comes out of a sink, in input order.
+/// Runs all queues in turn and collects the output of a sink in input order.
 fn run(source: Box<dyn Source>, queues: usize, limit: usize) -> (Vec<CollectedPacket>, Vec<Box<dyn RxQueue>>) {
     let (sink, collected) = MemorySink::new();
     let rx = run_into(source, Box::new(sink), queues, limit);
@@ -70,7 +70,7 @@ fn replay(repeat: Repeat) -> ReplaySource {
     ReplaySource::load("edge", &mut Generator::new(config()).expect("valid"), u64::MAX, repeat)
 }
 
-/// Equal but for the queue.
+/// Asserts equality except for the queue.
 #[track_caller]
 fn assert_same(a: &[CollectedPacket], b: &[CollectedPacket]) {
     assert_eq!(a.len(), b.len());
@@ -111,7 +111,7 @@ fn with_each_pass_a_share_of_the_frames_is_written_anew_and_the_others_stay() {
         let (packets, _) = run(Box::new(replay(Repeat::Passes(7)).renewed(renewal)), queues, 64);
         for (i, packet) in packets.iter().enumerate() {
             let (pass, position) = (i / 5000, i % 5000);
-            // The last pass that renewed it, if any has: those of its class, from the second pass on.
+            // The last pass that renewed it, if any did: passes of its class, from the second pass on.
             let renewed = (1..=pass).rev().find(|pass| pass % 4 == position / 2 % 4);
             let first = renewed.map_or(original[position].bytes[0], |pass| (pass / 4 + 1) as u8);
             assert_eq!(packet.bytes[0], first, "packet {position} of pass {pass}, {queues} queues");
@@ -172,7 +172,7 @@ fn frames_beyond_the_longest_buffer_are_counted() {
     let path = directory.path().join("long.pcap");
     let mut writer = CaptureWriter::create(&path, Precision::default()).expect("created");
     writer.finish().expect("an empty capture");
-    // By hand: none of ours has so long a record.
+    // Write the records by hand, because our writer writes none that is so long.
     let mut bytes = std::fs::read(&path).expect("read");
     for len in [60u32, 400_000, 70_000] {
         bytes.extend([0, 0, len, len].iter().flat_map(|word| word.to_le_bytes()));

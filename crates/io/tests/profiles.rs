@@ -1,4 +1,4 @@
-//! Each profile has the figures of the traces that it stands for, and every generated frame is valid.
+//! Each profile has the figures of the traces that it represents, and every generated frame is valid.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 
 type Key = [u8; 37];
 
-/// The one-way five-tuple of a frame; fragments that are not the first, ARP and ICMP have no ports.
+/// The one-way five-tuple of a frame; later fragments, ARP and ICMP have no ports.
 fn key(frame: &[u8]) -> Key {
     let mut key = [0; 37];
     let (l4, protocol) = match (frame[12], frame[13]) {
@@ -37,12 +37,12 @@ struct Figures {
     mean: f64,
     median: u64,
     one_packet: f64,
-    /// Share of packets of the largest 1 % of flows.
+    /// Share of packets that belong to the largest 1 % of flows.
     top: f64,
     largest: f64,
-    /// New flows per 1000 packets, second half.
+    /// New flows per 1000 packets, in the second half.
     new: f64,
-    /// Share of packets of the same flow as the one before.
+    /// Share of packets that belong to the same flow as the previous packet.
     same: f64,
     gap_median: usize,
     bytes_mean: f64,
@@ -169,7 +169,7 @@ fn skewed_uniform_and_single_are_what_they_say() {
     assert_eq!((single.flows, single.same), (1, 0.999));
 }
 
-/// Generates and gives each frame to `see`.
+/// Generates frames and passes each to `see`.
 fn each(config: GenConfig, mut see: impl FnMut(&[u8])) {
     let mut generator = Generator::new(config).expect("a valid configuration");
     while generator.advance() == Next::Frame {
@@ -177,7 +177,7 @@ fn each(config: GenConfig, mut see: impl FnMut(&[u8])) {
     }
 }
 
-/// A configuration that has everything.
+/// A configuration with all features.
 fn everything() -> GenConfig {
     GenConfig { reverse: 0.4, ipv6: 0.3, arp: 0.05, fragments: 0.05, mac_pairs: 7, ..Profile::Edge.config(30_000) }
 }

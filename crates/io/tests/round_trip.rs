@@ -1,4 +1,4 @@
-//! What is written is read back equal: by us, by the pcap-file crate, by tshark; through one worker and through several.
+//! What is written is read back unchanged: by Braid, by the pcap-file crate and by tshark, through one worker and through several.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ struct Packet {
 
 const LINKS: [Link; 6] = [Link::Ethernet, Link::RawIp, Link::Cooked1, Link::Cooked2, Link::Loopback, Link::Other];
 
-/// Packets with any bytes, time stamps of capture times, several ports and link types.
+/// Packets with arbitrary bytes, capture timestamps, several ports and link types.
 fn packets(links: &'static [Link]) -> impl Strategy<Value = Vec<Packet>> {
     let packet = (
         0u16..3,
@@ -66,7 +66,7 @@ fn read(path: &Path) -> Vec<Packet> {
     packets
 }
 
-/// As a file of this precision holds them; ports are not read back.
+/// The packets as a file of this precision stores them; ports are not read back.
 fn as_read(packets: &[Packet], precision: Precision) -> Vec<Packet> {
     let unit = if precision == Precision::Microseconds { 1000 } else { 1 };
     let one = |packet: &Packet| Packet { port: 0, timestamp_ns: packet.timestamp_ns / unit * unit, ..packet.clone() };
@@ -180,7 +180,7 @@ fn a_packet_that_is_longer_than_its_block_is_damage() {
     let packet = Packet { port: 0, link: Link::Ethernet, timestamp_ns: 1, wire_len: 60, bytes: vec![7; 60] };
     write(&path, Precision::Microseconds, &[packet.clone(), packet]);
     let mut bytes = std::fs::read(&path).expect("readable");
-    // The captured length of the last packet stands 8 bytes before its 60 and the file's end.
+    // The captured length of the last packet is 8 bytes before its 60 bytes and the end of the file.
     let frame = bytes.windows(60).rposition(|window| window == [7; 60]).expect("the last packet");
     bytes[frame - 8..frame - 4].copy_from_slice(&5000u32.to_le_bytes());
     let mut reader = CaptureReader::new(&path, std::io::Cursor::new(bytes)).expect("opens");
@@ -196,7 +196,7 @@ fn a_block_with_two_lengths_is_damage() {
     let packet = Packet { port: 0, link: Link::Ethernet, timestamp_ns: 1, wire_len: 60, bytes: vec![7; 60] };
     write(&path, Precision::Microseconds, &[packet.clone(), packet]);
     let bytes = std::fs::read(&path).expect("readable");
-    // The first packet's block ends where the second one's begins, 28 bytes before its frame.
+    // The first packet's block ends where the second packet's block begins, 28 bytes before its frame.
     let second = bytes.windows(60).rposition(|window| window == [7; 60]).expect("the last packet") - 28;
     for repeated in [0, 88, 96] {
         let mut bytes = bytes.clone();
@@ -231,7 +231,7 @@ fn what_cannot_be_read_says_what_it_is() {
     assert!(matches!(unnamed, OpenError::Config(text) if text.contains("end it with .pcap or .pcapng")));
 }
 
-/// Gives bytes one by one, as a slow pipe may.
+/// Delivers bytes one by one, as a slow pipe may.
 struct OneByOne(std::io::Cursor<Vec<u8>>);
 
 impl std::io::Read for OneByOne {
@@ -255,7 +255,7 @@ fn a_capture_that_comes_byte_by_byte_is_recognised_compressed_or_not() {
     }
 }
 
-/// Spreads packets of the property tests unevenly: by length.
+/// Selects a queue for packets of the property tests by their length, which is uneven.
 struct ByLength(usize);
 
 impl QueueSelect for ByLength {
@@ -264,7 +264,7 @@ impl QueueSelect for ByLength {
     }
 }
 
-/// Runs workers that forward every packet to its own port, as many times as `copies`, each in its thread.
+/// Runs workers, each in its own thread, that forward every packet `copies` times to its own port.
 fn forward(rx: Vec<Box<dyn RxQueue>>, tx: Vec<Box<dyn TxQueue>>, copies: usize) -> Vec<Result<TxCounters, SinkError>> {
     let pool = Pool::new(&PoolConfig { buffers: 4096, jumbos: 16, ..PoolConfig::default() }).expect("a pool");
     std::thread::scope(|scope| {

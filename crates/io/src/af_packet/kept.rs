@@ -1,8 +1,8 @@
-//! Rings that outlive their program: when the process becomes another one (`braid upgrade`), their sockets stay open, the kernel goes on
-//! filling them, and the next program receives what waits there, from the slot at which this one has stopped. So nothing is lost
-//! unless more frames come meanwhile than a ring has slots; then the kernel counts them, as ever.
+//! AF_PACKET rings that outlive their program. When the process executes another program (`braid upgrade`), the sockets stay open
+//! and the kernel keeps filling the rings. The next program receives what waits there, from the slot at which the previous one
+//! stopped. So nothing is lost unless more frames arrive meanwhile than a ring has slots; the kernel counts those as usual.
 //!
-//! What does not fit the next program (other workers, slots of another size) is closed by it, and opened anew.
+//! Rings that do not fit the next program (other workers, other slot size) are closed by it and opened anew.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use super::sys::{self, Kept, Ring, SLOT, SLOTS};
 use crate::device::sys::set_outlives_exec;
 
-/// Where the program before this one in the process names the rings that it left open.
+/// Environment variable that describes the rings which the previous program in this process left open.
 pub(crate) const INHERITED: &str = "BRAID_PACKET_RINGS";
 
 /// Keeps a ring of an interface open.
@@ -26,8 +26,8 @@ impl Wire {
     }
 }
 
-/// Leaves rings open for the program that this process becomes, if nobody receives by them any more: what it is to find under
-/// [`INHERITED`].
+/// Leaves rings open for the program that this process will execute, except those from which somebody still receives. Returns the
+/// value of [`INHERITED`] for that program.
 pub(crate) fn leave(wires: &[Wire]) -> io::Result<String> {
     let mut rings = Vec::new();
     for Wire { interface, ring } in wires {
@@ -40,11 +40,11 @@ pub(crate) fn leave(wires: &[Wire]) -> io::Result<String> {
     Ok(rings.join(","))
 }
 
-/// A ring as one program tells the other.
+/// A ring as described to the next program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     socket: i32,
-    /// Bytes of a slot, and slots.
+    /// Bytes per slot, and number of slots.
     shape: (usize, usize),
     interface: u32,
     next: usize,
@@ -70,24 +70,24 @@ impl Left {
     }
 }
 
-/// Rings that the program before left open. Those that nobody takes are closed.
+/// Rings that the previous program left open. Rings that nobody takes are closed.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited(Vec<(Left, OwnedFd)>);
 
 impl Inherited {
-    /// What this process was left.
+    /// The rings that this process inherited.
     pub(crate) fn of_process() -> Inherited {
         let rings = std::env::var(INHERITED).unwrap_or_default();
         let rings = rings.split(',').filter_map(Left::parse);
         Inherited(rings.filter_map(|left| Some((left, sys::adopt(left.socket)?))).collect())
     }
 
-    /// How many rings of an interface were left.
+    /// Number of inherited rings of an interface.
     pub(crate) fn left(&self, interface: u32) -> usize {
         self.0.iter().filter(|(left, _)| left.interface == interface).count()
     }
 
-    /// The rings of an interface, if they are so many.
+    /// Takes the rings of an interface, if there are exactly `count` and their slots fit.
     pub(super) fn take(&mut self, interface: u32, count: usize) -> Option<Vec<Ring>> {
         let is_own = |(left, _): &mut (Left, OwnedFd)| left.interface == interface;
         let own: Vec<_> = self.0.extract_if(.., is_own).collect();

@@ -1,8 +1,9 @@
-//! AF_PACKET: every Linux machine and every interface. The kernel copies each frame into a ring; we copy it into a buffer.
+//! The AF_PACKET back end, for every Linux machine and every interface. The kernel copies each frame into a
+//! ring; Braid copies it into a buffer.
 //!
-//! What the kernel leaves undone on its way to another process of the machine is done here: the VLAN tag that it took out is put
-//! back, checksums are completed, trains of segments (GSO, GRO) are cut. Frames that others send by the interface are not
-//! received. The kernel's own stack sees every packet as well: give the interface no address.
+//! What the kernel leaves undone for a receiver on the same machine is completed here: a VLAN tag that was removed is put back,
+//! checksums are completed, and trains of segments (GSO, GRO) are cut. Frames that others send through the interface are not
+//! received. The kernel's own stack also sees every packet, so the interface should have no address.
 
 mod kept;
 mod sys;
@@ -17,13 +18,13 @@ use crate::device::Interface;
 use crate::device::live::{Arrivals, RxPort, Sent, TxPort};
 use crate::device::offload::{Train, VnetHeader};
 
-/// Times that a device without room is asked again before packets are dropped.
+/// Number of retries on a full device before packets are dropped.
 const RETRIES: usize = 16;
 
-/// An open interface: its ways in, its ways out, what keeps it open.
+/// An open interface: its receive sides, its send sides, and what keeps it open.
 pub(crate) type Open = (Vec<Receiver>, Vec<Transmitter>, Vec<Wire>);
 
-/// Opens an interface to receive by `receivers` and to send by `senders`.
+/// Opens an interface for `receivers` receivers and `senders` senders.
 pub(crate) fn open(
     interface: &Interface,
     receivers: usize,
@@ -39,19 +40,19 @@ pub(crate) fn open(
     Ok((rings.into_iter().map(receiver).collect(), senders, wires))
 }
 
-/// The way in.
+/// The receive side of one ring.
 pub(crate) struct Receiver {
     ring: Ring,
-    /// A train of which not all segments have been taken yet.
+    /// A train of segments that have not all been taken yet.
     train: Train,
-    /// The segment that is offered next, or a frame with its tag or for which no buffer was free; empty if there is none.
+    /// The frame to offer next: a segment, a frame whose tag was put back, or a frame for which no buffer was free. Empty if there is none.
     segment: Vec<u8>,
-    /// Frames that the kernel delivered only in part.
+    /// Frames that the kernel delivered incompletely, and trains with malformed headers.
     senseless: u64,
 }
 
 impl Receiver {
-    /// Offers what is left of a train. False if not all of it is taken.
+    /// Offers the pending frame and the rest of the train. Returns false if not everything was taken.
     fn take_train(&mut self, into: &mut Arrivals<'_>) -> bool {
         loop {
             if self.segment.is_empty() {
@@ -86,10 +87,10 @@ impl RxPort for Receiver {
             }
             header.complete(frame);
             if tag.is_some() {
-                // Offered by `take_train`.
+                // `take_train` offers it.
                 tagged(frame, tag, &mut self.segment);
             } else if !into.put(frame) {
-                // Offered by `take_train` as well: what has been completed is not completed twice.
+                // `take_train` will offer it, so that completed work is not repeated.
                 self.segment.clear();
                 self.segment.extend_from_slice(frame);
                 return;
@@ -102,7 +103,8 @@ impl RxPort for Receiver {
     }
 }
 
-/// The frame with the tag that the kernel took out (IEEE 802.1Q section 9.6: behind the addresses), in `into` if there is one.
+/// The frame with the tag that the kernel removed (IEEE 802.1Q section 9.6: after the addresses), assembled
+/// in `into`; the frame itself if there is no tag.
 fn tagged<'a>(frame: &'a [u8], tag: Option<(u16, u16)>, into: &'a mut Vec<u8>) -> &'a [u8] {
     let (Some((tpid, tci)), Some((addresses, rest))) = (tag, frame.split_first_chunk::<12>()) else { return frame };
     into.clear();
@@ -113,7 +115,7 @@ fn tagged<'a>(frame: &'a [u8], tag: Option<(u16, u16)>, into: &'a mut Vec<u8>) -
     into
 }
 
-/// The way out of one worker.
+/// One worker's send side.
 pub(crate) struct Transmitter {
     socket: Sender,
 }

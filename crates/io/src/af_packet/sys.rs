@@ -1,11 +1,11 @@
-//! AF_PACKET sockets: a receive ring that the kernel fills, and many frames sent by one call.
+//! AF_PACKET sockets: a receive ring that the kernel fills, and transmission of many frames by one call.
 //!
-//! The ring is memory shared with the kernel (Documentation/networking/packet_mmap.rst). A slot is ours while its status word
-//! has `TP_STATUS_USER`: the kernel writes to it again only after we have stored `TP_STATUS_KERNEL`. A [`Slot`] borrows the ring,
-//! so there is at most one, and releases its slot when dropped.
+//! The ring is memory shared with the kernel (Documentation/networking/packet_mmap.rst). A slot is ours while its status word has
+//! `TP_STATUS_USER`: the kernel writes to it again only after we have stored `TP_STATUS_KERNEL`. A [`Slot`] borrows the ring, so
+//! there is at most one, and releases its slot when dropped.
 //!
-//! Version 2 of the ring and not 3: version 3 hands whole blocks over, the last one only after a timer, so that an echo would
-//! wait for a millisecond at each port.
+//! The ring has version 2, not 3: version 3 hands over whole blocks, and the last one only after a timer
+//! expires, so an echo would wait for a millisecond at each port.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -28,7 +28,7 @@ const PACKET_FANOUT: i32 = 18;
 const PACKET_QDISC_BYPASS: i32 = 20;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 const PACKET_MR_PROMISC: u16 = 1;
-/// Above the group's number: by the hash of both ends, and a number that no other group has.
+/// These go above the group number: distribution by a hash of both ends, and a group number that is not in use.
 const FANOUT_HASH: u32 = 0;
 const FANOUT_UNIQUE: u32 = 0x2000 << 16;
 const TPACKET_V2: i32 = 1;
@@ -41,15 +41,15 @@ const TP_STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
 const ETH_P_ALL: u16 = 3;
 const ETH_P_8021Q: u16 = 0x8100;
 
-/// Bytes of a slot: its header, a frame of 1,500 bytes with tags, and room.
+/// Bytes of a slot: its header, a frame of 1,500 bytes with tags, and some room.
 pub(super) const SLOT: usize = 2048;
-/// Bytes of a piece of contiguous memory in the kernel.
+/// Bytes of one contiguous block of kernel memory.
 const BLOCK: usize = 1 << 18;
-/// Slots of a ring.
+/// Number of slots in a ring.
 pub(super) const SLOTS: usize = 4096;
-/// Bytes of frames that wait outside the ring because they are longer than a slot.
+/// Total bytes of frames that wait outside the ring because they are longer than a slot.
 const LONG_FRAMES_BYTES: i32 = 32 << 20;
-/// Longest frame that waits there: a train of segments with its headers.
+/// Length of the longest frame that waits there: a train of segments with its headers.
 const LONG_FRAME_MAX: usize = VNET_HEADER + (256 << 10);
 
 /// `struct tpacket2_hdr`.
@@ -79,7 +79,7 @@ struct LinkAddress {
     address_len: u8,
     address: [u8; 8],
 }
-// SAFETY: integers that fill their place: 2 + 2 + 4 + 2 + 1 + 1 + 8 = 20 bytes.
+// SAFETY: consists of integers without padding: 2 + 2 + 4 + 2 + 1 + 1 + 8 = 20 bytes.
 unsafe impl Plain for LinkAddress {}
 
 /// `struct packet_mreq`.
@@ -90,7 +90,7 @@ struct Membership {
     address_len: u16,
     address: [u8; 8],
 }
-// SAFETY: integers that fill their place: 4 + 2 + 2 + 8 = 16 bytes.
+// SAFETY: consists of integers without padding: 4 + 2 + 2 + 8 = 16 bytes.
 unsafe impl Plain for Membership {}
 
 fn bind(socket: &OwnedFd, interface: u32, protocol: u16) -> io::Result<()> {
@@ -108,20 +108,20 @@ fn bind(socket: &OwnedFd, interface: u32, protocol: u16) -> io::Result<()> {
     )
 }
 
-/// `struct sock_fprog`: a filter of one instruction, which lets nothing through (`BPF_RET`, 0 bytes).
+/// `struct sock_fprog`: a filter of one instruction that drops everything (`BPF_RET`, 0 bytes).
 #[repr(C)]
 struct ClosedFilter {
     count: u16,
     padding: [u16; 3],
     instructions: &'static [u16; 4],
 }
-// SAFETY: integers and a pointer that fill their place, 2 + 6 + 8 bytes; the pointer points to one `struct sock_filter`, eight bytes,
-// and nothing writes to either.
+// SAFETY: consists of integers and a pointer without padding, 2 + 6 + 8 bytes. The pointer points to one `struct sock_filter` of
+// eight bytes, and nothing writes to either.
 unsafe impl Plain for ClosedFilter {}
 
 const CLOSED: ClosedFilter = ClosedFilter { count: 1, padding: [0; 3], instructions: &[6, 0, 0, 0] };
 
-/// What one interface receives: everything, or a share of it.
+/// A receive ring of one interface, which gets all of its packets or a share of them.
 #[derive(Debug)]
 pub(super) struct Ring {
     socket: OwnedFd,
@@ -129,21 +129,21 @@ pub(super) struct Ring {
     next: usize,
     missed: u64,
     long: Vec<u8>,
-    /// Where whoever receives next goes on, once this one is dropped.
+    /// The slot at which the next receiver continues, once this ring is dropped.
     left_at: Arc<AtomicUsize>,
 }
 
-/// Somebody still receives by the ring.
+/// The value of `left_at` while somebody still receives from the ring.
 const NOT_LEFT: usize = usize::MAX;
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Relaxed: it is read when the receiving thread has been joined.
+        // Relaxed: it is read after the receiving thread has been joined.
         self.left_at.store(self.next, Ordering::Relaxed);
     }
 }
 
-/// Keeps a ring's socket open when the ring is dropped: the kernel goes on filling it.
+/// Keeps a ring's socket open when the ring is dropped, so that the kernel keeps filling it.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) socket: OwnedFd,
@@ -151,21 +151,21 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// The slot at which to go on; none while somebody receives.
+    /// The slot at which to continue; `None` while somebody still receives.
     pub(super) fn left_at(&self) -> Option<usize> {
         Some(self.left_at.load(Ordering::Relaxed)).filter(|at| *at != NOT_LEFT)
     }
 }
 
-/// The socket of a ring that the program before this one in the process left open under that number.
+/// Takes ownership of the socket of a ring that the previous program in this process left open under this number.
 pub(super) fn adopt(fd: RawFd) -> Option<OwnedFd> {
-    // Asked of anything but a packet socket it is an error.
+    // This query fails on anything but a packet socket.
     let version = sys::option(&fd, SOL_PACKET, PACKET_VERSION, -1i32).ok()?;
     if version == TPACKET_V2 { sys::adopt(fd) } else { None }
 }
 
 impl Ring {
-    /// Goes on receiving by a ring of [`SLOTS`] times [`SLOT`] bytes.
+    /// Continues to receive from a ring of [`SLOTS`] slots of [`SLOT`] bytes.
     pub(super) fn continued(socket: OwnedFd, next: usize) -> io::Result<Ring> {
         let memory = Mapping::new(socket.as_fd(), SLOTS * SLOT, 0)?;
         Ok(Ring::new(socket, memory, next % SLOTS))
@@ -175,12 +175,12 @@ impl Ring {
         Ring { socket, memory, next, missed: 0, long: vec![0; LONG_FRAME_MAX], left_at: Arc::new(NOT_LEFT.into()) }
     }
 
-    /// What keeps it open.
+    /// A handle that keeps the ring open.
     pub(super) fn keep_open(&self) -> io::Result<Kept> {
         Ok(Kept { socket: self.socket.try_clone()?, left_at: Arc::clone(&self.left_at) })
     }
 
-    /// Opens so many rings. The kernel chooses by the hash of a packet's ends, so that those of a connection go into one.
+    /// Opens `count` rings. The kernel chooses among them by a hash of a packet's ends, so all packets of a connection go into one ring.
     pub(super) fn open_all(interface: u32, count: usize) -> io::Result<Vec<Ring>> {
         let first = Ring::open(interface)?;
         if count > 1 {
@@ -190,7 +190,7 @@ impl Ring {
         while rings.len() < count {
             let group = sys::option(&rings[0].socket, SOL_PACKET, PACKET_FANOUT, 0u32)? & 0xffff;
             let ring = Ring::open_with(interface, |socket| {
-                // What came before it joins is in the first ring already.
+                // Packets that arrive before this ring joins the group are already in the first ring.
                 sys::set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &CLOSED)
             })?;
             sys::set_option(&ring.socket, SOL_PACKET, PACKET_FANOUT, &(group | FANOUT_HASH << 16))?;
@@ -200,24 +200,24 @@ impl Ring {
         Ok(rings)
     }
 
-    /// Opens it in promiscuous mode, which ends with the socket.
+    /// Opens a ring in promiscuous mode, which ends with the socket.
     fn open(interface: u32) -> io::Result<Ring> {
         Ring::open_with(interface, |_| Ok(()))
     }
 
-    /// The same; `prepare` is the last before it receives.
+    /// Opens a ring; calls `prepare` just before the socket begins to receive.
     fn open_with(interface: u32, prepare: impl FnOnce(&OwnedFd) -> io::Result<()>) -> io::Result<Ring> {
-        // Protocol 0: nothing is received before the socket is bound to the interface.
+        // Protocol 0: nothing is received until the socket is bound to the interface.
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0)?;
         let set = |name, value: i32| sys::set_option(&socket, SOL_PACKET, name, &value);
         set(PACKET_VERSION, TPACKET_V2)?;
         set(PACKET_VNET_HDR, 1)?;
         set(PACKET_COPY_THRESH, 1)?;
         set(PACKET_IGNORE_OUTGOING, 1)?;
-        // Without the privilege to go beyond the system's limit, up to it.
+        // Without the privilege to exceed the system's limit, use up to that limit.
         sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &LONG_FRAMES_BYTES)
             .or_else(|_| sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &LONG_FRAMES_BYTES))?;
-        // struct tpacket_req: bytes of a block, blocks, bytes of a slot, slots
+        // struct tpacket_req: bytes of a block, number of blocks, bytes of a slot, number of slots
         let ring = [BLOCK, SLOTS * SLOT / BLOCK, SLOT, SLOTS].map(|number| number as u32);
         sys::set_option(&socket, SOL_PACKET, PACKET_RX_RING, &ring)?;
         let memory = Mapping::new(socket.as_fd(), SLOTS * SLOT, 0)?;
@@ -233,16 +233,16 @@ impl Ring {
     #[inline]
     pub(super) fn slot(&mut self) -> Option<Slot<'_>> {
         let at = self.next * SLOT;
-        // SAFETY: the status word lies at the beginning of the slot, inside the mapping and aligned; the kernel writes to it
-        // at any time, so it is an atomic.
+        // SAFETY: the status word is at the beginning of the slot, inside the mapping and aligned. The kernel may write to it at
+        // any time, so it is accessed as an atomic.
         let status = unsafe { AtomicU32::from_ptr(self.memory.at(at)) };
-        // Acquire: what the kernel wrote to the slot before it set the status is there. Its partner is `smp_wmb` in
-        // `tpacket_rcv` (net/packet/af_packet.c).
+        // Acquire: makes visible what the kernel wrote to the slot before it set the status. Pairs with
+        // `smp_wmb` in `tpacket_rcv` (net/packet/af_packet.c).
         let value = status.load(Ordering::Acquire);
         (value & TP_STATUS_USER != 0).then(|| Slot { ring: self, at, status: value })
     }
 
-    /// Frames that the kernel dropped because the ring was full, since it was opened.
+    /// Number of frames that the kernel has dropped since the ring was opened because it was full.
     pub(super) fn missed(&mut self) -> u64 {
         // struct tpacket_stats: packets, drops; reading resets both
         if let Ok([_, drops]) = sys::option(&self.socket, SOL_PACKET, PACKET_STATISTICS, [0u32; 2]) {
@@ -252,7 +252,7 @@ impl Ring {
     }
 }
 
-/// A filled slot, ours until dropped.
+/// A filled slot, which belongs to us until dropped.
 #[derive(Debug)]
 pub(super) struct Slot<'a> {
     ring: &'a mut Ring,
@@ -262,18 +262,18 @@ pub(super) struct Slot<'a> {
 
 /// A frame as the kernel delivered it.
 pub(super) struct Filled<'a> {
-    /// What it left undone.
+    /// The `virtio_net_hdr`, which says what the kernel left undone.
     pub(super) offload: [u8; VNET_HEADER],
-    /// Tag that it took out of the frame: protocol and control information.
+    /// The VLAN tag that the kernel removed from the frame: protocol and control information.
     pub(super) tag: Option<(u16, u16)>,
-    /// Bytes.
+    /// The bytes of the frame.
     pub(super) frame: &'a mut [u8],
 }
 
 impl Slot<'_> {
-    /// Its frame; none if it did not fit into the slot and the kernel had no room for it elsewhere.
+    /// Its frame; `None` if the frame did not fit into the slot and the kernel had no room for it elsewhere.
     pub(super) fn frame(&mut self) -> Option<Filled<'_>> {
-        // SAFETY: the header lies in the slot, which is ours; all of its fields are integers.
+        // SAFETY: the header lies in the slot, which is ours, and all of its fields are integers.
         let header = unsafe { self.ring.memory.at::<SlotHeader>(self.at).read() };
         let tpid = if self.status & TP_STATUS_VLAN_TPID_VALID != 0 { header.vlan_tpid } else { ETH_P_8021Q };
         let tag = (self.status & TP_STATUS_VLAN_VALID != 0).then_some((tpid, header.vlan_tci));
@@ -287,7 +287,7 @@ impl Slot<'_> {
             return None;
         }
         let first = self.ring.memory.at::<u8>(self.at + begin - VNET_HEADER);
-        // SAFETY: these bytes lie in the slot, as just compared; it is ours until `self`, which the result borrows, is dropped.
+        // SAFETY: these bytes lie in the slot, as compared above; it is ours until `self`, which the result borrows, is dropped.
         let bytes = unsafe { std::slice::from_raw_parts_mut(first, VNET_HEADER + len) };
         let (offload, frame) = bytes.split_first_chunk_mut()?;
         Some(Filled { offload: *offload, tag, frame })
@@ -298,39 +298,39 @@ impl Drop for Slot<'_> {
     fn drop(&mut self) {
         // SAFETY: as in `Ring::slot`.
         let status = unsafe { AtomicU32::from_ptr(self.ring.memory.at(self.at)) };
-        // Release: all we have read from the slot was read before the kernel may write to it again. Its partner is the read of
-        // the status in `packet_lookup_frame`.
+        // Release: all our reads from the slot precede the kernel's next write to it. Pairs with the read
+        // of the status in `packet_lookup_frame`.
         status.store(TP_STATUS_KERNEL, Ordering::Release);
         self.ring.next = (self.ring.next + 1) % SLOTS;
     }
 }
 
-/// The next frame that waits outside the ring.
+/// Receives the next frame that waits outside the ring.
 fn receive(socket: &OwnedFd, into: &mut [u8]) -> Option<usize> {
     // SAFETY: pointer and length describe `into`.
     let len = unsafe { libc::recv(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) };
     usize::try_from(len).ok()
 }
 
-/// A socket that only sends, by one interface.
+/// A socket that only sends, through one interface.
 #[derive(Debug)]
 pub(super) struct Sender {
     socket: OwnedFd,
 }
 
-/// Most frames of one call.
+/// Maximum number of frames sent by one call.
 pub(super) const SEND_MAX: usize = 64;
 
 impl Sender {
     pub(super) fn open(interface: u32) -> io::Result<Sender> {
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0)?;
-        // Past the queueing discipline; a kernel that cannot sends through it.
+        // Bypass the queueing discipline; a kernel that does not support this sends through it.
         let _ = sys::set_option(&socket, SOL_PACKET, PACKET_QDISC_BYPASS, &1i32);
         bind(&socket, interface, 0)?;
         Ok(Sender { socket })
     }
 
-    /// Sends up to [`SEND_MAX`] frames, in order; returns how many left. An error concerns the first frame.
+    /// Sends up to [`SEND_MAX`] frames, in order; returns how many were sent. An error concerns the first frame.
     pub(super) fn send<'a>(&self, frames: impl Iterator<Item = &'a [u8]>) -> io::Result<usize> {
         let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; SEND_MAX];
         let mut count = 0;
@@ -338,13 +338,13 @@ impl Sender {
             *piece = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
             count += 1;
         }
-        // SAFETY: zeroed is the empty message: null pointers with lengths of zero.
+        // SAFETY: an all-zero message is an empty message: null pointers with lengths of zero.
         let mut messages: [libc::mmsghdr; SEND_MAX] = unsafe { std::mem::zeroed() };
         for (message, piece) in messages.iter_mut().zip(&mut pieces).take(count) {
             (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (piece, 1);
         }
         let flags = libc::MSG_DONTWAIT;
-        // SAFETY: `count` messages of one piece each, pieces that describe borrowed frames; the kernel only reads them.
+        // SAFETY: passes `count` messages of one piece each; the pieces describe borrowed frames, which the kernel only reads.
         let sent = unsafe { libc::sendmmsg(self.socket.as_raw_fd(), messages.as_mut_ptr(), count as u32, flags as _) };
         sys::check(sent).map(|sent| sent as usize)
     }

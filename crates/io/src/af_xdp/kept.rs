@@ -1,14 +1,15 @@
-//! Sockets that outlive their program: when the process becomes another one (`braid upgrade`), sockets, program and the memory of the
-//! buffers stay open, the kernel goes on receiving into the buffers that it has, and the next program finds what came in the receive rings.
-//! So nothing is lost unless more frames come meanwhile than a queue has buffers to be filled, 2,048; the kernel counts those, as ever.
+//! AF_XDP sockets that outlive their program. When the process executes another program (`braid upgrade`),
+//! the sockets, the XDP program and the buffer memory stay open. The kernel keeps receiving into the buffers
+//! that it holds, and the next program finds the frames in the receive rings. So nothing is lost unless more
+//! frames arrive meanwhile than a queue has buffers to fill, 2,048; the kernel counts those as usual.
 //!
-//! Who has which buffer is told by number and not read from the rings: the kernel takes entries before it says so, and keeps buffers of
-//! its own, in a driver's rings and on their way out. The program that ends knows what it has lent; all else is free, since what was in
-//! its own hands has been sent or dropped.
+//! Ownership of buffers is passed on as a list of numbers instead of being read from the rings, because the kernel takes entries
+//! before it reports so and holds further buffers in a driver's rings and in transmission. The ending program knows which buffers
+//! it has lent; all others are free, since the packets that it held have been sent or dropped.
 //!
-//! The plan may steer otherwise: then another XDP program takes the place of the one that is attached. What does not fit (other
-//! ports, keys, queues, workers, buffers, or a kernel before 6.4, which maps rings of a bound socket only once) is closed by it, and
-//! opened anew.
+//! If the plan steers differently, another XDP program replaces the attached one. What does not fit (other
+//! ports, keys, queues, workers or buffers, or a kernel before 6.4, which maps the rings of a bound socket
+//! only once) is closed by the next program and opened anew.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -30,19 +31,19 @@ use crate::device::open::Lanes;
 use crate::device::sys::{adopt, set_outlives_exec};
 use crate::device::{Interface, PortSpec, XdpCopy};
 
-/// Where the program before this one in the process names the ledger of what it left open.
+/// Environment variable with the descriptor of the ledger in which the previous program in this process describes what it left open.
 pub(crate) const INHERITED: &str = "BRAID_XDP_SOCKETS";
 
-/// A program where it is attached.
+/// An XDP program that is attached to an interface.
 pub(super) struct Attached {
     pub(super) interface: u32,
     pub(super) is_native: bool,
-    /// What it does, in a number.
+    /// Fingerprint of what it does.
     pub(super) print: u64,
     pub(super) program: Arc<Program>,
 }
 
-/// Keeps a port open when its ends are dropped. The program goes first, before queues give buffers back.
+/// Keeps a port open when its ends are dropped. The program is detached first, before queues return buffers.
 pub(crate) struct Wire {
     attached: Attached,
     keys: String,
@@ -58,7 +59,7 @@ struct KeptQueue {
 }
 
 impl Wire {
-    /// Of a port: its program and its queues.
+    /// Makes the wire of a port from its program and its queues.
     pub(super) fn new(
         spec: &PortSpec,
         attached: Attached,
@@ -76,7 +77,7 @@ impl Wire {
         Wire { attached, keys: keys(spec), shape: umem.shape.clone(), queues, pool: Arc::clone(pool) }
     }
 
-    /// What is told of it; none if somebody still receives or sends by it.
+    /// The ledger entry of the port; `None` if somebody still receives or sends through it.
     fn entry(&self) -> Option<PortEntry> {
         let Attached { interface, is_native, print, program } = &self.attached;
         let (interface, is_native, print, link) = (*interface, *is_native, *print, program.link()?);
@@ -86,12 +87,12 @@ impl Wire {
 }
 
 impl KeptQueue {
-    /// What is told of it, filled up with buffers, so that as much as can be may arrive meanwhile.
+    /// The ledger entry of the queue, after filling it up with buffers so that as many frames as possible can arrive meanwhile.
     fn entry(&self, pool: &Arc<Pool>) -> Option<QueueEntry> {
         if Arc::strong_count(&self.filling) > 1 || Arc::strong_count(&self.out) > 1 {
             return None;
         }
-        // What a panic leaves behind are buffers that are lent and not filled: they are missing, and nothing else is wrong.
+        // Ignore poisoning: after a panic some buffers may be lent but not filled. They are missing, and nothing else is wrong.
         let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
         let out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         filling.fill_up(&mut Buffers::new(pool));
@@ -100,19 +101,19 @@ impl KeptQueue {
     }
 }
 
-/// What has to be the same, so that the sockets of a port can be gone on with.
+/// The properties of a port that must be the same for its sockets to be continued.
 fn keys(spec: &PortSpec) -> String {
     format!("{:?}-{:?}-{}", spec.mode, spec.copy, spec.busy_poll_us)
 }
 
-/// Likewise, of the memory that all share.
+/// The properties of the shared memory that must be the same.
 fn shape(config: &PoolConfig) -> String {
     let (buffers, bytes, pages) = (config.buffers, HEADROOM + FRAME_MAX, config.pages);
     format!("{buffers} buffers of {bytes} bytes (pages: {pages:?}), rings of {RING}")
 }
 
-/// Leaves sockets, programs and memory open for the program that this process becomes, if nobody uses them any more: what it is to find
-/// under [`INHERITED`].
+/// Leaves sockets, programs and memory open for the program that this process will execute, if nobody uses them any more. Returns
+/// the value of [`INHERITED`] for that program.
 pub(crate) fn leave(wires: &[Wire]) -> io::Result<String> {
     let memory = wires.first().and_then(|first| Some((first.pool.memory()?.as_raw_fd(), first.shape.clone())));
     let (Some((memory, shape)), Some(ports)) = (memory, wires.iter().map(Wire::entry).collect::<Option<Vec<_>>>())
@@ -123,12 +124,11 @@ pub(crate) fn leave(wires: &[Wire]) -> io::Result<String> {
     let mut file = File::from(memfd_create(c"braid ledger", MemfdFlags::CLOEXEC)?);
     file.write_all(ledger.to_string().as_bytes())?;
     ledger.descriptors().chain([file.as_raw_fd()]).try_for_each(|fd| set_outlives_exec(fd, true))?;
-    // It is the next program's.
+    // The descriptor is not closed here, because it belongs to the next program.
     Ok(file.into_raw_fd().to_string())
 }
 
-/// What the sockets of a run have in common: the region, registered with the first one, and ports that the program before this one has
-/// left.
+/// What the sockets of a run share: the memory region, registered with the first socket, and the ports that the previous program left open.
 #[derive(Default)]
 pub(crate) struct Umem {
     pub(super) first: Option<Arc<Socket>>,
@@ -137,31 +137,31 @@ pub(crate) struct Umem {
 }
 
 impl Umem {
-    /// What was left of a port, if anything.
+    /// Takes what was left of a port, if anything.
     pub(super) fn take(&mut self, interface: u32) -> Option<Left> {
         let at = self.left.iter().position(|left| left.interface == interface)?;
         Some(self.left.swap_remove(at))
     }
 }
 
-/// A port as the program before has left it.
+/// A port as the previous program left it.
 pub(super) struct Left {
     interface: u32,
     pub(super) is_native: bool,
     pub(super) print: u64,
-    /// Before the queues: the program goes before they give buffers back.
+    /// Declared before the queues, so that the program is detached before they return buffers.
     pub(super) link: Link,
     pub(super) queues: Vec<Queue>,
 }
 
-/// How long the kernel takes to give memory back when its sockets have been closed; it does so after a grace period.
+/// How long the kernel takes to release memory after its sockets have been closed, which it does after a grace period.
 const GIVEN_BACK: Duration = Duration::from_millis(50);
 
-/// A port of this run: where it is, how it is to be opened.
+/// A port of this run: its interface and its specification.
 pub(crate) type Wanted = (Interface, PortSpec);
 
-/// Makes the buffers of a run: with ports of AF_XDP those that the program before has left if they fit, else new ones that can be left;
-/// then also why they do not fit, if there were any.
+/// Makes the buffers of a run. With AF_XDP ports these are the buffers that the previous program left, if they fit, else new ones
+/// that can be left to the next program. If there were buffers that do not fit, also returns the reason.
 pub(crate) fn pool(
     config: &PoolConfig,
     ports: &[Wanted],
@@ -170,7 +170,7 @@ pub(crate) fn pool(
     let why = match Inherited::of_process().map(|inherited| inherited.go_on(config, ports, lanes)) {
         Some(Ok((pool, umem))) => return Ok((pool, umem, None)),
         Some(Err(why)) => {
-            // Locked memory and reserved huge pages may be enough for one run only.
+            // Locked memory and reserved huge pages may suffice for only one run at a time.
             std::thread::sleep(GIVEN_BACK);
             Some(why)
         }
@@ -181,13 +181,14 @@ pub(crate) fn pool(
     Ok((pool, Umem { shape: shape(config), ..Umem::default() }, why))
 }
 
-/// A driver that works on the buffers itself takes no frame across two pages that do not lie one behind the other, as small ones rarely do.
+/// Whether the pool suits the ports. A zero-copy driver accepts no frame that spans two pages which are not
+/// physically contiguous, as small pages rarely are.
 fn suits(pool: &Pool, config: &PoolConfig, ports: &[Wanted]) -> bool {
     let is_zero_copy = ports.iter().any(|(_, spec)| spec.copy == XdpCopy::Zero);
     !is_zero_copy || config.pages == HugePages::Never || pool.backing() != Backing::Ordinary
 }
 
-/// What this process was left; whatever nobody goes on with is closed.
+/// What this process inherited; whatever is not continued is closed.
 struct Inherited {
     memory: OwnedFd,
     shape: String,
@@ -197,7 +198,7 @@ struct Inherited {
 struct InheritedPort {
     entry: PortEntry,
     link: Link,
-    /// By queue.
+    /// The sockets of each queue.
     sockets: Vec<Vec<Socket>>,
 }
 
@@ -212,7 +213,7 @@ impl Inherited {
             let link = Link::adopt(entry.link);
             let adopted =
                 |queue: &QueueEntry| queue.sockets.iter().map(|(fd, _)| Socket::adopt(*fd)).collect::<Vec<_>>();
-            // All of them, before one that is missing ends it.
+            // Adopt all of them first, so that those that are not continued get closed even if one is missing.
             let sockets: Vec<_> = entry.queues.iter().map(adopted).collect();
             let sockets = sockets.into_iter().map(|queue| queue.into_iter().collect()).collect::<Option<_>>();
             Some(InheritedPort { sockets: sockets?, link: link?, entry })
@@ -221,7 +222,7 @@ impl Inherited {
         Some(Inherited { memory: memory?, shape, ports: ports.into_iter().collect::<Option<_>>()? })
     }
 
-    /// Goes on with it, or says why not.
+    /// Continues with the inherited sockets and memory; the error says why that is not possible.
     fn go_on(self, config: &PoolConfig, ports: &[Wanted], lanes: &Lanes<'_>) -> Result<(Arc<Pool>, Umem), String> {
         let shape = shape(config);
         if self.shape != shape {
@@ -254,7 +255,7 @@ impl Inherited {
     }
 }
 
-/// Whether a port goes on as it was left, with so many sockets for a queue.
+/// Checks that a port can continue as it was left, with this number of sockets per queue.
 fn check(entry: &PortEntry, ports: &[Wanted], sockets: usize) -> Result<(), String> {
     let wanted = ports.iter().find(|(interface, _)| interface.index == entry.interface);
     let Some((Interface { name, queues, .. }, spec)) = wanted else {
@@ -272,7 +273,7 @@ fn check(entry: &PortEntry, ports: &[Wanted], sockets: usize) -> Result<(), Stri
     }
 }
 
-/// A queue without its buffers.
+/// A queue whose rings are mapped, still without its buffers.
 struct Mapped {
     ends: Vec<(Arc<Socket>, Ring<Descriptor>, u64)>,
     fill: Ring<u64>,

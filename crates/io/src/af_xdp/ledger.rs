@@ -1,24 +1,23 @@
-//! What one program tells the next one of the sockets that it leaves open: descriptors by number, and the buffers that the kernel has,
-//! by number too. Text, a line for each thing:
+//! How a program describes to its successor the sockets that it leaves open: descriptors and the buffers that the kernel holds,
+//! both by number. The format is text, with one line per item:
 //!
 //! ```text
 //! memory 7 16896 buffers of 2112 bytes (Prefer), rings of 2048
 //! port 3 41 native 6283185307179586476 Any-Any-0
 //! queue 9:0,10:0 0-2040,2050 17
 //! ```
-//! Memory with its shape; of a port the interface, the program's link, where it runs, what it does and
-//! the keys; of a queue the sockets with the frames
-//! they were told to have missed, the buffers given to be filled, those given to be sent. Whoever changes this changes
-//! [`INHERITED`](super::INHERITED).
+//! The memory with its shape; for each port the interface, the descriptor of the program's link, where the program runs, its
+//! fingerprint and the keys; for each queue the sockets with the missed frames already reported, the buffers to be filled, and the
+//! buffers to be sent. Change [`INHERITED`](super::INHERITED) whenever this format changes.
 
 use std::fmt::{self, Display, Formatter};
 use std::os::fd::RawFd;
 
-/// All of it.
+/// The whole ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ledger {
     pub(super) memory: RawFd,
-    /// Buffers and rings: what has to be the same in the next program.
+    /// Buffers and rings: the properties that must be the same in the next program.
     pub(super) shape: String,
     pub(super) ports: Vec<PortEntry>,
 }
@@ -29,9 +28,9 @@ pub(super) struct PortEntry {
     pub(super) interface: u32,
     pub(super) link: RawFd,
     pub(super) is_native: bool,
-    /// What the program does, in a number.
+    /// Fingerprint of what the program does.
     pub(super) print: u64,
-    /// What was asked for; one word.
+    /// The options with which the port was opened, as one word.
     pub(super) keys: String,
     pub(super) queues: Vec<QueueEntry>,
 }
@@ -39,7 +38,7 @@ pub(super) struct PortEntry {
 /// One queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueueEntry {
-    /// Each with what it was told to have missed.
+    /// Each socket with the number of missed frames already reported.
     pub(super) sockets: Vec<(RawFd, u64)>,
     pub(super) filled: Vec<u32>,
     pub(super) sent: Vec<u32>,
@@ -64,14 +63,14 @@ const NATIVE: &str = "native";
 const GENERIC: &str = "generic";
 
 impl Ledger {
-    /// All that are named.
+    /// All descriptors that it names.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let sockets = self.ports.iter().flat_map(|port| &port.queues).flat_map(|queue| &queue.sockets);
         let links = self.ports.iter().map(|port| port.link);
         sockets.map(|(socket, _)| *socket).chain(links).chain([self.memory])
     }
 
-    /// Reads what another program has written; none if it is anything else.
+    /// Parses what another program has written; `None` if the text is anything else.
     pub(super) fn parse(text: &str) -> Option<Ledger> {
         let mut lines = text.lines();
         let (memory, shape) = lines.next()?.strip_prefix("memory ")?.split_once(' ')?;
@@ -104,7 +103,7 @@ fn socket(text: &str) -> Option<(RawFd, u64)> {
     Some((fd.parse().ok()?, missed.parse().ok()?))
 }
 
-/// Numbers in order, as ranges; `-` for none.
+/// Formats ascending numbers as ranges; `-` if there are none.
 struct Ranges<'a>(&'a [u32]);
 
 impl Display for Ranges<'_> {
@@ -124,7 +123,7 @@ impl Display for Ranges<'_> {
     }
 }
 
-/// Most numbers of a list: more than any pool has buffers for one queue.
+/// Maximum length of a list, which exceeds the buffers that any pool has for one queue.
 const NUMBERS_MAX: usize = 1 << 20;
 
 fn numbers(text: &str) -> Option<Vec<u32>> {

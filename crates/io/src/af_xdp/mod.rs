@@ -1,18 +1,19 @@
-//! AF_XDP: frames are received into Braid's own buffers and sent from them, past the kernel's stack.
+//! The AF_XDP back end: frames are received into Braid's own buffers and sent from them, bypassing the kernel's network stack.
 //!
-//! All sockets of a run share one region, the pool's (unaligned chunks: its stride is 33 cache lines). A received frame becomes
-//! a packet where it lies; a packet that is sent stays where it lies, and the batch gets another buffer in its place. In copy
-//! mode the kernel copies into and out of the region; in zero-copy mode, asked for by `copy=zero`, the driver does not.
+//! All sockets of a run share one memory region, the pool's (in unaligned chunks, because its stride is 33 cache lines). A received
+//! frame becomes a packet in place. A packet that is sent stays in place, and another buffer replaces it in the batch. In copy mode
+//! the kernel copies into and out of the region; in zero-copy mode, requested by `copy=zero`, the driver accesses it directly.
 //!
-//! A packet can only be given to a socket of the receive queue in which it already is. So each queue has a socket for each receiver, and
-//! the program in front of them chooses as the plan steers (`program.rs`); what it does not understand, and what is steered by
-//! more than addresses and ports, comes to one receiver of the queue, who hands on. Receivers share the queue's fill ring, and
-//! workers its send ring: they take turns, once per batch.
+//! An XDP program can redirect a packet only to a socket of the receive queue on which the packet arrived.
+//! Therefore each queue has one socket for each receiver, and the program chooses among them as the plan
+//! steers (`program.rs`). Packets that the program does not understand, and all packets if steering uses
+//! more than addresses and ports, go to one receiver of the queue, which hands them over. The receivers
+//! share the queue's fill ring, and the workers share its send ring; they take turns, once per batch.
 //!
-//! Interfaces whose other end is on this machine hand over TCP and UDP packets without their checksum, and nothing says so:
-//! it is recognised and completed ([`complete_if_partial`](crate::device::offload::complete_if_partial)).
+//! Interfaces whose other end is on this machine deliver TCP, UDP and SCTP packets without their checksum and without saying so. Such
+//! packets are recognised and completed ([`complete_if_partial`](crate::device::offload::complete_if_partial)).
 //!
-//! The region has a descriptor, so that sockets, program and buffers outlive this program when the process becomes another one (`kept.rs`).
+//! The region has a descriptor, so sockets, program and buffers can outlive this program when the process executes another one (`kept.rs`).
 
 mod kept;
 mod ledger;
@@ -36,30 +37,30 @@ use crate::device::lending::Transmitter;
 use crate::device::open::Lanes;
 use crate::device::{Interface, PortSpec, XdpCopy, XdpMode};
 
-/// Buffers that one queue keeps: a full fill ring, a full send ring, one behind that, and each receiver's ring.
+/// Number of buffers that one queue holds: a full fill ring, a full send ring, as many awaiting completion, and each receiver's ring.
 pub(crate) fn buffers_of_a_queue(receivers: usize) -> usize {
     (3 + receivers) * RING as usize
 }
 
-/// Bytes that the kernel leaves free before a frame (`XDP_PACKET_HEADROOM`).
+/// Bytes that the kernel reserves before a frame (`XDP_PACKET_HEADROOM`).
 const KERNEL_HEADROOM: usize = 256;
-/// Ethernet header and two tags.
+/// Size of an Ethernet header and two tags.
 const LINK_HEADERS: usize = 22;
-/// How long something that is taken may be on its way back.
+/// How long to wait for an occupied queue or interface to become free.
 const TAKEN_MAX: Duration = Duration::from_millis(500);
 
-/// Longest frame that a buffer takes.
+/// Length of the longest frame that a buffer holds.
 fn frame_max(buffer: usize) -> usize {
     buffer - KERNEL_HEADROOM
 }
 
-/// Why AF_XDP is not to be had.
+/// Why AF_XDP cannot be used.
 pub(crate) enum Refused {
-    /// The kernel refused.
+    /// The kernel reported an error.
     Kernel(io::Error),
-    /// Packets of the interface are longer than a buffer: its MTU, and the largest that would do.
+    /// Packets of the interface may be longer than a buffer: its MTU, and the largest MTU that would fit.
     Mtu(usize, usize),
-    /// Another program is attached to the interface.
+    /// Another program is attached to the interface, or has its queues.
     Taken,
 }
 
@@ -69,18 +70,18 @@ impl From<io::Error> for Refused {
     }
 }
 
-/// Loads the program and lets it go.
+/// Loads the program and unloads it again.
 pub(crate) fn probe_program() -> io::Result<()> {
     Program::load(&[], &Lanes { receivers: 1, senders: 1, hash: None, port: 0 }, None).map(drop)
 }
 
-/// An open port: how it works, its ways in, its ways out, what keeps it open.
+/// An open port: how it operates, its receive sides, its send sides, and what keeps it open.
 pub(crate) type Open = (String, Vec<Receiver>, Vec<Transmitter<QueueOut>>, Wire);
 
-/// A queue with its rings: new, or as the program before this one has left it. Dropped, it closes its sockets before it gives
-/// buffers back.
+/// A queue with its rings, new or as the previous program left it. When dropped, it closes its sockets before it returns buffers.
 struct Queue {
-    /// One for each receiver if the plan steers, else one; each with its receive ring, and the frames that others have told it missed.
+    /// One entry for each receiver if the program steers, else a single one: a socket, its receive ring, and the number of missed
+    /// frames that previous programs have already reported.
     ends: Vec<(Arc<Socket>, Ring<Descriptor>, u64)>,
     fill: Ring<u64>,
     send: Ring<Descriptor>,
@@ -89,12 +90,12 @@ struct Queue {
     sent: Loans,
 }
 
-/// Sockets of a queue.
+/// Number of sockets per queue.
 fn sockets_of_a_queue(lanes: &Lanes<'_>) -> usize {
     Steered::of(lanes).map_or(1, |_| lanes.receivers)
 }
 
-/// Opens all queues of an interface, or goes on with those that the program before this one has left.
+/// Opens all queues of an interface, or continues with those that the previous program left.
 pub(crate) fn open(
     spec: &PortSpec,
     interface: &Interface,
@@ -142,7 +143,7 @@ pub(crate) fn open(
     Ok((how, shares.into_iter().map(receiver).collect(), Transmitter::over(&outs, lanes.senders), wire))
 }
 
-/// For people.
+/// Describes for people how the port operates.
 fn how(spec: &PortSpec, queues: &[Queue], [is_native, is_zero_copy, steers, goes_on]: [bool; 4]) -> String {
     let program = if is_native { "driver" } else { "kernel's stack (generic)" };
     let steers = if steers { " and steers as the plan" } else { "" };
@@ -153,7 +154,7 @@ fn how(spec: &PortSpec, queues: &[Queue], [is_native, is_zero_copy, steers, goes
     format!("AF_XDP, program in the {program}{steers}, {copy}, queues: {}{polling}{left}", queues.len())
 }
 
-/// The ends of a queue by which packets are received, and the one by which they are sent.
+/// Splits a queue into its receiving ends and its sending end.
 fn halves(queue: Queue, longest: usize) -> (Vec<QueueIn>, QueueOut) {
     let Queue { ends, fill, send, completed, filled, sent } = queue;
     let socket = Arc::clone(&ends[0].0);
@@ -167,7 +168,7 @@ fn halves(queue: Queue, longest: usize) -> (Vec<QueueIn>, QueueOut) {
     (inward.collect(), QueueOut { socket, send, completed, loans: sent, longest })
 }
 
-/// From the ends of each queue to those of each receiver.
+/// Regroups the receiving ends from queues to receivers.
 fn by_receiver(queues: Vec<Vec<QueueIn>>, receivers: usize) -> Vec<Vec<QueueIn>> {
     let mut shares: Vec<Vec<QueueIn>> = (0..receivers).map(|_| Vec::new()).collect();
     for queue in queues {
@@ -187,7 +188,7 @@ fn open_queues(
     for number in 0..interface.queues as u32 {
         let (socket, Rings { fill, receive, send, completed }) = open_queue(spec, interface, pool, umem, number)?;
         let mut filling = Filling { fill, loans: Loans::new(pool) };
-        // Before the program is attached, so that the first packet finds a buffer.
+        // Fill before the program is attached, so that the first packet finds a buffer.
         filling.fill_up(&mut Buffers::new(pool));
         let mut ends = vec![(socket, receive, 0)];
         for _ in 1..sockets {
@@ -222,7 +223,7 @@ fn open_queue(
     Ok((socket, rings))
 }
 
-/// Another socket of a queue, to receive only; it shares all else with the first one.
+/// Opens another socket of a queue that only receives; it shares everything else with the first one.
 fn open_sharer(
     spec: &PortSpec,
     interface: &Interface,
@@ -239,7 +240,7 @@ fn open_sharer(
     Ok((Arc::new(socket), receive))
 }
 
-/// Tries again while something is taken: the kernel takes queues and program back some milliseconds after their owner has ended.
+/// Retries while something is occupied: the kernel releases queues and programs some milliseconds after their owner has ended.
 fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let give_up = Instant::now() + TAKEN_MAX;
     loop {
@@ -261,7 +262,7 @@ fn load(queues: &[Queue], lanes: &Lanes<'_>, plan: Option<&Steered<'_>>) -> io::
     Program::load(&sockets, lanes, plan)
 }
 
-/// Attaches the program where it may run; says whether that is in the driver.
+/// Attaches the program where it may run; returns whether it runs in the driver.
 fn attach(program: &mut Program, spec: &PortSpec, interface: &Interface) -> io::Result<bool> {
     let mut attach = |is_native| program.attach(interface.index, is_native).map(|()| is_native);
     match spec.mode {

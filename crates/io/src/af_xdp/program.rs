@@ -1,8 +1,8 @@
-//! The XDP program in front of the sockets (`ebpf/steer.c`, compiled and committed): loaded, told the plan, attached.
+//! The XDP program in front of the sockets (`ebpf/steer.c`, compiled and committed): loads it, configures it for the plan, and attaches it.
 //!
-//! It is attached by a link, which the kernel takes away with the last descriptor of it, also after `kill -9`. A link that the
-//! program before this one has left stays as it is if it was loaded and told the same, since loading takes long; else the new program is put
-//! in the place of the old one.
+//! It is attached by a link, which the kernel removes with the link's last descriptor, even after `kill -9`. A link left by the
+//! previous program stays in place if its XDP program was loaded and configured identically, because loading takes long; otherwise
+//! the new XDP program replaces the old one.
 
 use std::error::Error;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,22 +18,22 @@ use super::sys::{Link, Socket};
 use crate::device::open::Lanes;
 use crate::device::{EndOrder, TupleHash};
 
-/// The compiled program; `cargo xtask ebpf` compares it with its source.
+/// The compiled program; `cargo xtask ebpf` checks it against its source.
 const OBJECT: &[u8] = aya::include_bytes_aligned!("../../../../ebpf/steer.o");
-/// What is attached.
+/// Name of the program that is attached.
 const STEER: &str = "steer";
 
-/// What the program is told of the plan.
+/// The plan's steering in the form that the program needs.
 pub(super) struct Steered<'a> {
     hash: &'a TupleHash,
-    /// Worker of each entry of the indirection table.
+    /// The worker of each entry of the indirection table.
     table: &'a [u16],
-    /// `order` in the program.
+    /// The value of `order` in the program.
     order: u32,
 }
 
 impl<'a> Steered<'a> {
-    /// How the program steers for a port; none if it cannot, or has nothing to choose.
+    /// How the program steers for a port; `None` if it cannot, or if there is no choice.
     pub(super) fn of(lanes: &Lanes<'a>) -> Option<Steered<'a>> {
         let card = lanes.hash.filter(|_| lanes.receivers > 1)?;
         let hash = card.tuple.as_ref()?;
@@ -45,21 +45,22 @@ impl<'a> Steered<'a> {
         Some(Steered { hash, table: &card.table, order })
     }
 
-    /// `hashed` in the program.
+    /// The value of `hashed` in the program.
     fn fields(&self) -> u32 {
         self.hash.fields.iter().enumerate().map(|(i, &is_hashed)| u32::from(is_hashed) << i).sum()
     }
 }
 
-/// The program on an interface; dropping it takes it off.
+/// The program of an interface; dropping it detaches it.
 pub(super) struct Program {
-    /// Once it is attached.
+    /// Set once it is attached.
     link: Option<Link>,
-    /// None if the program before this one has loaded it.
+    /// `None` if the previous program loaded it.
     loaded: Option<Ebpf>,
 }
 
-/// Stands for what is loaded and told for so many queues with so many sockets: two programs with the same one do the same.
+/// A fingerprint of the program and its configuration for this number of queues and of sockets per queue:
+/// programs with equal fingerprints behave identically.
 pub(super) fn print_of(queues: usize, sockets: usize, lanes: &Lanes<'_>, plan: Option<&Steered<'_>>) -> u64 {
     let mut hasher = DefaultHasher::new();
     (OBJECT, copies_from_frames(), queues, sockets, lanes.port).hash(&mut hasher);
@@ -68,8 +69,8 @@ pub(super) fn print_of(queues: usize, sockets: usize, lanes: &Lanes<'_>, plan: O
 }
 
 impl Program {
-    /// Loads it for `sockets`, by queue and within a queue by worker. Without a plan every queue has one socket, which gets
-    /// everything.
+    /// Loads the program for `sockets`, which are grouped by queue and, within a queue, ordered by worker. Without a plan every
+    /// queue has one socket, which receives everything.
     pub(super) fn load(sockets: &[Vec<&Socket>], lanes: &Lanes<'_>, plan: Option<&Steered<'_>>) -> io::Result<Program> {
         let workers = sockets.first().map_or(1, Vec::len) as u32;
         let first_worker = u32::from(lanes.port);
@@ -77,7 +78,7 @@ impl Program {
         let entries = plan.map_or(1, |plan| plan.table.len() as u32);
         let entry_mask = entries - 1;
         let mut loader = EbpfLoader::new();
-        // It follows no structure of the kernel.
+        // The program accesses no kernel structures, so it needs no BTF.
         loader.btf(None);
         loader
             .map_max_entries("sockets", (sockets.len() as u32 * workers).max(1))
@@ -100,19 +101,19 @@ impl Program {
         Ok(program)
     }
 
-    /// The one that the program before this one has left.
+    /// The program that the previous program left attached.
     pub(super) fn left(link: Link) -> Program {
         Program { link: Some(link), loaded: None }
     }
 
-    /// Attaches it in the driver or in the kernel's stack.
+    /// Attaches it in the driver or in the kernel's network stack.
     pub(super) fn attach(&mut self, interface: u32, is_native: bool) -> io::Result<()> {
         let loaded = self.named(STEER).fd().map_err(as_io)?;
         self.link = Some(Link::new(loaded.as_fd(), interface, is_native)?);
         Ok(())
     }
 
-    /// Puts it in the place of the one that is attached.
+    /// Replaces the attached program with this one.
     pub(super) fn replace(&mut self, link: Link) -> io::Result<()> {
         link.replace(self.named(STEER).fd().map_err(as_io)?.as_fd())?;
         self.link = Some(link);
@@ -131,12 +132,12 @@ impl Program {
     }
 }
 
-/// Whether the kernel has `bpf_xdp_load_bytes`, with which the program reads behind options and extension headers.
+/// Whether the kernel has `bpf_xdp_load_bytes`, with which the program reads past options and extension headers.
 fn copies_from_frames() -> bool {
     KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(5, 18, 0))
 }
 
-/// Writes key and indirection table.
+/// Writes the key and the indirection table to the program's maps.
 fn tell(loaded: &mut Ebpf, plan: &Steered<'_>) -> Result<(), aya::EbpfError> {
     let mut indirection = map::<Array<_, u32>>(loaded, "indirection")?;
     for (entry, &worker) in plan.table.iter().enumerate() {
@@ -157,7 +158,7 @@ fn map<'a, M: TryFrom<&'a mut aya::maps::Map, Error = aya::maps::MapError>>(
     Ok(M::try_from(map)?)
 }
 
-/// The kernel's own word, wherever the library has put it.
+/// Extracts the kernel's error code from wherever the library has wrapped it.
 fn as_io(error: impl Error + 'static) -> io::Error {
     let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(error) = cause {

@@ -1,4 +1,4 @@
-//! The ends of a queue that take packets and send them: the buffers that the kernel fills, what it has filled, what it is to send.
+//! The receiving and sending ends of a queue, with the buffers that the kernel fills, the frames received, and the frames to send.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,12 +11,12 @@ use crate::device::lending::{LendingQueue, lend_each};
 use crate::device::live::{Arrivals, RxPort, Sent};
 use crate::device::offload::complete_if_partial;
 
-/// Buffers that one send queue keeps: those in its ring, and those whose packets somebody has not finished with.
+/// Maximum number of buffers that one send queue holds: those in its ring, and those whose transmission is not complete.
 const LENT_MAX: usize = 2 * RING as usize;
-/// Times that the kernel is asked to send before packets are dropped.
+/// Number of requests to the kernel to send before packets are dropped.
 const RETRIES: usize = 64;
 
-/// What the receivers of one queue share: the buffers that the kernel fills.
+/// What the receivers of one queue share: the buffers for the kernel to fill.
 pub(super) struct Filling {
     pub(super) fill: Ring<u64>,
     pub(super) loans: Loans,
@@ -30,7 +30,7 @@ pub(super) struct QueueIn {
     pub(super) missed: Arc<Missed>,
 }
 
-/// Frames that a socket has missed: what others have told of, and what was told last.
+/// Counts of frames that a socket has missed: those that previous programs reported, and the latest value.
 #[derive(Debug, Default)]
 pub(super) struct Missed {
     before: u64,
@@ -38,39 +38,39 @@ pub(super) struct Missed {
 }
 
 impl Missed {
-    /// Of a socket of which so many were told by the program before.
+    /// Starts for a socket of which previous programs have already reported `before` missed frames.
     pub(super) fn after(before: u64) -> Missed {
         Missed { before, last: before.into() }
     }
 
-    /// How many there were when they were told last.
+    /// The latest count.
     pub(super) fn last(&self) -> u64 {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// How many there are now, less what was told before.
+    /// Records the current count; returns it without those that were reported before.
     fn told(&self, now: u64) -> u64 {
-        // Relaxed: it is read when the receiving thread has been joined.
+        // Relaxed: it is read after the receiving thread has been joined.
         self.last.store(now, Ordering::Relaxed);
         now.saturating_sub(self.before)
     }
 }
 
-/// One receiver's way in, by some queues of an interface.
+/// One receiver's side of some queues of an interface.
 pub(crate) struct Receiver {
-    /// Keeps it attached.
+    /// Keeps the program attached.
     _program: Arc<Program>,
     queues: Vec<QueueIn>,
-    /// Queue that is asked first.
+    /// The queue that is polled first.
     first: usize,
     checksums_may_lack: bool,
     is_polling: bool,
-    /// Descriptors that made no sense.
+    /// Received descriptors that were invalid.
     senseless: u64,
 }
 
 impl Receiver {
-    /// By these queues; `checksums_may_lack`: the other end is on this machine.
+    /// Receives from these queues. `checksums_may_lack` means that the other end is on this machine.
     pub(super) fn new(
         program: &Arc<Program>,
         queues: Vec<QueueIn>,
@@ -82,7 +82,7 @@ impl Receiver {
 }
 
 impl Filling {
-    /// Gives the kernel as many buffers as it has room for, unless that is not worth while.
+    /// Gives the kernel as many buffers as it has room for, unless there is too little room to be worth it.
     fn refill(&mut self, buffers: &mut Buffers) {
         if self.fill.room() >= RING / 8 {
             self.fill_up(buffers);
@@ -100,7 +100,7 @@ impl Filling {
 }
 
 impl QueueIn {
-    /// Has the kernel go on; whoever shares the queue may be at it already.
+    /// Keeps the kernel going, unless another receiver of the queue is already doing so.
     fn keep_going(&self, buffers: &mut Buffers, is_polling: bool) {
         let Ok(mut filling) = self.filling.try_lock() else { return };
         filling.refill(buffers);
@@ -111,13 +111,13 @@ impl QueueIn {
         }
     }
 
-    /// Takes what has come; frames that make no sense are counted.
+    /// Takes received frames; returns the number of invalid descriptors.
     fn take(&mut self, into: &mut Arrivals<'_>) -> u64 {
         if !self.receive.has_more() {
             return 0;
         }
         let mut senseless = 0;
-        // What a panic leaves behind are buffers that are lent and not filled: they are missing, and nothing else is wrong.
+        // Ignore poisoning: after a panic some buffers may be lent but not filled. They are missing, and nothing else is wrong.
         let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
         while into.has_room() {
             let Some(frame) = self.receive.take() else { break };
@@ -159,12 +159,12 @@ pub(crate) struct QueueOut {
     pub(super) send: Ring<Descriptor>,
     pub(super) completed: Ring<u64>,
     pub(super) loans: Loans,
-    /// Longest frame.
+    /// Length of the longest frame that may be sent.
     pub(super) longest: usize,
 }
 
 impl QueueOut {
-    /// Takes back the buffers of packets that have left.
+    /// Reclaims the buffers of packets that have been sent.
     fn reclaim(&mut self, buffers: &mut Buffers) {
         while let Some(at) = self.completed.take() {
             self.loans.give_back(buffers, Descriptor::new(at, 0).at());
@@ -172,7 +172,7 @@ impl QueueOut {
         self.completed.release();
     }
 
-    /// Room for this many packets, made if need be; fewer if the device takes none.
+    /// Makes room for `wanted` packets if possible; returns the room, which is smaller if the device accepts nothing.
     fn make_room(&mut self, buffers: &mut Buffers, wanted: usize) -> usize {
         self.reclaim(buffers);
         if (self.send.room() as usize) < wanted || self.loans.count() + wanted > LENT_MAX {
@@ -207,7 +207,7 @@ impl LendingQueue for QueueOut {
             if self.send.waiting() == 0 || !self.send.needs_wakeup() {
                 return;
             }
-            // EAGAIN: some are sent, ask again. Anything else means that the device has no room now.
+            // EAGAIN: some packets have been sent, ask again. Any other error means that the device has no room now.
             match self.socket.wake_send() {
                 Err(error) if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => return,
                 _ => {}

@@ -1,10 +1,11 @@
-//! AF_XDP sockets, by system calls (Documentation/networking/af_xdp.rst).
+//! AF_XDP sockets by system calls (Documentation/networking/af_xdp.rst).
 //!
-//! Four rings of descriptors lie between us and the kernel. Each has one producer and one consumer with a counter each; who
-//! moves a counter stores it with Release after the entries, who reads the other's loads it with Acquire before them. The
-//! kernel does the same (net/xdp/xsk_queue.h).
+//! Four rings of descriptors connect us with the kernel. Each ring has one producer and one consumer, and each of them has a
+//! counter. The side that advances its counter stores it with Release after accessing the entries; the other side loads it with
+//! Acquire before accessing them. The kernel does the same (net/xdp/xsk_queue.h).
 //!
-//! Counters lie in the rings' memory, which lives as long as the socket: who maps a ring again goes on where another one has stopped.
+//! The counters are in the rings' memory, which lives as long as the socket, so a program that maps a ring
+//! again continues where the previous one stopped.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -33,12 +34,12 @@ const XDP_COPY: u16 = 1 << 1;
 const XDP_ZEROCOPY: u16 = 1 << 2;
 const XDP_USE_NEED_WAKEUP: u16 = 1 << 3;
 const XDP_RING_NEED_WAKEUP: u32 = 1;
-/// Unaligned chunks: the upper bits of an address are an offset to be added to the lower ones.
+/// In unaligned chunk mode the upper bits of an address are an offset to be added to the lower bits.
 const OFFSET_SHIFT: u32 = 48;
 // include/uapi/asm-generic/socket.h
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
-/// Packets that one busy poll handles at most.
+/// Maximum number of packets handled by one busy poll.
 const BUSY_POLL_BUDGET: i32 = 64;
 
 // include/uapi/linux/bpf.h
@@ -48,7 +49,7 @@ const BPF_XDP: u32 = 37;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// Entries of each ring; a power of two.
+/// Number of entries of each ring; a power of two.
 pub(super) const RING: u32 = 2048;
 
 /// `struct xdp_desc`.
@@ -65,7 +66,7 @@ impl Descriptor {
         Descriptor { address: at, len: len as u32, options: 0 }
     }
 
-    /// Offset of the first byte in the region.
+    /// Offset in the region of its first byte.
     pub(super) fn at(self) -> u64 {
         (self.address & ((1 << OFFSET_SHIFT) - 1)) + (self.address >> OFFSET_SHIFT)
     }
@@ -81,7 +82,7 @@ enum Side {
     Consumer,
 }
 
-/// One ring, of which we are the producer or the consumer of entries `T`.
+/// One ring with entries `T`, of which we are the producer or the consumer.
 #[derive(Debug)]
 pub(super) struct Ring<T> {
     memory: Mapping,
@@ -89,29 +90,29 @@ pub(super) struct Ring<T> {
     consumer: usize,
     flags: usize,
     entries: usize,
-    /// Our own counter; the ring's memory has what has been published of it.
+    /// Our own counter; the ring's memory holds its last published value.
     own: u32,
-    /// The other side's counter as it was read last.
+    /// The other side's counter as last read.
     other: u32,
     entry: std::marker::PhantomData<T>,
 }
 
 impl<T: Copy> Ring<T> {
-    /// `offsets` are those of producer, consumer, entries and flags.
+    /// Maps a ring; `offsets` are those of producer, consumer, entries and flags.
     fn map(socket: &OwnedFd, page_offset: u64, offsets: &[u64], side: Side) -> io::Result<Ring<T>> {
         let [producer, consumer, entries, flags] = [0, 1, 2, 3].map(|i| offsets[i] as usize);
         let memory = Mapping::new(socket.as_fd(), entries + RING as usize * size_of::<T>(), page_offset)?;
         let mut ring =
             Ring { memory, producer, consumer, flags, entries, own: 0, other: 0, entry: std::marker::PhantomData };
-        // Relaxed: nobody but us moves it, or the program before us, which has ended. The other one is loaded before it is used: a
-        // consumer that knows of no entry looks, and so does a producer that asks for room.
+        // Relaxed: only we advance this counter, or the previous program, which has ended. The other counter is loaded before it is
+        // used: a consumer that knows of no entry loads it, and so does a producer that asks for room.
         ring.own = ring.word(if let Side::Producer = side { producer } else { consumer }).load(Ordering::Relaxed);
         ring.other = ring.own;
         Ok(ring)
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: inside the mapping and aligned (`Mapping::at` asserts both); the kernel reads and writes it as a whole.
+        // SAFETY: the word lies inside the mapping and is aligned (`Mapping::at` asserts both); the kernel reads and writes it as a whole.
         unsafe { AtomicU32::from_ptr(self.memory.at(offset)) }
     }
 
@@ -119,63 +120,63 @@ impl<T: Copy> Ring<T> {
         self.memory.at(self.entries + (number & (RING - 1)) as usize * size_of::<T>())
     }
 
-    /// Whether the kernel waits for a system call before it looks at this ring again.
+    /// Whether the kernel needs a system call before it looks at this ring again.
     pub(super) fn needs_wakeup(&self) -> bool {
-        // Relaxed: being late costs one more look.
+        // Relaxed: a stale value only costs one more check.
         self.word(self.flags).load(Ordering::Relaxed) & XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// As the producer: entries that can be put in.
+    /// As the producer: number of entries that can be added.
     pub(super) fn room(&mut self) -> u32 {
-        // Acquire: what the kernel read of an entry, it has read. Its partner is `__xskq_cons_release`.
+        // Acquire: the kernel has finished reading the consumed entries. Pairs with `__xskq_cons_release`.
         self.other = self.word(self.consumer).load(Ordering::Acquire);
         RING - self.own.wrapping_sub(self.other)
     }
 
-    /// As the producer: puts an entry in; there must be room. It is published by [`Ring::publish`].
+    /// As the producer: adds an entry, for which there must be room. [`Ring::publish`] publishes it.
     pub(super) fn put(&mut self, entry: T) {
         debug_assert!(self.own.wrapping_sub(self.other) < RING);
-        // SAFETY: an entry of the ring that the kernel has consumed and does not look at before it is published.
+        // SAFETY: this entry of the ring has been consumed by the kernel, which does not access it before it is published.
         unsafe { self.place(self.own).write(entry) };
         self.own = self.own.wrapping_add(1);
     }
 
-    /// As the producer: hands over what was put in.
+    /// As the producer: publishes the added entries.
     pub(super) fn publish(&self) {
-        // Release: the entries are written before the kernel sees the counter. Its partner is `__xskq_cons_peek`.
+        // Release: the entries are written before the kernel sees the counter. Pairs with `__xskq_cons_peek`.
         self.word(self.producer).store(self.own, Ordering::Release);
     }
 
-    /// As the producer: entries that the kernel has not taken yet.
+    /// As the producer: number of entries that the kernel has not taken yet.
     pub(super) fn waiting(&mut self) -> u32 {
         RING - self.room()
     }
 
-    /// As the consumer: whether an entry waits.
+    /// As the consumer: whether an entry is available.
     pub(super) fn has_more(&self) -> bool {
-        // Relaxed: nothing is read on the strength of it; `take` asks again.
+        // Relaxed: no data is read based on this value; `take` checks again.
         self.own != self.word(self.producer).load(Ordering::Relaxed)
     }
 
-    /// As the consumer: the next entry, if there is one. It is the kernel's again after [`Ring::release`].
+    /// As the consumer: takes the next entry, if there is one. The kernel may reuse it after [`Ring::release`].
     pub(super) fn take(&mut self) -> Option<T> {
         if self.own == self.other {
-            // Acquire: entries before this counter are written. Its partner is `__xskq_prod_submit`.
+            // Acquire: the entries before this counter are completely written. Pairs with `__xskq_prod_submit`.
             self.other = self.word(self.producer).load(Ordering::Acquire);
             if self.own == self.other {
                 return None;
             }
         }
-        // SAFETY: an entry of the ring that the kernel has published and does not change before it is released; all bit
-        // patterns of a descriptor and of an address are values.
+        // SAFETY: this entry of the ring has been published by the kernel, which does not change it before it is released; every
+        // bit pattern of a descriptor and of an address is a valid value.
         let entry = unsafe { self.place(self.own).read() };
         self.own = self.own.wrapping_add(1);
         Some(entry)
     }
 
-    /// As the consumer: gives back the entries that were taken.
+    /// As the consumer: returns the taken entries.
     pub(super) fn release(&self) {
-        // Release: the entries are read before the kernel writes to them again. Its partner is `xskq_prod_is_full`.
+        // Release: the entries are read before the kernel writes to them again. Pairs with `xskq_prod_is_full`.
         self.word(self.consumer).store(self.own, Ordering::Release);
     }
 }
@@ -197,7 +198,7 @@ struct XdpAddress {
     queue: u32,
     shared_umem: u32,
 }
-// SAFETY: integers that fill their place: 2 + 2 + 4 + 4 + 4 = 16 bytes.
+// SAFETY: consists of integers without padding: 2 + 2 + 4 + 4 + 4 = 16 bytes.
 unsafe impl Plain for XdpAddress {}
 
 /// A socket of one queue of an interface.
@@ -211,12 +212,12 @@ impl AsRawFd for Socket {
 }
 
 impl Socket {
-    /// Opens a socket; it is not bound yet.
+    /// Opens an unbound socket.
     pub(super) fn new() -> io::Result<Socket> {
         sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0).map(Socket)
     }
 
-    /// Registers the memory that all sockets of a run share. Buffers lie at a stride that is no power of two.
+    /// Registers the memory that all sockets of a run share. The stride of its buffers is no power of two.
     pub(super) fn register(&self, region: &LendableRegion) -> io::Result<()> {
         // struct xdp_umem_reg: address, length, chunk size and headroom, flags and metadata
         let [chunk, flags] = [region.buffer as u64, u64::from(XDP_UMEM_UNALIGNED_CHUNK_FLAG)];
@@ -224,19 +225,19 @@ impl Socket {
         sys::set_option(&self.0, SOL_XDP, XDP_UMEM_REG, &words)
     }
 
-    /// The socket that the program before this one in the process left open under that number.
+    /// Takes ownership of the socket that the previous program in this process left open under this number.
     pub(super) fn adopt(fd: RawFd) -> Option<Socket> {
-        // Asked of anything but such a socket it is an error.
+        // This query fails on anything but an AF_XDP socket.
         sys::option(&fd, SOL_XDP, XDP_OPTIONS, 0u32).ok()?;
         sys::adopt(fd).map(Socket)
     }
 
-    /// Sizes all rings: of the first socket of a queue.
+    /// Sets the sizes of all rings, for the first socket of a queue.
     pub(super) fn size_rings(&self) -> io::Result<()> {
         self.size(&[XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING, XDP_TX_RING])
     }
 
-    /// Sizes the receive ring only: of a socket that shares all others with the first one of its queue.
+    /// Sets the size of the receive ring only, for a socket that shares all other rings with the first one of its queue.
     pub(super) fn size_receive_ring(&self) -> io::Result<()> {
         self.size(&[XDP_RX_RING])
     }
@@ -245,7 +246,7 @@ impl Socket {
         rings.iter().try_for_each(|&ring| sys::set_option(&self.0, SOL_XDP, ring, &RING))
     }
 
-    /// Maps the rings, as they are: of a socket that is bound already since Linux 6.4.
+    /// Maps the rings in their current state. For a socket that is already bound this requires Linux 6.4.
     pub(super) fn rings(&self) -> io::Result<Rings> {
         let offsets = self.offsets()?;
         Ok(Rings {
@@ -261,13 +262,13 @@ impl Socket {
         Ring::map(&self.0, 0, &self.offsets()?[0..4], Side::Consumer)
     }
 
-    /// `struct xdp_mmap_offsets`: of receive, send, fill and completion ring, four words each.
+    /// `struct xdp_mmap_offsets`: four words each for the receive, send, fill and completion ring.
     fn offsets(&self) -> io::Result<[u64; 16]> {
         sys::option(&self.0, SOL_XDP, XDP_MMAP_OFFSETS, [0u64; 16])
     }
 
-    /// Binds it to a queue. `first` is the socket with the registered memory, if that is another one; whether frames are copied
-    /// is decided there.
+    /// Binds the socket to a queue. `first` is the socket with the registered memory, if that is another
+    /// one; that socket also determines whether frames are copied.
     pub(super) fn bind(&self, interface: u32, queue: u32, first: Option<&Socket>, zero_copy: bool) -> io::Result<()> {
         let copy = if zero_copy { XDP_ZEROCOPY } else { XDP_COPY };
         let (flags, shared_umem) = match first {
@@ -276,17 +277,17 @@ impl Socket {
         };
         let family = libc::AF_XDP as u16;
         sys::bind(&self.0, &XdpAddress { family, flags, interface, queue, shared_umem })?;
-        // Kernels before 6.17 send 32 packets a call, and are called more often.
+        // Ignore an error: kernels before 6.17 always send 32 packets per call, and are called more often.
         let _ = sys::set_option(&self.0, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &(RING / 2));
         Ok(())
     }
 
-    /// Whether the driver works on our memory itself.
+    /// Whether the driver works directly on our memory.
     pub(super) fn is_zero_copy(&self) -> bool {
         sys::option(&self.0, SOL_XDP, XDP_OPTIONS, 0u32).is_ok_and(|options| options & 1 != 0)
     }
 
-    /// Has our system calls poll the device for so long.
+    /// Makes our system calls busy-poll the device for this time.
     pub(super) fn busy_poll(&self, microseconds: u32) -> io::Result<()> {
         let set = |name, value: i32| sys::set_option(&self.0, libc::SOL_SOCKET, name, &value);
         set(SO_PREFER_BUSY_POLL, 1)?;
@@ -294,27 +295,27 @@ impl Socket {
         set(SO_BUSY_POLL_BUDGET, BUSY_POLL_BUDGET)
     }
 
-    /// Frames that were dropped because the program had no buffers or no room, and those that fit into none.
+    /// Number of frames dropped because there were no buffers or no room in the receive ring, and of frames that fit into no buffer.
     pub(super) fn missed(&self) -> u64 {
         // struct xdp_statistics: dropped, invalid descriptors (receive, send), receive ring full, fill ring empty, send ring empty
         sys::option(&self.0, SOL_XDP, XDP_STATISTICS, [0u64; 6]).map_or(0, |words| words[0] + words[3])
     }
 
-    /// Has the kernel look at the fill ring, or poll the device.
+    /// Makes the kernel check the fill ring, or poll the device.
     pub(super) fn wake_receive(&self) {
-        // SAFETY: no bytes are asked for. Whatever the answer, the next receive looks again.
+        // SAFETY: requests no bytes. The result does not matter, because the next receive checks again.
         let _ = unsafe { libc::recv(self.0.as_raw_fd(), ptr::null_mut(), 0, libc::MSG_DONTWAIT) };
     }
 
-    /// Has the kernel send what is in the send ring, or some of it.
+    /// Makes the kernel send what is in the send ring, or part of it.
     pub(super) fn wake_send(&self) -> io::Result<()> {
-        // SAFETY: no bytes are sent by this call itself.
+        // SAFETY: this call itself sends no bytes.
         let sent = unsafe { libc::sendto(self.0.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0) };
         sys::check(sent as i32).map(drop)
     }
 }
 
-/// A program on an interface (`struct bpf_link`): the kernel takes it off with the last descriptor of it.
+/// The attachment of a program to an interface (`struct bpf_link`); the kernel detaches the program with the last descriptor of the link.
 #[derive(Debug)]
 pub(super) struct Link(OwnedFd);
 
@@ -325,26 +326,26 @@ impl AsRawFd for Link {
 }
 
 impl Link {
-    /// Attaches a program in the driver or in the kernel's stack.
+    /// Attaches a program in the driver or in the kernel's network stack.
     pub(super) fn new(program: BorrowedFd<'_>, interface: u32, is_native: bool) -> io::Result<Link> {
         let flags = if is_native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
         let fd = bpf(BPF_LINK_CREATE, [program.as_raw_fd() as u32, interface, BPF_XDP, flags])?;
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(Link(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// The link that the program before this one in the process left open under that number.
+    /// Takes ownership of the link that the previous program in this process left open under this number.
     pub(super) fn adopt(fd: RawFd) -> Option<Link> {
         sys::adopt(fd).map(Link)
     }
 
-    /// Puts another program in the place of the one that is attached, between two packets.
+    /// Atomically replaces the attached program with another one, between two packets.
     pub(super) fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         bpf(BPF_LINK_UPDATE, [self.as_raw_fd() as u32, program.as_raw_fd() as u32, 0, 0]).map(drop)
     }
 }
 
-/// bpf(2) with the first words of its `union bpf_attr`; only commands that read numbers from there.
+/// Calls bpf(2) with the first words of its `union bpf_attr`; only for commands that read numbers from there.
 fn bpf(command: libc::c_int, words: [u32; 4]) -> io::Result<libc::c_int> {
     let mut attributes = [0u32; 16];
     attributes[..4].copy_from_slice(&words);

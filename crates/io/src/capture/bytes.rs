@@ -1,4 +1,4 @@
-//! A file as a stream of bytes with look-ahead; memory grows with what is really there, not with what a length field claims.
+//! A file as a byte stream with look-ahead. Memory grows with the data that is actually present, not with what a length field claims.
 
 use std::io::{self, Read};
 
@@ -9,7 +9,7 @@ pub(crate) struct ByteStream {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Offset of `start` in the stream.
+    /// Stream offset of the byte at `start`.
     offset: u64,
     ended: bool,
     failure: Option<io::Error>,
@@ -20,7 +20,7 @@ impl ByteStream {
         ByteStream { inner, buffer: vec![0; ROOM], start: 0, end: 0, offset: 0, ended: false, failure: None }
     }
 
-    /// The next `want` bytes, fewer only at the end (or at a failure, see [`ByteStream::failure`]).
+    /// The next `want` bytes; fewer only at the end or after a failure (see [`ByteStream::failure`]).
     pub(crate) fn peek(&mut self, want: usize) -> &[u8] {
         while self.end - self.start < want && !self.ended {
             self.fill(want);
@@ -48,12 +48,12 @@ impl ByteStream {
         }
     }
 
-    /// Bytes that were peeked and not consumed.
+    /// Bytes that have been peeked but not consumed.
     pub(crate) fn peeked(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Goes on by `count` bytes, which must have been peeked.
+    /// Consumes `count` bytes, which must have been peeked.
     pub(crate) fn consume(&mut self, count: usize) {
         debug_assert!(count <= self.end - self.start);
         let count = count.min(self.end - self.start);
@@ -61,12 +61,12 @@ impl ByteStream {
         self.offset += count as u64;
     }
 
-    /// Bytes consumed so far.
+    /// Number of bytes consumed so far.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Why the stream ended, if it did not end by itself.
+    /// Why the stream ended early, if it did.
     pub(crate) fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()
     }

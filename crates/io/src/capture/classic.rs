@@ -1,11 +1,11 @@
-//! The classic pcap format (draft-ietf-opsawg-pcap): both byte orders, micro- and nanoseconds, and the modified format of old
-//! Linux kernels (magic `a1b2cd34`) with eight more bytes per record.
+//! The classic pcap format (draft-ietf-opsawg-pcap): both byte orders, micro- and nanoseconds, and the modified format of old Linux
+//! kernels (magic `a1b2cd34`) with eight additional bytes per record.
 
 use super::bytes::ByteStream;
 use super::damage::Flaw;
 use super::reader::{Head, LENGTH_MAX};
 
-/// Bytes of the file header.
+/// Size of the file header in bytes.
 pub(crate) const FILE_HEADER: usize = 24;
 
 #[derive(Debug)]
@@ -16,20 +16,20 @@ pub(crate) struct Classic {
     linktype: u32,
 }
 
-/// Byte order and kind of a file that begins so; none if it is not of this format.
+/// Byte order (true for big-endian) and magic of a file with this beginning; `None` if it has another format.
 fn kind_of(start: &[u8]) -> Option<(bool, u32)> {
     let number = u32::from_le_bytes(start.get(..4)?.try_into().ok()?);
     let is_known = |kind: &u32| matches!(kind, 0xa1b2_c3d4 | 0xa1b2_3c4d | 0xa1b2_cd34);
     [(false, number), (true, number.swap_bytes())].into_iter().find(|(_, kind)| is_known(kind))
 }
 
-/// Whether a file that begins so is of this format, however little of it there is.
+/// Whether a file with this beginning has this format, even if it is truncated.
 pub(crate) fn begins(start: &[u8]) -> bool {
     kind_of(start).is_some()
 }
 
 impl Classic {
-    /// Recognises a file by its header; none if it is not of this format.
+    /// Recognises a file by its header; `None` if it has another format.
     pub(crate) fn recognise(header: &[u8]) -> Option<Classic> {
         let (big_endian, kind) = kind_of(header)?;
         let (record_header, unit_ns) = match kind {
@@ -38,7 +38,7 @@ impl Classic {
             _ => (16, 1000),
         };
         let mut classic = Classic { big_endian, record_header, unit_ns, linktype: 0 };
-        // The upper 16 bits hold the length of the frame check sequence and reserved bits.
+        // The upper 16 bits contain the length of the frame check sequence and reserved bits.
         classic.linktype = classic.word(header.get(20..24)?) & 0xffff;
         Some(classic)
     }
@@ -48,7 +48,7 @@ impl Classic {
         if self.big_endian { word.swap_bytes() } else { word }
     }
 
-    /// The next record; none at the end.
+    /// The next record; `None` at the end.
     pub(crate) fn next(&self, stream: &mut ByteStream) -> Result<Option<Head>, Flaw> {
         let header = stream.peek(self.record_header);
         if header.is_empty() {

@@ -1,16 +1,16 @@
-//! Where and how a capture is damaged.
+//! Describes where and how a capture is damaged.
 
 use std::path::{Path, PathBuf};
 
-/// A place behind which a capture cannot be read. Everything before it was delivered.
+/// A position beyond which a capture cannot be read. Everything before it has been delivered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: damaged at byte {offset}: {flaw}", path = path.display())]
 pub struct Damage {
     /// The file.
     pub path: PathBuf,
-    /// Offset in the (decompressed) file at which the damaged record or block begins.
+    /// Offset in the (decompressed) file of the damaged record or block.
     pub offset: u64,
-    /// What is wrong there.
+    /// What is wrong.
     pub flaw: Flaw,
 }
 
@@ -28,16 +28,16 @@ impl Damage {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Flaw {
-    /// The file ends inside a record; what there is of it was delivered if its header is whole.
+    /// The file ends inside a record. If the record's header is complete, the available part of the packet was delivered.
     #[error("the file ends {missing} bytes before the record does")]
     CutShort {
-        /// Bytes that are missing.
+        /// Number of missing bytes.
         missing: u64,
     },
-    /// A record or block claims to be longer than any real one.
+    /// A record or block claims an implausible length.
     #[error("a length of {len} bytes is not believable")]
     TooLong {
-        /// The length it claims.
+        /// The claimed length.
         len: u64,
     },
     /// A block is shorter than its own fields.
@@ -45,46 +45,46 @@ pub enum Flaw {
     TooShort {
         /// Block type.
         kind: u32,
-        /// The length it claims.
+        /// The claimed length.
         len: u32,
     },
-    /// The two lengths of a block, at its beginning and at its end, are not one.
+    /// The two lengths of a block, at its beginning and at its end, differ.
     #[error("a block of {first} bytes ends with a length of {repeated}")]
     Lengths {
-        /// The length with which it begins.
+        /// The length at its beginning.
         first: u32,
-        /// The one where it ends.
+        /// The length at its end.
         repeated: u32,
     },
-    /// A packet is longer than the block that holds it.
+    /// A packet is longer than the block that contains it.
     #[error("a packet of {len} bytes does not fit into its block, which has room for {room}")]
     Overfull {
-        /// Bytes that were captured, as the block says.
+        /// Captured length according to the block.
         len: usize,
-        /// Bytes that the block has for them.
+        /// Room for the packet in the block.
         room: usize,
     },
-    /// A packet refers to an interface that no block described.
+    /// A packet refers to an interface that no block has described.
     #[error("interface {interface} was not described, only {described} were")]
     NoInterface {
-        /// The number it refers to.
+        /// The interface number.
         interface: u32,
-        /// Interfaces described in this section.
+        /// Number of interfaces described in this section.
         described: usize,
     },
     /// A section begins without a valid byte-order magic.
     #[error("{magic:02x?} is no byte order")]
     ByteOrder {
-        /// What stands there.
+        /// The bytes in its place.
         magic: [u8; 4],
     },
     /// Reading or decompressing failed.
     #[error("{0}")]
     Read(String),
-    /// Another pass over the file could not begin.
+    /// The file could not be reopened for another pass.
     #[error("cannot be read again: {0}")]
     Reopen(String),
-    /// The thread that reads ended before the stream did.
+    /// The reading thread ended before the stream did.
     #[error("the reading thread ended early")]
     ReaderGone,
 }

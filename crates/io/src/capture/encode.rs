@@ -1,4 +1,4 @@
-//! Capture files, written: one file with its format, its link types and what went wrong.
+//! Writes one capture file: its format, its link types, and its errors.
 
 use std::fs::{File, create_dir_all};
 use std::io;
@@ -16,17 +16,17 @@ use crate::source::OpenError;
 use crate::stream::{FrameStream, Next};
 use crate::whole::Whole;
 
-/// Snap length that the headers name. Readers take nothing longer: to Wireshark (`WTAP_MAX_PACKET_SIZE_STANDARD`) and libpcap
-/// (`MAXIMUM_SNAPLEN`) a file with a longer record is damaged, whatever its header says.
+/// Snap length in file headers. Readers accept no longer record: Wireshark (`WTAP_MAX_PACKET_SIZE_STANDARD`) and libpcap
+/// (`MAXIMUM_SNAPLEN`) treat a file with a longer record as damaged, whatever its header says.
 pub(super) const SNAP_LEN: u32 = 262_144;
 
-/// How fine the time stamps of a file are.
+/// Resolution of the timestamps of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// What every tool reads.
+    /// Microseconds, which every tool can read.
     #[default]
     Microseconds,
-    /// What the packets carry.
+    /// Nanoseconds, the resolution of the packets' own timestamps.
     Nanoseconds,
 }
 
@@ -36,7 +36,7 @@ enum Format {
     PcapNg,
 }
 
-/// Reads format and compression from a file name: `.pcap` or `.pcapng`, each perhaps followed by `.gz`; `-` is pcapng.
+/// Derives format and compression from a file name: `.pcap` or `.pcapng`, optionally followed by `.gz`; `-` means pcapng.
 fn from_name(path: &Path) -> Result<(Format, bool), OpenError> {
     if is_dash(path) {
         return Ok((Format::PcapNg, false));
@@ -57,7 +57,7 @@ fn standard_output() -> io::Result<File> {
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
-/// Creates a file and its folder, or takes standard output.
+/// Creates a file and its folder, or opens standard output.
 fn create(path: &Path) -> io::Result<File> {
     if is_dash(path) {
         return standard_output();
@@ -68,15 +68,15 @@ fn create(path: &Path) -> io::Result<File> {
     File::create(path)
 }
 
-/// A capture file that is being written. It is complete after [`CaptureWriter::finish`] or when it is dropped.
+/// A capture file that is being written. It is complete after [`CaptureWriter::finish`] or when dropped.
 pub struct CaptureWriter {
     path: PathBuf,
-    /// The file has not its name before it is complete.
+    /// Set if the file receives its final name only once it is complete.
     whole: Option<Whole>,
     output: Option<Output>,
     format: Format,
     precision: Precision,
-    /// Ports and link types met so far. A pcap file has one, a pcapng file one interface for each.
+    /// Ports and link types seen so far. A pcap file has one pair; a pcapng file has one interface for each pair.
     interfaces: Vec<(Port, Link)>,
     begun: bool,
     scratch: Vec<u8>,
@@ -84,18 +84,18 @@ pub struct CaptureWriter {
 }
 
 impl CaptureWriter {
-    /// Whether the file's name says a format, without touching it.
+    /// Checks that the file's name implies a format, without touching the file.
     pub fn check_name(path: &Path) -> Result<(), OpenError> {
         from_name(path).map(drop)
     }
 
-    /// Creates the file, and its folder if there is none; its name says format and compression. `-` is standard output.
+    /// Creates the file, and its folder if necessary. The name determines format and compression; `-` is standard output.
     pub fn create(path: &Path, precision: Precision) -> Result<CaptureWriter, OpenError> {
         CaptureWriter::over(path, precision, |path| Ok((None, create(path)?)))
     }
 
-    /// The same, but the file has its name only when [`finish`](CaptureWriter::finish) has succeeded; until then nothing is there that others
-    /// could take for it.
+    /// Like [`create`](CaptureWriter::create), but the file receives its name only when [`finish`](CaptureWriter::finish) has
+    /// succeeded. Until then nothing exists that others could mistake for it.
     pub fn create_whole(path: &Path, precision: Precision) -> Result<CaptureWriter, OpenError> {
         CaptureWriter::over(path, precision, |path| {
             if is_dash(path) {
@@ -127,12 +127,12 @@ impl CaptureWriter {
         })
     }
 
-    /// Writes a frame. Errors are kept: what follows the first is counted as lost.
+    /// Writes a frame. Errors are kept: all frames after the first error count as lost.
     pub fn write(&mut self, bytes: &[u8], info: &FrameInfo) {
         self.write_commented(bytes, info, "");
     }
 
-    /// The same with a comment, which readers of pcapng show beside the packet; pcap has no place for it.
+    /// Writes a frame with a comment, which pcapng readers show with the packet; pcap cannot store it.
     pub fn write_commented(&mut self, bytes: &[u8], info: &FrameInfo, comment: &str) {
         if let Some(SinkError::Write { lost, .. }) = &mut self.failure {
             *lost += 1;
@@ -140,7 +140,7 @@ impl CaptureWriter {
         }
         self.scratch.clear();
         let len = bytes.len() as u32;
-        // What is longer is cut as a program that captures does it, and the record says so.
+        // A longer frame is truncated, as a capturing program would do, and its record says so.
         let (bytes, info) = match len > SNAP_LEN {
             true => (&bytes[..SNAP_LEN as usize], &FrameInfo { wire_len: info.wire_len.max(len), ..*info }),
             false => (bytes, info),
@@ -161,7 +161,7 @@ impl CaptureWriter {
         }
     }
 
-    /// Writes a whole stream; returns how many frames it had. A paced stream is written as it comes.
+    /// Writes a whole stream; returns its number of frames. A paced stream is written at its own pace.
     pub fn write_all(&mut self, stream: &mut dyn FrameStream) -> u64 {
         let mut frames = 0;
         loop {
@@ -177,21 +177,21 @@ impl CaptureWriter {
         }
     }
 
-    /// Writes what is prepared: so many packets.
+    /// Outputs the prepared bytes, which contain `packets` packets.
     fn put(&mut self, packets: u64) {
         if let Some(Err(failed)) = self.output.as_mut().map(|output| output.put(&self.scratch, packets)) {
             self.failed(&failed);
         }
     }
 
-    /// Hands on what was written so far, for those who read along.
+    /// Passes on everything written so far, for readers that follow the output.
     pub fn flush(&mut self) {
         if let Some(Err(failed)) = self.output.as_mut().map(Output::flush) {
             self.failed(&failed);
         }
     }
 
-    /// After this nothing is written any more: the file would have a hole.
+    /// Records a failure. Nothing is written afterwards, because the file would have a gap.
     fn failed(&mut self, Failed { error, lost }: &Failed) {
         self.output = None;
         let before = match self.failure {
@@ -212,7 +212,7 @@ impl CaptureWriter {
         }
     }
 
-    /// False if the file has another link type.
+    /// Prepares a record; returns false if the file has another link type.
     fn pcap_record(&mut self, bytes: &[u8], info: &FrameInfo) -> bool {
         if !self.begun {
             self.begin_pcap(info.link);
@@ -238,7 +238,7 @@ impl CaptureWriter {
         }
     }
 
-    /// The number of the interface of a port and link type; described now if it is new.
+    /// The number of the interface for a port and link type; describes the interface if it is new.
     fn interface(&mut self, port: Port, link: Link) -> u32 {
         if let Some(number) = self.interfaces.iter().position(|&known| known == (port, link)) {
             return number as u32;
@@ -288,7 +288,7 @@ impl CaptureWriter {
         self.scratch.extend(total.to_le_bytes());
     }
 
-    /// Completes the file: a file without packets gets its header, too.
+    /// Completes the file; even a file without packets gets its header.
     pub fn finish(&mut self) -> Result<(), SinkError> {
         if self.output.is_some() && self.failure.is_none() && !self.begun {
             self.scratch.clear();
@@ -313,9 +313,9 @@ impl CaptureWriter {
 
 impl Drop for CaptureWriter {
     fn drop(&mut self) {
-        // What is to be there whole is not if nobody finished it.
+        // A file created with `create_whole` must not appear unless somebody has finished it.
         self.whole = None;
-        // Nobody is left to hear of an error; who wants to, calls `finish`.
+        // Nobody can receive an error here; call `finish` to get it.
         let _ = self.finish();
     }
 }

@@ -1,21 +1,21 @@
-//! Gzip as its own program reads it: member behind member (RFC 1952 section 2.2), zeros behind the last one are nothing, and anything else
-//! there is said to be what it is.
+//! Decompresses gzip like the gzip program: member after member (RFC 1952 section 2.2). Zeros after the last member are ignored;
+//! anything else there is reported as an error.
 
 use std::io::{self, BufRead, Read};
 
 use flate2::bufread::GzDecoder;
 
-/// The first byte of a member.
+/// First byte of a member.
 const MAGIC: u8 = 0x1f;
 
-/// Members one behind another, decompressed.
+/// Decompresses consecutive members.
 pub(crate) struct Gunzip<R> {
     at: Place<R>,
 }
 
 enum Place<R> {
     Within(GzDecoder<R>),
-    /// Behind so many zeros, if there are any.
+    /// After a member; `is_padded` is set once a zero has been skipped.
     Between {
         rest: R,
         is_padded: bool,
@@ -24,12 +24,12 @@ enum Place<R> {
 }
 
 impl<R: BufRead> Gunzip<R> {
-    /// The members that stand in `inner`, at least one.
+    /// Decompresses the members in `inner`, of which there must be at least one.
     pub(crate) fn new(inner: R) -> Gunzip<R> {
         Gunzip { at: Place::Within(GzDecoder::new(inner)) }
     }
 
-    /// Goes on behind a member: to the next one, over a zero, or to the end. What was not read stays where it is if reading fails.
+    /// Continues after a member: with the next one, past a zero, or to the end. If reading fails, unread data stays in place.
     fn go_on(&mut self) -> io::Result<()> {
         let Place::Between { rest, is_padded } = &mut self.at else { return Ok(()) };
         match rest.fill_buf()?.first() {
@@ -91,7 +91,7 @@ mod tests {
         member.finish().unwrap()
     }
 
-    /// What is read before the end or an error, however few bytes come at a time.
+    /// Checks what is read before the end or an error, for several read sizes.
     #[track_caller]
     fn check(parts: &[&[u8]], text: &str, error: Option<&str>) {
         let bytes = parts.concat();

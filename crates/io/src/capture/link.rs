@@ -1,4 +1,4 @@
-//! Link-layer types of capture files (<https://www.tcpdump.org/linktypes.html>) and ours.
+//! Translates link-layer types of capture files (<https://www.tcpdump.org/linktypes.html>) to and from [`Link`].
 
 use braid_packet::Link;
 
@@ -9,14 +9,14 @@ pub(crate) const LINKTYPE_RAW: u32 = 101;
 pub(crate) const LINKTYPE_C_HDLC: u32 = 104;
 pub(crate) const LINKTYPE_LINUX_SLL: u32 = 113;
 pub(crate) const LINKTYPE_LINUX_SLL2: u32 = 276;
-/// What frames of [`Link::Other`] are written as, since their own number is not kept: `LINKTYPE_USER0`.
+/// The type written for frames of [`Link::Other`], since their original number is not kept: `LINKTYPE_USER0`.
 pub(crate) const LINKTYPE_USER0: u32 = 147;
 
-/// Ours for a file's.
+/// Converts a file's link type to ours.
 pub(crate) fn from_file(linktype: u32) -> Link {
     match linktype {
         LINKTYPE_ETHERNET => Link::Ethernet,
-        // 12 and 14 are DLT_RAW of the BSDs, 228 and 229 LINKTYPE_IPV4 and LINKTYPE_IPV6.
+        // 12 and 14 are DLT_RAW on BSD systems, 228 and 229 are LINKTYPE_IPV4 and LINKTYPE_IPV6.
         12 | 14 | LINKTYPE_RAW | 228 | 229 => Link::RawIp,
         LINKTYPE_LINUX_SLL => Link::Cooked1,
         LINKTYPE_LINUX_SLL2 => Link::Cooked2,
@@ -29,7 +29,7 @@ pub(crate) fn from_file(linktype: u32) -> Link {
     }
 }
 
-/// A file's for ours.
+/// Converts our link type to a file's.
 pub(crate) fn to_file(link: Link) -> u32 {
     match link {
         Link::Ethernet => LINKTYPE_ETHERNET,

@@ -1,11 +1,11 @@
-//! Capture files, in and out.
+//! Reads and writes capture files.
 //!
-//! Reading and writing is our own code. The `pcap-file` crate refuses much of what real captures contain (the modified pcap of
-//! old Linux, nanosecond stamps beyond a second, blocks with odd options, lengths above its snap length) and stops without the
-//! packets before the damage; it serves as the independent oracle in the tests instead.
+//! Both are our own code. The `pcap-file` crate rejects much of what real captures contain (the modified pcap of old Linux,
+//! nanosecond stamps beyond a second, blocks with unusual options, lengths above the snap length) and stops without delivering the
+//! packets before the damage. In the tests it serves as the independent oracle.
 //!
-//! Reading never panics and never gives up early: everything up to a damaged place is delivered, then the place is reported as
-//! a [`Damage`] with its byte offset.
+//! Reading never panics and never gives up early: everything before a damaged position is delivered, then
+//! the position is reported as a [`Damage`] with its byte offset.
 
 mod bytes;
 pub(crate) mod classic;

@@ -1,19 +1,19 @@
-//! The pcapng format (draft-ietf-opsawg-pcapng): sections of either byte order, several interfaces with their own link type,
-//! time resolution and offset; enhanced, simple and old packet blocks. Other blocks are skipped. A block whose length is another one at its
-//! end is damaged: where the next one begins cannot be told.
+//! The pcapng format (draft-ietf-opsawg-pcapng): sections of either byte order; several interfaces with their own link type, time
+//! resolution and offset; enhanced, simple and old packet blocks. Other blocks are skipped. A block whose length at its end differs
+//! from that at its beginning is damaged: where the next block begins is then unknown.
 
 use super::bytes::ByteStream;
 use super::damage::Flaw;
 use super::link::LINKTYPE_ETHERNET;
 use super::reader::{Head, LENGTH_MAX};
 
-/// Type of a section header block; the same in both byte orders.
+/// Type of a section header block; it reads the same in both byte orders.
 pub(crate) const SECTION: u32 = 0x0a0d_0d0a;
 pub(crate) const INTERFACE: u32 = 1;
 const PACKET_OLD: u32 = 2;
 const PACKET_SIMPLE: u32 = 3;
 pub(crate) const PACKET_ENHANCED: u32 = 6;
-/// Says that a section's words are little-endian if it reads so.
+/// Byte-order magic; a section is little-endian if its magic reads as this value.
 pub(crate) const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 pub(crate) const OPTION_COMMENT: u16 = 1;
 pub(crate) const OPTION_NAME: u16 = 2;
@@ -51,7 +51,7 @@ pub(crate) struct Ng {
 }
 
 impl Ng {
-    /// Recognises a file by its first bytes; none if it is not of this format.
+    /// Recognises a file by its first bytes; `None` if it has another format.
     pub(crate) fn recognise(header: &[u8]) -> Option<Ng> {
         (header.get(..4)? == SECTION.to_le_bytes()).then(Ng::default)
     }
@@ -66,7 +66,7 @@ impl Ng {
         if self.big_endian { half.swap_bytes() } else { half }
     }
 
-    /// The next packet; none at the end. Consumes the blocks before it.
+    /// The next packet; `None` at the end. Consumes the blocks before it.
     pub(crate) fn next(&mut self, stream: &mut ByteStream) -> Result<Option<Head>, Flaw> {
         loop {
             let header = stream.peek(12);
@@ -148,7 +148,7 @@ impl Ng {
         interface
     }
 
-    /// Enhanced and old packet blocks differ only in how the interface is given.
+    /// Parses an enhanced or old packet block; the two differ only in how they name the interface.
     fn packet(&self, block: &[u8], kind: u32) -> Result<Head, Flaw> {
         let number = if kind == PACKET_OLD { u32::from(self.half(block, 8)) } else { self.word(block, 8) };
         let Some(interface) = self.interfaces.get(number as usize) else {
@@ -169,7 +169,7 @@ impl Ng {
         })
     }
 
-    /// A simple packet has no time stamp and belongs to the first interface, whose snap length is its only length.
+    /// Parses a simple packet block. It has no timestamp and belongs to the first interface, whose snap length limits the packet.
     fn simple_packet(&self, block: &[u8]) -> Head {
         let wire_len = self.word(block, 8);
         let interface = self.interfaces.first();

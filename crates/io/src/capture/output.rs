@@ -1,5 +1,6 @@
-//! The file behind a capture that is written: what waits to be written, compressed or not, and how many packets are not in the file when
-//! that fails. A packet counts as written when all of its bytes have left; what is compressed is counted a chunk at a time.
+//! The file behind a capture writer: buffers output, optionally compresses it, and counts the packets that
+//! are not in the file after a failure. A packet counts as written when all of its bytes have been written;
+//! compressed packets are counted a chunk at a time.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,7 +8,7 @@ use std::io::{self, Write};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// So many bytes are written at once.
+/// Number of bytes written at once.
 const CHUNK: usize = 256 << 10;
 
 enum Coding {
@@ -15,7 +16,7 @@ enum Coding {
     Gzip(GzEncoder<Vec<u8>>),
 }
 
-/// Writing failed: why, and how many packets of those that were put are not in the file.
+/// A write error, with the number of accepted packets that are not in the file.
 pub(super) struct Failed {
     pub(super) error: io::Error,
     pub(super) lost: u64,
@@ -24,9 +25,9 @@ pub(super) struct Failed {
 pub(super) struct Output {
     file: File,
     waiting: Coding,
-    /// Where the packets end that wait to be written.
+    /// End positions of the packets in the buffered output.
     ends: Vec<usize>,
-    /// Packets that the encoder may still have, in whole or in part, and their bytes.
+    /// Packets that the encoder may still hold, in whole or in part, and their bytes.
     encoding: u64,
     encoding_bytes: usize,
 }
@@ -39,7 +40,7 @@ impl Output {
         Output { file, waiting, ends: Vec::new(), encoding: 0, encoding_bytes: 0 }
     }
 
-    /// Takes the bytes of a packet, or of a header, which is none.
+    /// Accepts the bytes of `packets` packets; a header counts as no packet.
     pub(super) fn put(&mut self, bytes: &[u8], packets: u64) -> Result<(), Failed> {
         let len = match &mut self.waiting {
             Coding::Plain(waiting) => {
@@ -48,11 +49,11 @@ impl Output {
                 waiting.len()
             }
             Coding::Gzip(encoder) => {
-                // Into memory: that cannot fail.
+                // The encoder writes into memory, which cannot fail.
                 let mut result = encoder.write_all(bytes);
                 (self.encoding, self.encoding_bytes) = (self.encoding + packets, self.encoding_bytes + bytes.len());
                 if self.encoding_bytes >= CHUNK {
-                    // Else nobody knows which packets are in what the encoder has given so far.
+                    // Without a flush nobody would know which packets are in the encoder's output so far.
                     result = result.and_then(|()| encoder.flush());
                     self.ends.extend((0..std::mem::take(&mut self.encoding)).map(|_| encoder.get_ref().len()));
                     self.encoding_bytes = 0;
@@ -65,12 +66,12 @@ impl Output {
         if len < CHUNK { Ok(()) } else { self.write() }
     }
 
-    /// Gives readers of a pipe what there is; what is compressed stays until it is complete.
+    /// Writes buffered output for readers of a pipe. Compressed output stays until it is complete.
     pub(super) fn flush(&mut self) -> Result<(), Failed> {
         if matches!(self.waiting, Coding::Plain(_)) { self.write() } else { Ok(()) }
     }
 
-    /// Writes all that is left.
+    /// Writes everything that remains.
     pub(super) fn finish(mut self) -> Result<(), Failed> {
         if let Coding::Gzip(encoder) = &mut self.waiting {
             let result = encoder.try_finish();
@@ -119,7 +120,7 @@ mod tests {
     const RECORD: usize = 1000;
     const RECORDS: u64 = 5000;
 
-    /// A file that takes so many bytes and no more.
+    /// A file that accepts exactly this many bytes.
     fn with_room(bytes: u64) -> File {
         let file = File::from(memfd_create(c"full", MemfdFlags::ALLOW_SEALING).expect("memory"));
         file.set_len(bytes).expect("room");
@@ -127,7 +128,7 @@ mod tests {
         file
     }
 
-    /// Records that do not compress well, each with its number.
+    /// A numbered record that does not compress well.
     fn record(number: u64) -> Vec<u8> {
         (0..RECORD as u64 / 8)
             .flat_map(|i| (number << 20 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes())
@@ -138,7 +139,7 @@ mod tests {
         (0..RECORDS).flat_map(record).collect()
     }
 
-    /// Writes records until that fails; what was lost then, how many bytes the file has, and itself.
+    /// Writes records until that fails; returns the number of lost records, the length of the file, and the file.
     fn filled(room: u64, gzip: bool) -> (u64, u64, File) {
         let mut file = with_room(room);
         let mut output = Output::new(file.try_clone().expect("another descriptor"), gzip);
@@ -147,7 +148,7 @@ mod tests {
             Some((number, failed)) => failed.lost + RECORDS - 1 - number,
             None => output.finish().err().map_or(0, |failed| failed.lost),
         };
-        // Both descriptors have one place.
+        // Both descriptors share one file position.
         let len = file.stream_position().expect("its end");
         file.rewind().expect("its beginning");
         (lost, len, file)

@@ -1,4 +1,4 @@
-//! Standard input as a capture: read by a thread of its own, so that whoever waits for packets knows when none has come yet.
+//! Standard input as a capture. A separate thread reads it, so that a worker can tell when no packet has arrived yet.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -10,30 +10,30 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::source::OpenError;
 
-/// The path that means standard input, or standard output where something is written.
+/// The path that means standard input, or standard output when writing.
 const DASH: &str = "-";
-/// Bytes read at once, at most.
+/// Maximum number of bytes read at once.
 const BLOCK: usize = 64 << 10;
-/// Blocks that may wait.
+/// Maximum number of blocks that wait.
 const BLOCKS_WAITING: usize = 16;
 
-/// Whether a path means standard input or output. A file of that name is `./-`.
+/// Whether a path means standard input or output. A file of that name can be given as `./-`.
 pub fn is_dash(path: &Path) -> bool {
     path == Path::new(DASH)
 }
 
-/// Blocks that have arrived and were not taken, and the end of input, which counts as one for ever.
+/// Number of blocks that have arrived and were not taken. The end of input permanently counts as one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrived(Arc<AtomicUsize>);
 
 impl Arrived {
-    /// Whether a read would have to wait. Relaxed: a block that is seen late only means that a reader waits for it.
+    /// Whether a read would have to wait. Relaxed: if a block is noticed late, a reader just waits for it.
     pub(super) fn is_dry(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
 }
 
-/// What a thread has read, as a stream.
+/// What the thread has read, as a stream.
 pub(super) struct Piped {
     blocks: Receiver<io::Result<Vec<u8>>>,
     block: Vec<u8>,
@@ -42,7 +42,7 @@ pub(super) struct Piped {
 }
 
 impl Piped {
-    /// Begins to read `inner`. The thread ends when that does, or soon after this is dropped.
+    /// Starts to read `inner`. The thread ends when `inner` does, or soon after this value is dropped.
     pub(super) fn begin(inner: impl Read + Send + 'static) -> Result<(Piped, Arrived), OpenError> {
         let (sender, blocks) = bounded(BLOCKS_WAITING);
         let arrived = Arrived::default();

@@ -1,4 +1,4 @@
-//! One capture file, packet by packet.
+//! Reads one capture file, packet by packet.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,41 +18,41 @@ use super::piped::{Arrived, Piped, is_dash};
 use crate::progress::Progress;
 use crate::source::OpenError;
 
-/// Bytes by which compressions are told apart.
+/// Number of bytes needed to distinguish compression formats.
 const MAGIC_MAX: usize = 6;
-/// Longest record or block that is believed: 64 MiB.
+/// Maximum plausible length of a record or block: 64 MiB.
 pub(crate) const LENGTH_MAX: usize = 64 << 20;
 
-/// A packet as it stands in a file.
+/// A packet as stored in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured<'a> {
-    /// The bytes that are present.
+    /// The captured bytes.
     pub bytes: &'a [u8],
-    /// Its length on the wire, as the file says; some files say less than is present.
+    /// Its length on the wire according to the file; some files state less than what is present.
     pub wire_len: u32,
-    /// Nanoseconds since 1970; simple packet blocks have none.
+    /// Nanoseconds since 1970; `None` for simple packet blocks.
     pub timestamp_ns: Option<u64>,
-    /// The number of the link type in the file.
+    /// The file's number for the link type.
     pub linktype: u32,
 }
 
 impl Captured<'_> {
-    /// What its bytes begin with.
+    /// The link type of its bytes.
     pub fn link(&self) -> Link {
         link::from_file(self.linktype)
     }
 }
 
-/// Where the current packet lies in the peeked bytes.
+/// Position of the current packet in the peeked bytes.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) data: Range<usize>,
-    /// Bytes to consume before the next one.
+    /// Number of bytes to consume before the next packet.
     pub(crate) total: usize,
     pub(crate) wire_len: u32,
     pub(crate) timestamp_ns: Option<u64>,
     pub(crate) linktype: u32,
-    /// What to report after it.
+    /// A flaw to report after this packet.
     pub(crate) flaw: Option<Flaw>,
 }
 
@@ -61,14 +61,14 @@ enum Format {
     Ng(Ng),
 }
 
-/// Reads pcap and pcapng, plain or compressed with gzip.
+/// Reads pcap and pcapng, uncompressed or compressed with gzip.
 pub struct CaptureReader {
     path: PathBuf,
     stream: ByteStream,
     format: Format,
     head: Option<Head>,
     ended: bool,
-    /// Of a pipe: what has arrived of it.
+    /// For a pipe: what has arrived.
     arrived: Option<Arrived>,
 }
 
@@ -78,7 +78,7 @@ impl CaptureReader {
         CaptureReader::open_counted(path, None)
     }
 
-    /// Opens a file; the bytes read from disk are added to `progress`.
+    /// Opens a file; the number of bytes read from disk is added to `progress`.
     pub(crate) fn open_counted(path: &Path, progress: Option<Arc<Progress>>) -> Result<CaptureReader, OpenError> {
         if is_dash(path) {
             let (piped, arrived) = Piped::begin(io::stdin())?;
@@ -90,15 +90,15 @@ impl CaptureReader {
         CaptureReader::new(path, Counted { inner: file, progress })
     }
 
-    /// Whether it is a pipe from which nothing has arrived that was not read: to [`advance`](Self::advance) may mean to wait.
+    /// Whether the source is a pipe of which all arrived data has been read, so that [`advance`](Self::advance) may block.
     pub(crate) fn is_dry(&self) -> bool {
         self.arrived.as_ref().is_some_and(Arrived::is_dry)
     }
 
-    /// Reads from anything; `path` names it in reports.
+    /// Reads from any reader; `path` names it in reports.
     pub fn new(path: &Path, inner: impl Read + Send + 'static) -> Result<CaptureReader, OpenError> {
         let mut inner = io::BufReader::with_capacity(256 << 10, inner);
-        // A pipe may give them one by one.
+        // A pipe may deliver them one by one.
         let mut magic = Vec::with_capacity(MAGIC_MAX);
         let read = (&mut inner).take(MAGIC_MAX as u64).read_to_end(&mut magic);
         read.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
@@ -135,8 +135,8 @@ impl CaptureReader {
         Ok(CaptureReader { path: path.to_owned(), stream, format, head: None, ended: false, arrived: None })
     }
 
-    /// Goes to the next packet; false at the end, and again and again after it. An error says where the file is damaged and is
-    /// the end as well.
+    /// Advances to the next packet; returns false at the end, and on every later call. An error says where
+    /// the file is damaged, and is also the end.
     pub fn advance(&mut self) -> Result<bool, Damage> {
         if self.ended {
             return Ok(false);
@@ -160,7 +160,7 @@ impl CaptureReader {
                 self.ended = true;
                 Ok(false)
             }
-            // What failed is read again in `damage`.
+            // This flaw is a placeholder: `damage` replaces it by the stream's failure.
             Ok(None) => Err(self.damage(Flaw::CutShort { missing: 0 })),
             Err(flaw) => Err(self.damage(flaw)),
         }
@@ -190,7 +190,7 @@ fn compression(path: &Path, method: &'static str) -> OpenError {
     OpenError::Compression { path: path.to_owned(), method }
 }
 
-/// Counts what is read.
+/// Wraps a reader and adds the number of bytes read to a progress counter.
 struct Counted<R> {
     inner: R,
     progress: Option<Arc<Progress>>,

@@ -1,9 +1,9 @@
-//! Capture files as a sink: the workers' packets in input order, written by one thread.
+//! Capture files as a sink: one thread writes the workers' packets in input order.
 //!
-//! Workers hand loads of packets over through one bounded channel and mark their progress in an atomic each; the thread merges
-//! ([`Merge`]) and writes. No deadlock: the thread always takes what is handed over, whatever it waits for. If a worker neither
-//! sends nor marks for so long that [`HELD_BYTES_MAX`] are held, the thread writes on without it; what then comes late is
-//! counted as [`TxCounters::disordered`].
+//! Workers hand over loads of packets through one bounded channel, and each marks its progress in an atomic; the thread merges them
+//! ([`Merge`]) and writes. There is no deadlock: the thread always accepts what is handed over, whatever it waits for. If a worker
+//! neither sends nor marks for so long that [`HELD_BYTES_MAX`] are held, the thread continues without it; packets of that worker
+//! that then arrive late are counted as [`TxCounters::disordered`].
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,19 +20,19 @@ use crate::packed::Packed;
 use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
 use crate::source::OpenError;
 
-/// Bytes of packets that wait for a slower worker before order is given up.
+/// Bytes of packets that may wait for a slower worker before order is given up.
 const HELD_BYTES_MAX: usize = 256 << 20;
-/// Loads on their way per worker.
+/// Maximum number of pending loads per worker.
 const LOADS_WAITING: usize = 8;
-/// Marks without a full load after which a partial one is handed over.
+/// Number of marks without a full load after which a partial load is handed over.
 const PATIENCE: u32 = 64;
-/// Longest time between two looks at the marks.
+/// Maximum time between two checks of the marks.
 const TICK: Duration = Duration::from_millis(2);
 
-/// Capture files (pcap, pcapng, gzip: by name) as a sink. The packets carry the time stamps of their input.
+/// Capture files (pcap, pcapng, gzip: by name) as a sink. The packets keep the timestamps of their input.
 ///
-/// The input order is restored if the batches' layout carries sequence numbers; without them packets come out in the order in
-/// which workers hand them over.
+/// The input order is restored if the batches' layout carries sequence numbers; otherwise packets are in
+/// the order in which workers hand them over.
 #[derive(Clone, Debug)]
 pub struct CaptureSink {
     paths: Vec<PathBuf>,
@@ -40,17 +40,17 @@ pub struct CaptureSink {
 }
 
 impl CaptureSink {
-    /// All ports into one file; in pcapng each port is an interface. `-` is standard output, in pcapng.
+    /// Writes all ports to one file; in pcapng each port is an interface. `-` is standard output, in pcapng.
     pub fn new(path: PathBuf) -> CaptureSink {
         CaptureSink { paths: vec![path], precision: Precision::default() }
     }
 
-    /// One file per port.
+    /// Writes each port to its own file.
     pub fn per_port(paths: Vec<PathBuf>) -> CaptureSink {
         CaptureSink { paths, precision: Precision::default() }
     }
 
-    /// How fine the time stamps are.
+    /// Sets the resolution of the timestamps.
     pub fn precision(mut self, precision: Precision) -> CaptureSink {
         self.precision = precision;
         self
@@ -108,15 +108,15 @@ impl Sink for CaptureSink {
 }
 
 struct Shared {
-    /// Per worker: nothing handed over later has a smaller number. Stored with Release after the hand-over; the writer loads
-    /// it with Acquire before it empties the channel, so it holds every packet below the mark.
+    /// For each worker, a lower bound for the numbers of frames handed over later. The worker stores it with Release after a
+    /// hand-over; the writer loads it with Acquire before it empties the channel, so it then holds every packet below the mark.
     marks: Vec<AtomicU64>,
-    /// Queues that are not finished.
+    /// Number of queues that are not finished.
     open: AtomicUsize,
     thread: Mutex<Option<JoinHandle<Report>>>,
 }
 
-/// What the writer says when it is done.
+/// The writer's report at its end.
 struct Report {
     result: Result<(), SinkError>,
     disordered: u64,
@@ -124,9 +124,9 @@ struct Report {
 
 struct CaptureQueue {
     number: usize,
-    /// Ports that exist, if each has its file.
+    /// Number of ports, if each has its own file.
     ports: Option<usize>,
-    /// None when finished.
+    /// `None` once finished.
     sender: Option<Sender<(usize, Packed)>>,
     empty: Receiver<Packed>,
     load: Packed,
@@ -159,7 +159,7 @@ impl TxQueue for CaptureQueue {
             let i = usize::from(i);
             let bytes = batch.bytes(i);
             if bytes.len() > SNAP_LEN as usize {
-                // Nothing is written that came out otherwise.
+                // It is not truncated, because nothing is written that differs from what was sent.
                 self.counters.too_long += 1;
                 continue;
             }
@@ -182,7 +182,7 @@ impl TxQueue for CaptureQueue {
     fn progress(&mut self, sequence: u64) {
         self.promised = self.promised.max(sequence);
         self.waited += 1;
-        // Behind the last promise there is no next one.
+        // The final mark is not followed by another one, so hand over now.
         if self.load.is_empty() || self.waited >= PATIENCE || sequence == u64::MAX {
             self.hand_over();
         }
@@ -199,7 +199,7 @@ impl TxQueue for CaptureQueue {
         self.promised = u64::MAX;
         self.hand_over();
         self.sender = None;
-        // AcqRel: the last one joins a thread that every other queue has finished with.
+        // AcqRel: the last queue joins the thread only after all other queues have finished with it.
         if self.shared.open.fetch_sub(1, Ordering::AcqRel) == 1 {
             let thread = self.shared.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
             match thread.map(JoinHandle::join) {
@@ -216,7 +216,7 @@ impl TxQueue for CaptureQueue {
 
 impl Drop for CaptureQueue {
     fn drop(&mut self) {
-        // The files become complete; the report goes to those who call `finish`.
+        // Completes the files; only callers of `finish` get the report.
         let _ = self.finish();
     }
 }
@@ -227,7 +227,7 @@ struct Writer {
     empties: Sender<Packed>,
     shared: Arc<Shared>,
     merge: Merge,
-    /// Largest number written.
+    /// Largest sequence number written.
     last: u64,
     disordered: u64,
 }
@@ -259,7 +259,7 @@ impl Writer {
         Report { result, disordered: self.disordered }
     }
 
-    /// Takes over the marks with everything that was handed over before them: as much as is in the channel now.
+    /// Reads the marks, then takes everything handed over before them, which is in the channel now.
     fn take_marks(&mut self) {
         let marks: Vec<u64> = self.shared.marks.iter().map(|mark| mark.load(Ordering::Acquire)).collect();
         for _ in 0..self.loads.len() {
@@ -277,14 +277,14 @@ impl Writer {
         let used = merge.take(lane, |bytes, info| {
             *disordered += u64::from(info.sequence < *last);
             *last = info.sequence.max(*last);
-            // Queues let through only ports that have a file.
+            // The queues accept only ports that have a file.
             if let Some(file) = files.get_mut(if several { usize::from(info.port) } else { 0 }) {
                 file.write(bytes, info);
             }
         });
         if let Some(mut load) = used {
             load.clear();
-            // A full way back only means that somebody allocates the next one.
+            // If the return channel is full, a worker just allocates a new load.
             let _ = self.empties.try_send(load);
         }
     }

@@ -20,19 +20,19 @@ pub struct CaptureSource {
 }
 
 impl CaptureSource {
-    /// One file per port, merged by time stamp; `-` is standard input.
+    /// Reads one file per port, merged by timestamp; `-` is standard input.
     pub fn new(paths: Vec<PathBuf>) -> CaptureSource {
         let progress = Arc::new(Progress::new(Unit::Bytes));
         CaptureSource { paths, split: PortSplit::Single, replay: Replay::default(), progress }
     }
 
-    /// Splits a single file by port; with several files each is a port and the rule is not used.
+    /// Splits a single file by port. With several files each is a port, and the rule is not used.
     pub fn split(mut self, split: PortSplit) -> CaptureSource {
         self.split = split;
         self
     }
 
-    /// How it is played.
+    /// Sets how the files are replayed.
     pub fn replay(mut self, replay: Replay) -> CaptureSource {
         self.replay = replay;
         self

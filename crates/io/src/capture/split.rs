@@ -1,27 +1,28 @@
-//! Splits one capture by port: a capture of one link shows both sides of a network function, which has a port for each.
+//! Splits one capture by port: a capture of a single link shows both sides of a network function, which has a port for each side.
 //!
-//! Only as much of a frame is looked at as the rule needs; what stands before the IP header is skipped as the parser does, tunnels are not.
+//! Only the part of a frame that the rule needs is examined. What precedes the IP header is skipped like in
+//! the parser, but tunnels are not.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use braid_packet::{Flags, Link, Parsed, Port, parse};
 
-/// By which port a captured frame comes in.
+/// The rule that determines on which port a captured frame arrives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PortSplit {
-    /// All by port 0.
+    /// All frames arrive on port 0.
     #[default]
     Single,
-    /// By port 0 if the IP source address lies in one of the prefixes, else by port 1; what is not IP, by port 0.
+    /// Frames whose IP source address matches one of the prefixes arrive on port 0, other IP frames on port 1, and non-IP frames on port 0.
     InsidePrefixes(Vec<Prefix>),
-    /// By a hash of the Ethernet source address over this many ports, so that every station stays at its port:
-    /// (7 × sum of its bytes + last byte) modulo ports; a group address as source, and other link types, by port 0.
+    /// A hash of the Ethernet source address over this many ports, so that every station stays at its port: (7 × sum of its bytes +
+    /// last byte) modulo ports. Frames with a group address as source, or of other link types, arrive on port 0.
     MacHash(Port),
 }
 
 impl PortSplit {
-    /// Ports that the rule gives.
+    /// Number of ports that the rule yields.
     pub fn ports(&self) -> usize {
         match self {
             PortSplit::Single => 1,
@@ -30,7 +31,7 @@ impl PortSplit {
         }
     }
 
-    /// The port of a frame.
+    /// The port on which a frame arrives.
     pub fn port(&self, frame: &[u8], link: Link) -> Port {
         match self {
             PortSplit::Single => 0,
@@ -49,14 +50,14 @@ impl PortSplit {
     }
 }
 
-/// An address prefix, such as `10.0.0.0/8` or `2001:db8::/32`. Bits behind the prefix are ignored.
+/// An address prefix, such as `10.0.0.0/8` or `2001:db8::/32`. Bits after the prefix are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     address: IpAddr,
     len: u8,
 }
 
-/// Why a text is no prefix.
+/// Why a text is not a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no address prefix: write an address, a slash and a length, as in 10.0.0.0/8 or 2001:db8::/32")]
 pub struct PrefixError {
@@ -65,13 +66,13 @@ pub struct PrefixError {
 }
 
 impl Prefix {
-    /// A prefix; none if `len` is more than the address has bits.
+    /// Makes a prefix; `None` if `len` exceeds the number of bits of the address.
     pub fn new(address: IpAddr, len: u8) -> Option<Prefix> {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         (len <= bits).then_some(Prefix { address, len })
     }
 
-    /// Whether an address lies in it; addresses of the other IP version do not.
+    /// Whether an address matches the prefix; addresses of the other IP version do not.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
@@ -103,7 +104,7 @@ impl FromStr for Prefix {
     }
 }
 
-/// The IP addresses of a frame, source and destination, if it carries IP behind whatever the parser skips.
+/// Source and destination IP address of a frame, if it carries IP after any headers that the parser skips.
 pub fn addresses(frame: &[u8], link: Link) -> Option<(IpAddr, IpAddr)> {
     let Parsed { l3, flags, .. } = parse(frame, link);
     let ip = frame.get(usize::from(l3)..).filter(|_| flags.has(Flags::IP))?;

@@ -1,5 +1,4 @@
-//! One or several capture files as one stream: merged by time stamp, numbered, perhaps again and again, perhaps at their own
-//! pace.
+//! One or several capture files as one stream: merged by timestamp, numbered, optionally repeated, optionally at their own pace.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,15 +14,15 @@ use crate::progress::Progress;
 use crate::source::OpenError;
 use crate::stream::{FrameStream, Next};
 
-/// Time between the last packet of a pass and the first of the next.
+/// Time in nanoseconds between the last packet of a pass and the first packet of the next pass.
 const PASS_GAP_NS: u64 = 1_000;
 
-/// How a capture is played.
+/// How a capture is replayed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Replay {
-    /// How many times; time stamps go on from pass to pass. At least once.
+    /// Number of passes, at least one; timestamps continue from pass to pass.
     pub passes: u64,
-    /// How much faster than recorded (2.0 is twice as fast); none is as fast as it goes.
+    /// Speed relative to the recording (2.0 is twice as fast); `None` for full speed.
     pub speed: Option<f64>,
 }
 
@@ -33,17 +32,17 @@ impl Default for Replay {
     }
 }
 
-/// A file and its port.
+/// A file and the state of reading it.
 struct Feed {
     reader: CaptureReader,
-    /// Time stamp of its current packet; packets without one get that of the packet before.
+    /// Timestamp of its current packet; a packet without one gets that of the previous packet.
     timestamp_ns: u64,
     /// Whether there is a current packet.
     live: bool,
 }
 
-/// Capture files as one stream. With several files each is a port, and their packets are merged by time stamp; the order
-/// within a file is kept even where its time stamps go back.
+/// Capture files as one stream. With several files, each is a port, and their packets are merged by timestamp; the order within a
+/// file is kept even where its timestamps decrease.
 pub struct CaptureStream {
     paths: Vec<PathBuf>,
     split: PortSplit,
@@ -57,7 +56,7 @@ pub struct CaptureStream {
     announced: bool,
     pass: u64,
     sequence: u64,
-    /// Added to the time stamps of this pass.
+    /// Offset added to the timestamps of this pass.
     shift_ns: u64,
     span_ns: Option<(u64, u64)>,
     pace: Option<Pace>,
@@ -121,7 +120,7 @@ impl CaptureStream {
         feed.live = match feed.reader.advance() {
             Ok(live) => live,
             Err(damage) => {
-                // Later passes meet the same damage again.
+                // Later passes encounter the same damage again.
                 if self.pass == 0 {
                     self.damages.push(damage);
                 }
@@ -133,7 +132,7 @@ impl CaptureStream {
         }
     }
 
-    /// Begins another pass if one is due and this one gave anything.
+    /// Begins another pass if one is due and this pass yielded anything.
     fn another_pass(&mut self) -> bool {
         let Some((first, last)) = self.span_ns.take() else { return false };
         self.pass += 1;
@@ -207,12 +206,12 @@ impl FrameStream for CaptureStream {
     }
 }
 
-/// When a recorded packet is due.
+/// Determines when recorded packets are due.
 struct Pace {
     speed: f64,
-    /// The moment at which the first packet was due, and its time stamp.
+    /// The moment at which the first packet was due, and its timestamp.
     origin: Option<(Instant, u64)>,
-    /// The clock when it was last read: it is read again only when a packet lies beyond.
+    /// The clock's last reading; it is read again only for a packet that is due later.
     elapsed: Duration,
 }
 
@@ -221,7 +220,7 @@ impl Pace {
         Pace { speed, origin: None, elapsed: Duration::ZERO }
     }
 
-    /// How long until a packet with this time stamp is due; none if it is.
+    /// Time until a packet with this timestamp is due; `None` if it is due now.
     fn wait(&mut self, timestamp_ns: u64) -> Option<Duration> {
         let (start, first_ns) = *self.origin.get_or_insert_with(|| (Instant::now(), timestamp_ns));
         let due = Duration::from_nanos((timestamp_ns.saturating_sub(first_ns) as f64 / self.speed) as u64);

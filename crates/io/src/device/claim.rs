@@ -1,7 +1,8 @@
-//! Who has an interface: of two runs by AF_PACKET each would be given every packet, and send it on.
+//! Claims interfaces exclusively: with two AF_PACKET runs on one interface, each would receive every packet and send it on.
 //!
-//! A claim is a Unix socket with an abstract name, which nobody connects to: such names belong to the network namespace, as interfaces do, and
-//! go with the process, however it ends (unix(7)). It does not outlive `exec`, so the next program in a process claims anew.
+//! A claim is a Unix socket with an abstract name, to which nobody connects. Such names belong to the network namespace, as
+//! interfaces do, and disappear with the process, however it ends (unix(7)). A claim does not survive `exec`, so the next program
+//! in a process claims its interfaces anew.
 
 use std::io::{self, ErrorKind};
 use std::os::linux::net::SocketAddrExt;
@@ -10,14 +11,14 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use super::interface::Interface;
 use crate::source::OpenError;
 
-/// An interface that is this run's as long as this lives.
+/// An interface that belongs to this run as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Claim {
     _socket: UnixDatagram,
 }
 
 impl Claim {
-    /// Refused while another run has the interface. Where sockets are not to be had, it is nobody's.
+    /// Claims an interface; fails while another run has it. Returns `None`, without a claim, where such sockets are not available.
     pub(crate) fn of(interface: &Interface) -> Result<Option<Claim>, OpenError> {
         let name = format!("braid interface {}", interface.index);
         match bind(&name) {

@@ -1,11 +1,11 @@
-//! Several threads receive, and each hands on what is steered to another one.
+//! Several threads receive packets, and each hands over the packets that are steered to another one.
 //!
-//! Which queue a packet comes by is decided by a network card or the kernel; whose it is, by the plan. Where both agree nothing is
-//! handed on. A connection comes by one queue as long as the device hashes it to one, and goes through one ring, so its
-//! packets keep their order.
+//! A network card or the kernel decides on which queue a packet arrives; the plan decides to which receiver
+//! it belongs. Where both agree, nothing is handed over. A connection arrives on one queue as long as the
+//! device hashes it to one, and passes through one ring, so its packets keep their order.
 //!
-//! Each pair of receivers has a ring in each direction. Nobody waits for a full one, since two might wait for each other: the packet
-//! is dropped and counted as missed, as the card would have done.
+//! Each pair of receivers has one ring in each direction. Nobody waits for a full ring, since two receivers might wait for each
+//! other: the packet is dropped and counted as missed, as a network card would do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,27 +15,27 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::source::QueueSelect;
 
-/// Packets that wait in one ring.
+/// Number of packets that a ring holds.
 const RING: usize = 1024;
 
 /// One receiver's ends of the rings.
 pub(super) struct Handover {
     own: usize,
     select: Arc<dyn QueueSelect>,
-    /// To each receiver; the one to itself is not used.
+    /// The ring to each receiver; the ring to itself is unused.
     to: Vec<Producer<Frame>>,
     from: Vec<Consumer<Frame>>,
-    /// Packets behind the first one that is another's, newest first, and whose they are.
+    /// Packets after the first one that belongs to another receiver, newest first, each with its owner.
     staged: Vec<(usize, Frame)>,
-    /// Packets whose ring was full, until their buffers are given back.
+    /// Packets whose ring was full, until their buffers are returned.
     refused: Option<Batch>,
-    /// Receivers whose devices give nothing any more.
+    /// Number of receivers whose devices deliver nothing any more.
     quiet: Arc<AtomicUsize>,
     is_quiet: bool,
 }
 
 impl Handover {
-    /// The ends of `receivers`.
+    /// Makes the ends for `receivers` receivers.
     pub(super) fn between(receivers: usize, select: &Arc<dyn QueueSelect>) -> Vec<Handover> {
         let quiet = Arc::default();
         let end = |own| Handover {
@@ -59,7 +59,7 @@ impl Handover {
         ends
     }
 
-    /// Takes what others have handed on, at most `limit`.
+    /// Takes packets that other receivers have handed over, at most `limit`.
     pub(super) fn collect(&mut self, batch: &mut Batch, limit: usize) {
         let end = batch.len() + limit;
         for ring in &mut self.from {
@@ -70,7 +70,7 @@ impl Handover {
         }
     }
 
-    /// Hands on what is another's of the packets from `first` on; returns how many could not be.
+    /// Hands over packets from `first` on that belong to other receivers; returns how many were lost because a ring was full.
     pub(super) fn hand_on(&mut self, batch: &mut Batch, buffers: &mut Buffers, first: usize) -> u64 {
         let owner = |batch: &Batch, i: usize| {
             let record = &batch.records()[i];
@@ -98,18 +98,18 @@ impl Handover {
         lost
     }
 
-    /// Whether this receiver still asks its devices: until they gave nothing while the run ended.
+    /// Whether this receiver still polls its devices, which it does until they deliver nothing while the run ends.
     pub(super) fn asks_devices(&self) -> bool {
         !self.is_quiet
     }
 
-    /// Called while the run ends and when nothing has come, neither from devices nor from others: whether nothing will any more.
+    /// Called while the run ends, when neither devices nor other receivers have delivered anything. Returns whether nothing more can come.
     pub(super) fn is_over(&mut self) -> bool {
         if !std::mem::replace(&mut self.is_quiet, true) {
-            // Release: what was handed on before is in its ring. Partner: below.
+            // Release: everything handed over earlier is in its ring. Pairs with the Acquire load below.
             self.quiet.fetch_add(1, Ordering::Release);
         }
-        // Acquire: whoever sees all receivers quiet sees all that they have handed on.
+        // Acquire: a receiver that sees all receivers quiet sees everything that they have handed over. Pairs with the Release above.
         self.quiet.load(Ordering::Acquire) == self.to.len() && self.from.iter().all(Consumer::is_empty)
     }
 }
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// Packets belong to whom their first byte names.
+    /// The first byte of a packet is the number of its receiver.
     struct ByFirstByte;
 
     impl QueueSelect for ByFirstByte {

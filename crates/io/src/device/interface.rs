@@ -1,4 +1,4 @@
-//! What can be asked about a network interface of this network namespace, by `ioctl(2)`: `/sys` may show another namespace's.
+//! Queries a network interface of this network namespace with `ioctl(2)`, because `/sys` may show those of another namespace.
 
 use std::ffi::CStr;
 use std::io;
@@ -18,54 +18,54 @@ const SIOCGIFINDEX: libc::c_ulong = 0x8933;
 /// include/uapi/linux/if.h
 const IFF_UP: u16 = 1;
 const IFF_RUNNING: u16 = 0x40;
-// include/uapi/linux/if_arp.h: what stands before a packet there; loopback has Ethernet headers of zeros.
+// include/uapi/linux/if_arp.h: what precedes a packet on the interface; on loopback it is an Ethernet header of zeros.
 const ARPHRD_ETHER: u16 = 1;
 const ARPHRD_LOOPBACK: u16 = 772;
 // include/uapi/linux/ethtool.h
 const ETHTOOL_GDRVINFO: u32 = 3;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
-/// `struct ethtool_drvinfo`: the command, then strings of 32 bytes, driver first; 196 bytes.
+/// `struct ethtool_drvinfo`: the command, followed by strings of 32 bytes of which the first is the driver; 196 bytes.
 type DriverInfo = [u32; 49];
-/// `struct ethtool_channels`: command, the four maxima, then the numbers of rx, tx, other and combined channels.
+/// `struct ethtool_channels`: command, the four maxima, then the current numbers of rx, tx, other and combined channels.
 type Channels = [u32; 9];
 
-/// What to do instead where packets have no Ethernet headers.
+/// Suggestion for interfaces whose packets have no Ethernet headers.
 pub const NO_ETHERNET: &str =
     "have the kernel route between it and a port that has them: `tap:braid0`, say, with an address of its own";
 
-/// An interface that exists.
+/// An existing interface.
 #[derive(Clone, Debug)]
 pub struct Interface {
     /// Its name.
     pub name: String,
-    /// Its number.
+    /// Its interface index.
     pub index: u32,
-    /// Largest packet without its Ethernet header, in bytes.
+    /// Maximum size of a packet without its Ethernet header, in bytes.
     pub mtu: usize,
-    /// Whether it is up.
+    /// Whether it is administratively up.
     pub is_up: bool,
-    /// Whether its packets have Ethernet headers: those of TUN, WireGuard, PPP and tunnels of IP begin with IP.
+    /// Whether its packets have Ethernet headers. Those of TUN, WireGuard, PPP and IP tunnels begin with IP.
     pub is_ethernet: bool,
-    /// Whether it has an IPv4 address: then the kernel answers for it as well.
+    /// Whether it has an IPv4 address; if so, the kernel also answers for it.
     pub has_address: bool,
-    /// Its driver, if it says so.
+    /// Name of its driver, or empty if the driver does not report it.
     pub driver: String,
-    /// Receive queues.
+    /// Number of receive queues.
     pub queues: usize,
 }
 
-/// What may change of an interface while it is used.
+/// The status of an interface that may change while it is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Its number; another one means that it is another interface.
+    /// Its interface index; a different value means that it is another interface.
     pub index: u32,
-    /// Whether it is up and has a carrier.
+    /// Whether it is up and has carrier.
     pub is_running: bool,
 }
 
 impl Interface {
-    /// How the interface of this name stands.
+    /// The current status of the interface with this name.
     pub fn stands(name: &str) -> io::Result<Standing> {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
         let number = |request| ask(&socket, name, request).map(u32::from_ne_bytes);
@@ -73,14 +73,14 @@ impl Interface {
         Ok(Standing { index: number(SIOCGIFINDEX)?, is_running: number(SIOCGIFFLAGS)? as u16 & running == running })
     }
 
-    /// What the interface with this number is called by now.
+    /// The current name of the interface with this index.
     pub fn called(index: u32) -> io::Result<String> {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-        // The name of the request is where the answer goes.
+        // The kernel writes the answer to the name of the request.
         InterfaceRequest::new("?", index.to_ne_bytes())?.name(socket.as_raw_fd(), SIOCGIFNAME)
     }
 
-    /// Asks for everything; an interface that is not there, not up, or no port is an error that says how to mend it.
+    /// Queries all properties; fails, with a remedy, if the interface does not exist, is down, or cannot be a port.
     pub fn find(name: &str) -> Result<Interface, OpenError> {
         let interface = Interface::ask(name).map_err(|error| missing(name, &error))?;
         let (what, mend) = match (interface.is_ethernet, interface.is_up) {
@@ -91,7 +91,7 @@ impl Interface {
         Err(OpenError::Device { device: name.to_owned(), what: what.to_owned(), mend })
     }
 
-    /// Asks for everything, whether it is up or not.
+    /// Queries all properties, whether or not the interface is up.
     pub fn ask(name: &str) -> io::Result<Interface> {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
         let number = |request| ask(&socket, name, request).map(u32::from_ne_bytes);
@@ -108,12 +108,12 @@ impl Interface {
         })
     }
 
-    /// Whether its packets come from this machine, so that the kernel may have left checksums and segments undone.
+    /// Whether its packets come from this machine, so that the kernel may have left checksums and segmentation to be done.
     pub fn is_virtual(&self) -> bool {
         matches!(self.driver.as_str(), "veth" | "bridge" | "tun" | "dummy" | "virtio_net" | "macvlan" | "vxlan")
     }
 
-    /// Brings an interface up.
+    /// Brings the interface with this name up.
     pub fn bring_up(name: &str) -> io::Result<()> {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
         let [a, b, ..] = ask(&socket, name, SIOCGIFFLAGS)?;
@@ -126,7 +126,7 @@ fn ask(socket: &OwnedFd, name: &str, request: libc::c_ulong) -> io::Result<[u8; 
     InterfaceRequest::new(name, [0; 4])?.send(socket.as_raw_fd(), request)
 }
 
-/// One of `ARPHRD_…`: the family of the hardware address.
+/// The hardware type of the interface, one of `ARPHRD_…`.
 fn link_type(socket: &OwnedFd, name: &str) -> io::Result<u16> {
     let [a, b, ..] = ask(socket, name, SIOCGIFHWADDR)?;
     Ok(u16::from_ne_bytes([a, b]))
@@ -145,7 +145,7 @@ fn driver(socket: &OwnedFd, name: &str) -> io::Result<String> {
     Ok(CStr::from_bytes_until_nul(&bytes).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default())
 }
 
-/// Receive queues; an interface that cannot tell has one.
+/// Number of receive queues; 1 if the interface does not report it.
 fn channels(socket: &OwnedFd, name: &str) -> usize {
     let request: Channels = [ETHTOOL_GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
     let channels = ethtool(socket, name, request).unwrap_or_default();

@@ -1,5 +1,4 @@
-//! The way out by devices that work on Braid's own buffers: a packet that is sent stays where it lies and leaves another buffer in
-//! the batch.
+//! Transmission for devices that work on Braid's own buffers: a sent packet stays in place, and another buffer replaces it in the batch.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +8,7 @@ use super::live::{Sent, TxPort};
 
 /// A send queue of such a device.
 pub(crate) trait LendingQueue: Send {
-    /// Sends packets, each lent as `lend` does it.
+    /// Sends the packets `out`, each of which `lend` lends to the device.
     fn send(
         &mut self,
         buffers: &mut Buffers,
@@ -17,12 +16,12 @@ pub(crate) trait LendingQueue: Send {
         lend: impl FnMut(&mut Loans, &mut Buffers, usize) -> Option<Lent>,
     ) -> Sent;
 
-    /// Sends what waits, as far as the device takes it.
+    /// Transmits pending packets, as far as the device accepts them.
     fn push(&mut self) {}
 }
 
-/// Lends each of these packets to a device that takes frames up to `longest`: `take` gets what is lent; what was too long is given back, and
-/// what found no buffer counts as if the device were full.
+/// Lends each of the packets `out` to a device that accepts frames of up to `longest` bytes, and passes what is lent to `take`.
+/// Frames that are too long are given back; a frame for which no buffer is free counts as if the device were full.
 #[inline(always)]
 pub(crate) fn lend_each(
     (loans, buffers): (&mut Loans, &mut Buffers),
@@ -44,19 +43,19 @@ pub(crate) fn lend_each(
     sent
 }
 
-/// The way out of one worker. Workers that send by one queue take turns, once per batch.
+/// One worker's access to a send queue. Workers that share a queue take turns, once per batch.
 pub(crate) struct Transmitter<Q> {
     queue: Arc<Mutex<Q>>,
 }
 
 impl<Q> Transmitter<Q> {
-    /// One for each sender, over the queues in turn.
+    /// Makes one transmitter for each sender and assigns the queues round-robin.
     pub(crate) fn over(queues: &[Arc<Mutex<Q>>], senders: usize) -> Vec<Transmitter<Q>> {
         (0..senders).map(|sender| Transmitter { queue: Arc::clone(&queues[sender % queues.len()]) }).collect()
     }
 
     fn queue(&self) -> MutexGuard<'_, Q> {
-        // What a panic leaves behind are buffers that are lent and not sent: they are missing, and nothing else is wrong.
+        // Ignore poisoning: after a panic some buffers may be lent but not sent. They are missing, and nothing else is wrong.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,23 +1,23 @@
-//! What a back end implements: one worker's way in by a port, and its way out.
+//! The interface that a back end implements: one worker's receive and transmit side of a port.
 
 use std::time::{Duration, SystemTime};
 
 use braid_packet::pool::JUMBO_FRAME_MAX;
 use braid_packet::{Batch, Buffers, FrameInfo, Link, Port, PortSet};
 
-/// How a network card, or a program in its place, is to choose among receive queues, so that packets come to the workers to which
-/// the plan steers them. A card that cannot, or hashes other fields, is used as it is: workers hand packets on.
+/// How a network card, or a program in its place, is to choose among receive queues, so that packets reach the workers to which the
+/// plan steers them. A card that cannot do this, or hashes other fields, is used as it is: workers then hand packets over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CardHash {
     /// Key of the Toeplitz hash.
     pub key: Vec<u8>,
-    /// Queue of each entry of the indirection table.
+    /// The queue of each entry of the indirection table.
     pub table: Vec<u16>,
-    /// What is hashed; none if that is more than addresses and ports, or nothing.
+    /// What is hashed; `None` if fields other than addresses and ports are hashed, or none at all.
     pub tuple: Option<TupleHash>,
 }
 
-/// Bytes of the longest input that is hashed: two IPv6 addresses and two ports.
+/// Length in bytes of the longest hash input: two IPv6 addresses and two ports.
 pub const TUPLE_MAX: usize = 36;
 
 /// Which of a packet's addresses and ports are hashed, and how.
@@ -25,45 +25,45 @@ pub const TUPLE_MAX: usize = 36;
 pub struct TupleHash {
     /// Source address, destination address, source port, destination port.
     pub fields: [bool; 4],
-    /// Which end is first.
+    /// Which end comes first in the input.
     pub order: EndOrder,
-    /// The key, made into tables: what each value of each byte of the input contributes, 256 numbers for each of [`TUPLE_MAX`] bytes.
+    /// The key as tables: what each value of each input byte contributes to the hash, 256 numbers for each of [`TUPLE_MAX`] bytes.
     pub contributions: Vec<u32>,
 }
 
-/// Which end of a connection is hashed first.
+/// Which end of a connection comes first in the hash input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndOrder {
-    /// The source.
+    /// The source first.
     AsTheyStand,
-    /// The smaller one, compared as numbers: address, then port.
+    /// The smaller end first, compared as numbers: address, then port.
     SmallerFirst,
-    /// The source; the destination of packets that come by these ports.
+    /// The source first, except for packets that arrive on these ports: there the destination.
     ExchangedAt(PortSet),
 }
 
-/// Where a port puts what it receives: the rest of a batch.
+/// Where a port puts received packets: the free part of a batch.
 pub(crate) struct Arrivals<'a> {
     pub(crate) batch: &'a mut Batch,
     pub(crate) buffers: &'a mut Buffers,
-    /// Packets that are still wanted.
+    /// Number of packets still wanted.
     pub(crate) wanted: usize,
     pub(crate) port: Port,
-    /// Number of the next frame.
+    /// Sequence number of the next frame.
     pub(crate) sequence: &'a mut u64,
-    /// Time of this receive, read when the first frame comes.
+    /// Time of this receive, read when the first frame arrives.
     pub(crate) now_ns: &'a mut Option<u64>,
     pub(crate) tally: Tally,
 }
 
-/// What came of one receive by one port.
+/// The result of one receive on one port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Packets delivered.
     pub(crate) packets: u64,
     /// Their bytes.
     pub(crate) bytes: u64,
-    /// Frames that fit into no buffer, or trains of segments that make no sense.
+    /// Frames that fit into no buffer, and malformed trains of segments.
     pub(crate) too_long: u64,
 }
 
@@ -73,7 +73,7 @@ impl Arrivals<'_> {
         self.wanted > 0 && self.batch.room() > 0
     }
 
-    /// What is known of the next frame.
+    /// Metadata of the next frame, of this length.
     pub(crate) fn info(&mut self, len: usize) -> FrameInfo {
         let timestamp_ns = *self.now_ns.get_or_insert_with(now_ns);
         let info = FrameInfo {
@@ -87,8 +87,8 @@ impl Arrivals<'_> {
         info
     }
 
-    /// Copies a frame in. False if none is wanted or no buffer is free: offer it again later. A frame that fits into no buffer
-    /// is counted and gone.
+    /// Copies a frame into the batch. Returns false if no frame is wanted or no buffer is free; offer the frame again later. A
+    /// frame that fits into no buffer is counted and discarded.
     pub(crate) fn put(&mut self, frame: &[u8]) -> bool {
         if frame.len() > JUMBO_FRAME_MAX {
             self.tally.too_long += 1;
@@ -117,36 +117,36 @@ fn now_ns() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_nanos() as u64
 }
 
-/// One queue of a port, to receive from.
+/// The receive side of one queue of a port.
 pub(crate) trait RxPort: Send {
-    /// Adds what has come. It does not wait.
+    /// Adds packets that have arrived, without waiting.
     fn receive(&mut self, into: &mut Arrivals<'_>);
 
-    /// Frames that the kernel had to drop before they reached us, since the port was opened.
+    /// Number of frames that the kernel dropped before they reached Braid, since the port was opened.
     fn missed(&mut self) -> u64;
 }
 
-/// What became of packets that were to be sent.
+/// The result of sending packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
-    /// The device had no room.
+    /// Packets for which the device had no room.
     pub(crate) device_full: u64,
-    /// Longer than the device takes.
+    /// Packets longer than the device accepts.
     pub(crate) too_long: u64,
 }
 
-/// One queue of a port, to send by.
+/// The transmit side of one queue of a port.
 pub(crate) trait TxPort: Send {
-    /// Copies packets of the batch out.
+    /// Sends copies of the packets `out` of the batch.
     fn send(&mut self, batch: &Batch, buffers: &mut Buffers, out: &[u16]) -> Sent;
 
-    /// The same, and may keep the buffers of these packets: it puts others into the batch instead.
+    /// Like [`send`](Self::send), but may keep the buffers of these packets; it puts other buffers into the batch instead.
     fn send_owned(&mut self, batch: &mut Batch, buffers: &mut Buffers, out: &[u16]) -> Sent {
         self.send(batch, buffers, out)
     }
 
-    /// Called after every batch and while idle: what was sent and could not leave at once may leave now.
+    /// Called after every batch and while idle, to transmit packets that could not leave at once.
     fn push(&mut self) {}
 }

@@ -1,12 +1,12 @@
-//! Ports that are interfaces: what is written for them, how they are opened, and the source and sink over all of them.
+//! Ports that are interfaces: how the user names them, how they are opened, and the source and sink over all of them.
 //!
 //! ```text
 //!  af_packet, af_xdp, dpdk, tap, memif ──▶ RxPort ─┐                             ┌─▶ TxPort ──▶ …
 //!  af_packet, af_xdp, dpdk, tap, memif ──▶ RxPort ─┴─▶ RxQueue ─▶ … ─▶ TxQueue ──┴─▶ TxPort ──▶ …
 //! ```
 //!
-//! Every back end fills a batch with frames as a wire carries them, checksums and all (`offload`), and counts what it
-//! could not deliver or send. What it opens closes with it, also after `kill -9`: nothing stays behind in the kernel.
+//! Every back end fills a batch with frames as they appear on the wire, including checksums (`offload`), and counts what it could
+//! not deliver or send. Everything it opens is closed with it, even after `kill -9`: nothing stays behind in the kernel.
 
 mod claim;
 mod handover;
@@ -32,8 +32,8 @@ pub use sending::LiveSink;
 pub use spec::{BackEnd, DpdkKeys, MemifKeys, PortSpec, SpecError, XdpCopy, XdpMode};
 pub use user::{User, UserError};
 
-/// The descriptor that the program before this one in the process left open under that number, which outlives it; none if there is none, or
-/// somebody has it already.
+/// The descriptor that the previous program in this process left open under this number. `None` if there is
+/// none, or if it has already been adopted.
 pub fn adopted(number: std::os::fd::RawFd) -> Option<std::os::fd::OwnedFd> {
     sys::adopt(number)
 }

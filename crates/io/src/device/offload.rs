@@ -1,11 +1,12 @@
-//! What a kernel leaves undone when it hands a packet to somebody on the same machine: the checksum is not written, and several
-//! segments are still one packet of up to 64 KiB. Both are done here, so that functions and other ports see what a wire carries.
+//! Completes what a kernel leaves undone when it hands a packet to a receiver on the same machine: the
+//! checksum is not computed, and several segments are still one packet of up to 64 KiB. Both are completed
+//! here, so that functions and other ports see packets as on the wire.
 //!
-//! The kernel says so in a `virtio_net_hdr` before the frame (include/uapi/linux/virtio_net.h). It can be trusted in nothing:
-//! offsets are compared with the frame's length, and what does not fit leaves the frame as it is.
+//! The kernel describes this in a `virtio_net_hdr` before the frame (include/uapi/linux/virtio_net.h). The header is not trusted:
+//! offsets are compared with the frame's length, and a frame to which they do not apply stays unchanged.
 //!
-//! Packets of tunnels (VXLAN, Geneve, GRE, IP in IP) come with that undone of the packet within: segments of it are one packet still, in one
-//! packet of the tunnel, and the header says where the inner transport header begins.
+//! For tunnels (VXLAN, Geneve, GRE, IP in IP) the undone work concerns the inner packet: its segments are still one packet inside
+//! one tunnel packet, and the header says where the inner transport header begins.
 
 mod headers;
 #[cfg(test)]
@@ -19,24 +20,24 @@ use braid_packet::protocol::{SCTP, TCP, UDP};
 use headers::Ip;
 pub(crate) use train::Train;
 
-/// Bytes of a `virtio_net_hdr` without the count of merged buffers.
+/// Size in bytes of a `virtio_net_hdr` without the count of merged buffers.
 pub(crate) const VNET_HEADER: usize = 10;
-/// The checksum is to be computed from `csum_start` and stored `csum_offset` behind it.
+/// Flag: the checksum must be computed from `csum_start` on and stored `csum_offset` bytes after it.
 const NEEDS_CHECKSUM: u8 = 1;
 const GSO_TCP4: u8 = 1;
 const GSO_TCP6: u8 = 4;
 const GSO_UDP: u8 = 5;
-/// Beside the kind of segments: the first segment keeps the CWR flag, the others do not have it (RFC 3168).
+/// Flag in the segmentation type: the first segment keeps the CWR flag, the others do not have it (RFC 3168).
 const GSO_ECN: u8 = 0x80;
 
-/// Where TCP and UDP keep their checksum behind their header's first byte.
+/// Offset of the checksum in the TCP and UDP headers.
 const TCP_CHECKSUM: usize = 16;
 const UDP_CHECKSUM: usize = 6;
-/// SCTP, of four bytes: a CRC of its packet, without a pseudo header. Linux leaves 0 there (`sctp_packet_pack`), and its header asks for it as
-/// for any other; the place tells it from them.
+/// Offset of the SCTP checksum, which has four bytes: a CRC of the packet without a pseudo header. Linux leaves 0 there
+/// (`sctp_packet_pack`) and requests it like any other checksum; only the offset distinguishes it.
 const SCTP_CHECKSUM: usize = 8;
 
-/// `struct virtio_net_hdr`, in the byte order of this machine.
+/// `struct virtio_net_hdr`, in host byte order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VnetHeader {
     flags: u8,
@@ -59,17 +60,17 @@ impl VnetHeader {
         }
     }
 
-    /// Whether the frame is still several segments.
+    /// Whether the frame still contains several segments.
     pub(crate) fn is_train(&self) -> bool {
         self.gso_type != 0 && self.gso_size != 0
     }
 
-    /// The same for the frame with a tag of four bytes put in, or without.
+    /// The header for the frame after a four-byte tag has been inserted, or the same header if `is_tagged` is false.
     pub(crate) fn behind(self, is_tagged: bool) -> VnetHeader {
         VnetHeader { csum_start: self.csum_start + if is_tagged { 4 } else { 0 }, ..self }
     }
 
-    /// Writes the checksum if the kernel has left that to us. The field holds the sum of the pseudo header.
+    /// Computes the checksum if the kernel left it undone. The field then holds the sum of the pseudo header.
     pub(crate) fn complete(&self, frame: &mut [u8]) {
         if self.flags & NEEDS_CHECKSUM == 0 {
             return;
@@ -83,7 +84,7 @@ impl VnetHeader {
     }
 }
 
-/// Replaces the sum of the pseudo header at `start + offset` by the checksum of everything from `start` on.
+/// Replaces the pseudo-header sum at `start + offset` with the checksum of everything from `start` on.
 pub(crate) fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) {
     let Some(covered) = frame.get_mut(start..) else { return };
     let sum = Sum::default().add_bytes(covered).checksum();
@@ -93,11 +94,11 @@ pub(crate) fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) {
     }
 }
 
-/// Writes the checksum of an SCTP packet.
+/// Computes the checksum of an SCTP packet.
 fn complete_crc(packet: &mut [u8]) {
     let crc = crc32c::sctp(packet);
     if let Some(field) = packet.get_mut(SCTP_CHECKSUM..SCTP_CHECKSUM + 4) {
-        // RFC 9260 appendix A: the byte that goes first is the least one.
+        // RFC 9260 appendix A: the least significant byte goes first.
         field.copy_from_slice(&crc.to_le_bytes());
     }
 }
@@ -110,16 +111,17 @@ fn checksum_offset(protocol: u8) -> Option<usize> {
     }
 }
 
-/// Completes the checksums of a frame for which nobody says whether the kernel did: AF_XDP on interfaces whose other end is on
-/// this machine. One was left undone if the field holds exactly the folded sum of the pseudo header, and the checksum is then
-/// wrong; of packets that were damaged on their way one in 65,536 looks the same. That of SCTP is 0 then. Those of fragments never are. In a tunnel it is that of the
-/// packet within, which the tunnel's own already takes for complete.
+/// Completes checksums of a frame without a `virtio_net_hdr`, as AF_XDP delivers it on interfaces whose
+/// other end is on this machine. A checksum counts as undone if its field holds exactly the folded sum of
+/// the pseudo header and the checksum is therefore wrong; one in 65,536 packets damaged in transit looks
+/// the same. An undone SCTP checksum is 0. Checksums of fragments are never undone. In a tunnel, the inner
+/// packet's checksum is undone, while the tunnel's own checksum already assumes it to be complete.
 pub(crate) fn complete_if_partial(frame: &mut [u8]) {
     let Some(outer) = Ip::of_frame(frame) else { return };
     let Some(end) = outer.packet_end(frame) else { return };
     complete_transport(frame, outer, end);
     let inner = outer.within(frame).filter(|inner| inner.packet_end(frame) == Some(end));
-    // A CRC changes the sum of what it is in, and with it a checksum of the tunnel's own.
+    // A CRC changes the sum of the surrounding data, and with it the tunnel's own checksum.
     if let Some(inner) = inner.filter(|inner| inner.protocol != SCTP || !outer.has_checksum(frame)) {
         complete_transport(frame, inner, end);
     }
@@ -128,7 +130,7 @@ pub(crate) fn complete_if_partial(frame: &mut [u8]) {
 fn complete_transport(frame: &mut [u8], ip: Ip, end: usize) {
     if ip.protocol == SCTP {
         let packet = &mut frame[ip.end..end];
-        // Who does without a checksum takes a right one too (RFC 9653).
+        // A receiver that accepts packets without a checksum also accepts a correct one (RFC 9653).
         if packet.get(SCTP_CHECKSUM..SCTP_CHECKSUM + 4) == Some(&[0; 4]) {
             complete_crc(packet);
         }

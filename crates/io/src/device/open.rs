@@ -1,4 +1,4 @@
-//! Opening ports: which back end it becomes.
+//! Opens ports and chooses the back end of each.
 
 use std::fs::File;
 use std::io;
@@ -20,18 +20,18 @@ use crate::{af_packet, memif, tap};
 
 /// An open port.
 pub(crate) struct Opened {
-    /// Back end and how it works here, for people.
+    /// The back end and how it operates here, for people.
     pub(crate) how: String,
-    /// The ways in, at most one for each receiver; those without get none of its packets from the device. If every one has one,
-    /// they stand in the order of the receivers.
+    /// The receive sides, at most one for each receiver; receivers without one get no packets of this port from the device. If
+    /// every receiver has one, they are in the order of the receivers.
     pub(crate) receive: Vec<Box<dyn RxPort>>,
-    /// The ways out, one for each worker.
+    /// The send sides, one for each worker.
     pub(crate) send: Vec<Box<dyn TxPort>>,
-    /// What is left open for the next program in this process.
+    /// Resources that can be left open for the next program in this process.
     pub(crate) wires: Wires,
 }
 
-/// What keeps ports open.
+/// Resources that keep ports open.
 #[derive(Default)]
 pub(crate) struct Wires {
     tap: Vec<File>,
@@ -40,12 +40,12 @@ pub(crate) struct Wires {
     claims: Vec<Claim>,
 }
 
-/// Variables of the environment in which a program tells the next one in its process what it has left open: if a program names one, it
-/// goes on with that.
+/// Environment variables in which a program tells its successor in the same process what it has left open. A program that names a
+/// variable in its help can continue with what that variable describes.
 pub const INHERITED: [&str; 3] = [tap::INHERITED, af_packet::INHERITED, af_xdp::INHERITED];
 
 impl Wires {
-    /// Takes in those of another port.
+    /// Adds those of another port.
     pub(crate) fn extend(&mut self, port: Wires) {
         self.tap.extend(port.tap);
         self.packet.extend(port.packet);
@@ -53,8 +53,9 @@ impl Wires {
         self.claims.extend(port.claims);
     }
 
-    /// Leaves them open for the next program in this process: environment variables that tell it. Sockets of AF_XDP only if `knows_of` says
-    /// that it knows that variable, since it could not open ports that are taken; `announce` is told if they are not left.
+    /// Leaves the resources open for the next program in this process; returns environment variables that describe them. AF_XDP
+    /// sockets are left open only if `knows_of` reports that the program knows their variable, since otherwise it could not open
+    /// the occupied ports; `announce` receives a message if they are not left open.
     pub(crate) fn leave(
         &self,
         knows_of: impl Fn(&str) -> bool,
@@ -71,21 +72,22 @@ impl Wires {
     }
 }
 
-/// Who will use a port.
+/// The threads that will use a port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lanes<'a> {
-    /// Threads that receive.
+    /// Number of threads that receive.
     pub(crate) receivers: usize,
-    /// Workers that send.
+    /// Number of workers that send.
     pub(crate) senders: usize,
-    /// How a card is to choose among its queues.
+    /// How a network card is to choose among its queues.
     pub(crate) hash: Option<&'a CardHash>,
     /// Number of the port.
     pub(crate) port: Port,
 }
 
 impl Lanes<'_> {
-    /// The queues of each receiver that has any: in turn, so that as many queues as receivers go one by one.
+    /// Distributes queues to receivers round-robin; returns the queues of each receiver that has any. With
+    /// as many queues as receivers, each gets one, in order.
     pub(crate) fn share<T>(&self, queues: Vec<T>) -> Vec<Vec<T>> {
         let mut shares: Vec<Vec<T>> = (0..self.receivers.min(queues.len())).map(|_| Vec::new()).collect();
         let count = shares.len();
@@ -94,7 +96,7 @@ impl Lanes<'_> {
     }
 }
 
-/// What ports of one run have in common.
+/// What the ports of one run have in common.
 struct Common {
     umem: Umem,
     taps: tap::Inherited,
@@ -103,7 +105,8 @@ struct Common {
     mbufs: dpdk::Memory,
 }
 
-/// Makes the buffers of a run, where its devices want them; `announce` is told if what the program before has left does not fit.
+/// Allocates the buffers of a run in the memory that its devices require; `announce` receives a message if
+/// what the previous program left open does not fit.
 pub(crate) fn pool(
     specs: &[PortSpec],
     config: &PoolConfig,
@@ -119,8 +122,8 @@ pub(crate) fn pool(
     Ok((pool, umem))
 }
 
-/// How a port is opened by AF_XDP, if that is tried. Unless it was asked for, in the driver or not at all: in the kernel's stack it is no
-/// faster than AF_PACKET, and cannot cut trains of segments.
+/// How a port is opened with AF_XDP, if AF_XDP is tried. Unless the user asked for AF_XDP, it is used only in the driver: in the
+/// kernel's network stack it is no faster than AF_PACKET, and it cannot cut trains of segments.
 fn by_xdp(spec: &PortSpec) -> Option<PortSpec> {
     match spec.back_end {
         BackEnd::AfXdp => Some(spec.clone()),
@@ -129,7 +132,7 @@ fn by_xdp(spec: &PortSpec) -> Option<PortSpec> {
     }
 }
 
-/// Opens all ports, or none: what was opened before an error closes again.
+/// Opens all ports or none: if one fails, those already opened are closed.
 pub(crate) fn open_all(
     specs: &[PortSpec],
     pool: &Arc<Pool>,
@@ -148,7 +151,7 @@ pub(crate) fn open_all(
     numbered.map(|(i, spec)| open(spec, specs, pool, &mut common, &Lanes { port: i as Port, ..*lanes })).collect()
 }
 
-/// Buffers that devices keep for themselves.
+/// Number of buffers that devices keep for themselves.
 pub(crate) fn buffers(specs: &[PortSpec], receivers: usize) -> usize {
     let wanted = |spec: &PortSpec| match spec.back_end {
         BackEnd::Best | BackEnd::AfXdp => {
@@ -190,7 +193,7 @@ fn open(
     Ok(opened)
 }
 
-/// By AF_XDP or AF_PACKET.
+/// Opens an interface with AF_XDP or AF_PACKET.
 fn open_interface(
     spec: &PortSpec,
     interface: &Interface,

@@ -1,8 +1,8 @@
 //! The ports of a plan, and the source over all of them; the sink is in `sending.rs`.
 //!
-//! Ports are opened when the run knows its buffers ([`Source::prepare`]), all or none. One receiver takes from all ports, or several
-//! share the ports' queues and hand packets on to those to whom they are steered (`handover.rs`). A receiver takes
-//! from its ports in turn, beginning with another one each time, so that a port in a flood leaves room for the others.
+//! Ports are opened, all or none, once the run has its buffers ([`Source::prepare`]). Either one receiver takes from all ports, or
+//! several receivers share the ports' queues and hand packets over to the receiver to which they are steered (`handover.rs`). A
+//! receiver polls its ports in turn and begins with a different one each time, so that a flooded port leaves room for the others.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,36 +20,36 @@ use crate::af_xdp::Umem;
 use crate::progress::{Progress, Unit};
 use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
 
-/// Receives between two questions to the kernel what it had to drop.
+/// Number of receives between two queries of the kernel's drop counters.
 const MISSED_PERIOD: u32 = 4096;
 
-/// What has passed one port, of all queues. Written once per batch, read by anybody at any time.
+/// Traffic counters of one port, over all queues. They are written once per batch and may be read at any time.
 #[derive(Debug, Default)]
 pub struct PortCounters {
     /// Packets received.
     pub rx_packets: AtomicU64,
     /// Bytes received.
     pub rx_bytes: AtomicU64,
-    /// Frames that the kernel dropped before they reached us.
+    /// Frames that the kernel dropped before Braid received them.
     pub rx_missed: AtomicU64,
     /// Packets sent.
     pub tx_packets: AtomicU64,
     /// Bytes sent.
     pub tx_bytes: AtomicU64,
-    /// Packets that the device had no room for, or that are too long for it.
+    /// Packets for which the device had no room, or which are too long for it.
     pub tx_dropped: AtomicU64,
 }
 
-/// By worker, then by port.
+/// The send sides, by worker, then by port.
 type SendingEnds = Vec<Vec<Box<dyn TxPort>>>;
 
-/// One receiver's ports, each with its number.
+/// The receive sides of one receiver's ports, each with its port number.
 type ReceivingEnds = Vec<(Port, Box<dyn RxPort>)>;
 
-/// Says how a port was opened.
+/// A callback that receives a message on how a port was opened.
 type Announce = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The ports of a run, not yet open: makes its source and its sink.
+/// The ports of a run before they are opened; makes the run's source and sink.
 #[derive(Clone)]
 pub struct Ports {
     specs: Vec<PortSpec>,
@@ -58,9 +58,9 @@ pub struct Ports {
     receivers: usize,
     hash: Option<CardHash>,
     user: Option<User>,
-    /// The sending ends, from [`Source::prepare`] to [`Sink::open`].
+    /// The send sides, from [`Source::prepare`] to [`Sink::open`].
     sending: Arc<Mutex<SendingEnds>>,
-    /// What [`leave_open`](Ports::leave_open) leaves open.
+    /// The resources that [`leave_open`](Ports::leave_open) leaves open.
     wires: Arc<Mutex<Wires>>,
 }
 
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Ports {
 }
 
 impl Ports {
-    /// Ports in the order of their numbers; `announce` is told in a line how each was opened.
+    /// Takes ports in the order of their numbers; `announce` receives one line for each port on how it was opened.
     pub fn new(specs: Vec<PortSpec>, announce: impl Fn(&str) + Send + Sync + 'static) -> Ports {
         let counters = specs.iter().map(|_| PortCounters::default()).collect();
         Ports {
@@ -86,35 +86,35 @@ impl Ports {
         }
     }
 
-    /// So many threads receive, instead of one; cards that can are told how to choose among their queues.
+    /// Sets the number of threads that receive (otherwise one). Network cards that support it are told how to choose among their queues.
     pub fn received_by(self, receivers: usize, hash: CardHash) -> Ports {
         Ports { receivers: receivers.max(1), hash: Some(hash), ..self }
     }
 
-    /// The process becomes this user when they are open.
+    /// Makes the process switch to this user once the ports are open.
     pub fn then_as(self, user: Option<User>) -> Ports {
         Ports { user, ..self }
     }
 
-    /// What passes each port.
+    /// The counters of each port.
     pub fn counters(&self) -> Arc<[PortCounters]> {
         Arc::clone(&self.counters)
     }
 
-    /// What is written for each port.
+    /// The specification of each port.
     pub fn specs(&self) -> &[PortSpec] {
         &self.specs
     }
 
-    /// Leaves TAP interfaces, with their addresses, AF_PACKET's rings and AF_XDP's sockets open for the program that this process is about
-    /// to become: names and values of environment variables that tell it. What arrives meanwhile waits in the kernel. All other ports are
-    /// opened anew, and so are those of AF_XDP unless `knows_of` says of their variable, one of [`INHERITED`](super::INHERITED), that
-    /// the program knows it. To be called when nobody receives any more.
+    /// Leaves TAP interfaces with their addresses, AF_PACKET rings and AF_XDP sockets open for the program that this process is
+    /// about to execute. Returns names and values of environment variables that describe them. Packets that arrive meanwhile wait
+    /// in the kernel. All other ports are opened anew, and so are AF_XDP ports unless `knows_of` reports that the program knows
+    /// their variable, one of [`INHERITED`](super::INHERITED). Call this when nobody receives any more.
     pub fn leave_open(&self, knows_of: impl Fn(&str) -> bool) -> io::Result<[(&'static str, String); 3]> {
         self.wires.lock().unwrap_or_else(PoisonError::into_inner).leave(knows_of, &*self.announce)
     }
 
-    /// Where packets come from, and where they go.
+    /// Makes the source and the sink.
     pub fn ends(&self) -> (LiveSource, LiveSink) {
         (
             LiveSource { ports: self.clone(), umem: Umem::default(), receiving: Vec::new() },
@@ -131,7 +131,7 @@ impl Ports {
     }
 
     pub(super) fn sending(&self) -> std::sync::MutexGuard<'_, SendingEnds> {
-        // Only ever replaced as a whole.
+        // Ignore poisoning: the value is only ever replaced as a whole.
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -139,9 +139,9 @@ impl Ports {
 /// Receives from all ports.
 pub struct LiveSource {
     ports: Ports,
-    /// What sockets of AF_XDP have in common, from [`Source::pool`] to [`Source::prepare`].
+    /// State shared by AF_XDP sockets, from [`Source::pool`] to [`Source::prepare`].
     umem: Umem,
-    /// By receiver, once they are open.
+    /// The receive sides by receiver, once the ports are open.
     receiving: Vec<ReceivingEnds>,
 }
 
@@ -176,8 +176,8 @@ impl Source for LiveSource {
         for (number, (spec, Opened { how, receive, send, wires })) in specs.iter().zip(opened).enumerate() {
             (self.ports.announce)(&format!("{}: {how}", spec.name));
             self.ports.wires.lock().unwrap_or_else(PoisonError::into_inner).extend(wires);
-            // A port with fewer queues than there are receivers begins with another one of them than the port before. One with as
-            // many steers by itself, so each receiver gets its own.
+            // A port with fewer queues than receivers begins at the receiver with the port's number, so that ports begin at different
+            // receivers. A port with as many queues as receivers steers by itself, so each receiver gets its own queue.
             let first = if receive.len() < *receivers { number } else { 0 };
             let ends = receive.into_iter().enumerate();
             ends.for_each(|(i, end)| self.receiving[(first + i) % receivers].push((number as Port, end)));
@@ -208,18 +208,18 @@ impl Source for LiveSource {
     }
 }
 
-/// One receiver's way in by its ports.
+/// One receiver's side of all its ports.
 struct LiveRx {
     ports: ReceivingEnds,
     counters: Arc<[PortCounters]>,
-    /// What each port has missed, as far as it was counted.
+    /// For each port, the missed frames already counted.
     missed: Vec<u64>,
-    /// Port that is asked first.
+    /// The port that is polled first.
     first: usize,
     sequence: u64,
     rounds: u32,
     total: RxCounters,
-    /// The other receivers, if there are any.
+    /// The rings to the other receivers, if there are any.
     others: Option<Handover>,
     closing: bool,
 }
@@ -248,7 +248,7 @@ impl LiveRx {
         }
     }
 
-    /// Takes from all ports what they have.
+    /// Takes what all ports have, up to `wanted` packets.
     fn take(&mut self, batch: &mut Batch, buffers: &mut Buffers, mut wanted: usize) -> Tally {
         let (mut now_ns, count, mut all) = (None, self.ports.len(), Tally::default());
         for step in 0..count {
@@ -301,7 +301,7 @@ impl RxQueue for LiveRx {
             let tally = self.take(batch, buffers, limit);
             return self.received(tally, self.closing);
         };
-        // Half of the room at most, so that neither those who hand on nor the devices wait for ever.
+        // At most half of the room, so that neither other receivers nor the devices wait forever.
         others.collect(batch, limit.div_ceil(2));
         let own = batch.len();
         if others.asks_devices() {

@@ -1,4 +1,4 @@
-//! What stands in the way of a port, and what the user does about it.
+//! Explains why a port cannot be opened, and what the user can do about it.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::spec::{PortSpec, XdpCopy, XdpMode};
 use crate::af_xdp;
 use crate::source::OpenError;
 
-/// What stands in the way of AF_XDP, and what to do.
+/// Explains why AF_XDP cannot be used, and what to do.
 pub(super) fn refused_xdp(spec: &PortSpec, why: &af_xdp::Refused) -> OpenError {
     let name = &spec.name;
     let (what, mend) = match why {
@@ -44,27 +44,28 @@ pub(super) fn refused_xdp(spec: &PortSpec, why: &af_xdp::Refused) -> OpenError {
     OpenError::Device { device: spec.to_string(), what, mend }
 }
 
-/// The command that gives this program what any back end needs. One for all: `setcap` takes away what it does not name.
+/// A command that grants this program the capabilities that any back end needs. It is one command for all of them, because `setcap`
+/// removes capabilities that it does not name.
 pub fn grant() -> String {
     let program = std::env::current_exe().map_or("braid".to_owned(), |path| path.display().to_string());
     format!("sudo setcap cap_net_admin,cap_net_raw,cap_bpf,cap_ipc_lock+ep {program}")
 }
 
-/// Lifts the limit of locked memory for this shell and what it starts.
+/// A command that lifts the limit of locked memory for the current shell and its children.
 pub const UNLOCK: &str = "sudo prlimit --pid $$ --memlock=unlimited";
 
-/// Lets a container have system calls that its engine keeps from it.
+/// Advice for a container whose engine filters the required system calls.
 pub const UNFILTER: &str =
     "start the container with --security-opt seccomp=unconfined, or with a profile that allows bpf(2)";
 
-/// Whether this process has these capabilities, separated by commas.
+/// Whether this process has all of these capabilities, a list separated by commas.
 fn are_there(names: &str) -> bool {
     let wanted = names.split(',').map(|name| CapabilitySet::from_name(name.strip_prefix("CAP_")?));
     let Some(wanted) = wanted.collect::<Option<CapabilitySet>>() else { return false };
     rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted))
 }
 
-/// What the kernel refused; without a privilege, how to give it.
+/// Explains an error of the kernel; for a missing privilege, says how to grant it.
 pub(super) fn refused(spec: &PortSpec, error: &io::Error, capabilities: &str) -> OpenError {
     let (device, names) = (spec.to_string(), capabilities.to_uppercase());
     match error.raw_os_error() {

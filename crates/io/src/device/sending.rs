@@ -1,4 +1,4 @@
-//! The sink over all ports of a plan: each worker sorts what leaves by port.
+//! The sink over all ports of a plan: each worker sorts its outgoing packets by port.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use super::ports::{PortCounters, Ports};
 use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
 use crate::source::OpenError;
 
-/// Sends by all ports.
+/// Sends to all ports.
 pub struct LiveSink {
     pub(super) ports: Ports,
 }
@@ -34,19 +34,19 @@ impl Sink for LiveSink {
     }
 }
 
-/// One worker's way out.
+/// One worker's send side of all ports.
 struct LiveTx {
     ports: Vec<Box<dyn TxPort>>,
-    /// Packets of the batch for each port.
+    /// For each port, the packets of the batch to send.
     lists: Vec<Vec<u16>>,
     counters: Arc<[PortCounters]>,
     total: TxCounters,
-    /// One bit for each packet of a batch.
+    /// One bit for each packet of a batch, to detect duplicates.
     seen: [u64; 4],
 }
 
 impl LiveTx {
-    /// Sorts packets by port. Whether one of them is to be sent more than once.
+    /// Sorts packets by port. Returns whether any packet is to be sent more than once.
     fn sort(&mut self, out: &[(u16, Port)]) -> bool {
         self.lists.iter_mut().for_each(Vec::clear);
         self.seen = [0; 4];
@@ -85,7 +85,7 @@ impl TxQueue for LiveTx {
         let any_twice = self.sort(out);
         for port in 0..self.ports.len() {
             let list = std::mem::take(&mut self.lists[port]);
-            // A packet that leaves by two ports belongs to neither; then all are copied, and their order stays.
+            // A packet that leaves by two ports cannot be given to either, so all packets are copied, which keeps their order.
             let sent = match (list.is_empty(), any_twice) {
                 (true, _) => Sent::default(),
                 (false, true) => self.ports[port].send(batch, buffers, &list),

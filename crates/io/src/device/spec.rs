@@ -1,33 +1,33 @@
-//! What somebody writes to name a port: `veth0`, `af_xdp:veth0?mode=generic`, `tap:br0`, `memif:/run/memif.sock?role=server`,
-//! `dpdk:0000:03:00.0?queues=4`.
+//! Parses port specifications: `veth0`, `af_xdp:veth0?mode=generic`, `tap:br0`,
+//! `memif:/run/memif.sock?role=server`, `dpdk:0000:03:00.0?queues=4`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Longest name of an interface (`IFNAMSIZ` of include/uapi/linux/if.h, less its zero).
+/// Maximum length of an interface name (`IFNAMSIZ` of include/uapi/linux/if.h, minus the terminating zero).
 const NAME_MAX: usize = 15;
-/// Most receive queues of a device of DPDK.
+/// Maximum number of receive queues of a DPDK device.
 const QUEUES_MAX: u16 = 64;
 
-/// How packets of a port reach us.
+/// How packets of a port reach Braid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackEnd {
-    /// The best that this machine and this interface allow: AF_XDP in the driver, else AF_PACKET.
+    /// The best back end that this machine and this interface support: AF_XDP in the driver, else AF_PACKET.
     Best,
     /// AF_XDP sockets.
     AfXdp,
     /// AF_PACKET rings.
     AfPacket,
-    /// A TAP interface of which we are the wire.
+    /// A TAP interface, of which Braid is the other end.
     Tap,
     /// Memory shared with another program.
     Memif,
-    /// A driver of DPDK.
+    /// A DPDK driver.
     Dpdk,
 }
 
 impl BackEnd {
-    /// All that can be named, with their names.
+    /// All back ends that a specification can name, with their names.
     pub const NAMED: [(&'static str, BackEnd); 5] = [
         ("af_xdp", BackEnd::AfXdp),
         ("af_packet", BackEnd::AfPacket),
@@ -36,7 +36,7 @@ impl BackEnd {
         ("dpdk", BackEnd::Dpdk),
     ];
 
-    /// Its name before a colon; none for the best.
+    /// The name before the colon; `None` for `Best`.
     pub fn name(self) -> Option<&'static str> {
         Self::NAMED.iter().find(|(_, back_end)| *back_end == self).map(|(name, _)| *name)
     }
@@ -45,10 +45,10 @@ impl BackEnd {
 /// Where the XDP program of AF_XDP runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XdpMode {
-    /// In the driver if it can, else in the kernel's network stack.
+    /// In the driver if it supports that, else in the kernel's network stack.
     #[default]
     Any,
-    /// In the driver, or not at all.
+    /// In the driver, or the port is refused.
     Native,
     /// In the kernel's network stack.
     Generic,
@@ -57,55 +57,55 @@ pub enum XdpMode {
 /// Whether AF_XDP copies frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XdpCopy {
-    /// Not if the driver can do without.
+    /// Only if the driver cannot avoid it.
     #[default]
     Any,
-    /// The driver writes into our buffers, or the port is refused.
+    /// The driver writes directly into our buffers, or the port is refused.
     Zero,
-    /// The kernel copies.
+    /// The kernel copies frames.
     Copy,
 }
 
-/// Which interface memif is, and to whom.
+/// Options of a memif port: which interface it is, and which side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemifKeys {
-    /// We wait for the other side, which makes the memory; or the other way round.
+    /// Whether Braid waits for the other side, which allocates the memory; if false, the roles are reversed.
     pub is_server: bool,
-    /// Number of the interface at its socket.
+    /// Number of the interface on its socket.
     pub id: u32,
-    /// What both sides know; at most 24 bytes.
+    /// A secret that both sides share; at most 24 bytes.
     pub secret: String,
 }
 
-/// How DPDK opens a device.
+/// Options of a DPDK port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DpdkKeys {
-    /// Receive queues; none: one for each worker that receives.
+    /// Number of receive queues; `None` for one per receiving worker.
     pub queues: Option<u16>,
-    /// Arguments of EAL instead of Braid's own, words between spaces; those of all ports together count.
+    /// EAL arguments that replace Braid's own, separated by spaces; the arguments of all ports are combined.
     pub eal: String,
 }
 
-/// One port as it was written, checked in its shape only.
+/// One port as the user wrote it; only its syntax has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortSpec {
-    /// How its packets reach us.
+    /// Its back end.
     pub back_end: BackEnd,
-    /// Interface, the path of a socket, or DPDK's name of a device with its arguments.
+    /// Name of the interface, path of the socket, or DPDK's device name with its arguments.
     pub name: String,
-    /// AF_XDP: where its program runs.
+    /// AF_XDP: where the XDP program runs.
     pub mode: XdpMode,
     /// AF_XDP: whether frames are copied.
     pub copy: XdpCopy,
-    /// AF_XDP: microseconds for which the kernel polls the device in our system calls; 0: interrupts.
+    /// AF_XDP: microseconds for which the kernel busy-polls the device in our system calls; 0 for interrupts.
     pub busy_poll_us: u32,
-    /// Those of memif.
+    /// Options for memif.
     pub memif: MemifKeys,
-    /// Those of DPDK.
+    /// Options for DPDK.
     pub dpdk: DpdkKeys,
 }
 
-/// Text that names no port; the message says what to write instead.
+/// Why a text is not a port specification, with a suggested correction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` names no port: {what}")]
 pub struct SpecError {
@@ -116,7 +116,7 @@ pub struct SpecError {
 }
 
 impl PortSpec {
-    /// Whether it may become AF_XDP, whose buffers are shared memory.
+    /// Whether it may use AF_XDP, whose buffers are shared memory.
     pub fn may_be_af_xdp(&self) -> bool {
         matches!(self.back_end, BackEnd::Best | BackEnd::AfXdp)
     }

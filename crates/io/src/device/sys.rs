@@ -1,6 +1,6 @@
-//! The system calls that device back ends share: sockets with options, requests about interfaces, mappings.
+//! System calls that the device back ends share: sockets and their options, interface requests, mappings.
 //!
-//! Safe to call: sizes come from the types, pointers from references, and a [`Mapping`] hands out addresses inside itself only.
+//! The interface is safe: sizes come from the types, pointers from references, and a [`Mapping`] returns only addresses inside itself.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -8,51 +8,51 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 
-/// The result of a system call, with `errno` if it failed.
+/// The result of a system call, or `errno` if it failed.
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Leaves all groups and becomes another user, in every thread (the C library sees to that, setuid(2)), with no way back.
+/// Drops all supplementary groups and switches to another user irrevocably, in every thread (the C library takes care of that, setuid(2)).
 pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
-    // SAFETY: numbers only; no groups are read from the null pointer.
+    // SAFETY: passes only numbers; with a count of zero, the null pointer is not read.
     check(unsafe { libc::setgroups(0, ptr::null()) })?;
-    // SAFETY: numbers only.
+    // SAFETY: passes only numbers.
     check(unsafe { libc::setresgid(gid, gid, gid) })?;
-    // SAFETY: numbers only.
+    // SAFETY: passes only numbers.
     check(unsafe { libc::setresuid(uid, uid, uid) }).map(drop)
 }
 
-/// Whether a descriptor is open and stays so when this process becomes another program.
+/// Whether a descriptor is open and survives `exec`.
 pub(crate) fn outlives_exec(fd: RawFd) -> bool {
-    // SAFETY: numbers only.
+    // SAFETY: passes only numbers.
     check(unsafe { libc::fcntl(fd, libc::F_GETFD) }).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0)
 }
 
-/// Has a descriptor stay open, or not, when this process becomes another program.
+/// Sets whether a descriptor survives `exec`.
 pub(crate) fn set_outlives_exec(fd: RawFd, is_wanted: bool) -> io::Result<()> {
-    // SAFETY: numbers only.
+    // SAFETY: passes only numbers.
     check(unsafe { libc::fcntl(fd, libc::F_SETFD, if is_wanted { 0 } else { libc::FD_CLOEXEC }) }).map(drop)
 }
 
-/// The descriptor that the program before this one in the process left open under that number; asked again, there is none.
+/// Takes ownership of the descriptor that the previous program in this process left open under this number; a second call returns `None`.
 pub(crate) fn adopt(fd: RawFd) -> Option<OwnedFd> {
     if !outlives_exec(fd) {
         return None;
     }
     set_outlives_exec(fd, false).ok()?;
-    // SAFETY: the program before left it for us, since it outlives exec, which no descriptor of ours does; and from here on it does
-    // not, so that nobody adopts it twice.
+    // SAFETY: the previous program left the descriptor for us, since it survives exec and none of our own descriptors does. From
+    // here on it does not survive exec either, so nobody adopts it twice.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Plain bytes that the kernel may read or write as a whole: integers and `repr(C)` structures of them.
+/// Plain data that the kernel may read or write as a whole: integers and `repr(C)` structures of integers.
 ///
 /// # Safety
-/// Every bit pattern is a value, and there is no padding.
+/// Every bit pattern is a valid value, and there is no padding.
 pub(crate) unsafe trait Plain: Sized {}
 
-// SAFETY: integers have neither padding nor forbidden values.
+// SAFETY: integers have neither padding nor invalid values.
 unsafe impl Plain for i32 {}
 // SAFETY: as above.
 unsafe impl Plain for u32 {}
@@ -61,11 +61,11 @@ unsafe impl<const N: usize> Plain for [u32; N] {}
 // SAFETY: as above.
 unsafe impl<const N: usize> Plain for [u64; N] {}
 
-/// A socket, closed on exec.
+/// Opens a socket that is closed on exec.
 pub(crate) fn socket(domain: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
-    // SAFETY: no pointers.
+    // SAFETY: passes no pointers.
     let fd = check(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) })?;
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -76,10 +76,10 @@ pub(crate) fn set_option<T: Plain>(fd: &OwnedFd, level: i32, name: i32, value: &
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, ptr::from_ref(value).cast(), len) }).map(drop)
 }
 
-/// Reads a socket option; what an older kernel does not fill stays as it was.
+/// Reads a socket option; bytes that an older kernel does not fill keep their value.
 pub(crate) fn option<T: Plain>(fd: &impl AsRawFd, level: i32, name: i32, mut value: T) -> io::Result<T> {
     let mut len = size_of::<T>() as libc::socklen_t;
-    // SAFETY: pointer and length describe `value`, of which every bit pattern is valid.
+    // SAFETY: pointer and length describe `value`, for which every bit pattern is valid.
     check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, ptr::from_mut(&mut value).cast(), &mut len) })?;
     Ok(value)
 }
@@ -91,24 +91,24 @@ pub(crate) fn bind<T: Plain>(fd: &OwnedFd, address: &T) -> io::Result<()> {
     check(unsafe { libc::bind(fd.as_raw_fd(), ptr::from_ref(address).cast(), len) }).map(drop)
 }
 
-/// A shared mapping of a descriptor, unmapped when dropped.
+/// A shared mapping of a descriptor; it is unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: an address range; whoever reads and writes through it states why that is right.
+// SAFETY: it is only an address range; code that reads and writes through it justifies each access.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes from `offset` on, to read and write.
+    /// Maps `len` bytes from `offset` on, readable and writable.
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<Mapping> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of ours.
+        // SAFETY: a new mapping at an address chosen by the kernel does not alias any of our memory.
         let base =
             unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), offset as libc::off_t) };
         if base == libc::MAP_FAILED {
@@ -121,26 +121,26 @@ impl Mapping {
     /// Address of a `T` at `offset`.
     ///
     /// # Panics
-    /// If it does not lie inside, or is not aligned.
+    /// If the `T` does not lie inside the mapping, or is not aligned.
     #[inline]
     pub(crate) fn at<T>(&self, offset: usize) -> *mut T {
         assert!(
             offset.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len)
                 && offset.is_multiple_of(align_of::<T>())
         );
-        // SAFETY: inside the mapping, as just asserted.
+        // SAFETY: the range lies inside the mapping, as asserted above.
         unsafe { self.base.as_ptr().add(offset).cast() }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and who used its addresses holds no reference any more.
+        // SAFETY: the mapping is ours, and users of its addresses hold no references any more.
         let _ = unsafe { libc::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
     }
 }
 
-/// `struct ifreq` of include/uapi/linux/if.h: a name, and a union of 24 bytes.
+/// `struct ifreq` of include/uapi/linux/if.h: a name and a union of 24 bytes.
 #[repr(C, align(8))]
 pub(crate) struct InterfaceRequest {
     name: [u8; 16],
@@ -148,7 +148,7 @@ pub(crate) struct InterfaceRequest {
 }
 
 impl InterfaceRequest {
-    /// A request about the interface of that name, with the first bytes of the union.
+    /// Makes a request about the interface with this name, with the first bytes of the union.
     pub(crate) fn new(name: &str, first: [u8; 4]) -> io::Result<InterfaceRequest> {
         let mut request = InterfaceRequest { name: [0; 16], value: [0; 24] };
         if name.is_empty() || name.len() >= request.name.len() {
@@ -159,16 +159,16 @@ impl InterfaceRequest {
         Ok(request)
     }
 
-    /// Sends it to a socket or device; the first bytes of the union come back. Only requests whose union holds numbers.
+    /// Sends the request to a socket or device; returns the first bytes of the union. Only for requests whose union holds numbers.
     pub(crate) fn send(mut self, fd: RawFd, request: libc::c_ulong) -> io::Result<[u8; 4]> {
-        // SAFETY: the request takes an ifreq, which this is, 40 bytes long, and its union holds no pointer.
+        // SAFETY: the request takes an ifreq, which `self` is (40 bytes), and its union holds no pointer.
         check(unsafe { libc::ioctl(fd, request as _, ptr::from_mut(&mut self)) })?;
         Ok([self.value[0], self.value[1], self.value[2], self.value[3]])
     }
 
-    /// Sends it, and the name comes back.
+    /// Sends the request; returns the name that the kernel filled in.
     pub(crate) fn name(mut self, fd: RawFd, request: libc::c_ulong) -> io::Result<String> {
-        // SAFETY: the request fills an ifreq, which this is, 40 bytes long.
+        // SAFETY: the request fills an ifreq, which `self` is (40 bytes).
         check(unsafe { libc::ioctl(fd, request as _, ptr::from_mut(&mut self)) })?;
         let len = self.name.iter().position(|&byte| byte == 0).unwrap_or(self.name.len());
         Ok(String::from_utf8_lossy(&self.name[..len]).into_owned())
@@ -179,8 +179,8 @@ impl InterfaceRequest {
         const SIOCETHTOOL: libc::c_ulong = 0x8946;
         let address = ptr::from_mut(structure) as usize;
         self.value[..size_of::<usize>()].copy_from_slice(&address.to_ne_bytes());
-        // SAFETY: the union holds a pointer to `structure`, which lives until the call returns and has the size that its
-        // first word, the command, stands for; every bit pattern of it is valid.
+        // SAFETY: the union holds a pointer to `structure`, which lives until the call returns and has the size that its first
+        // word, the command, implies; every bit pattern of it is valid.
         check(unsafe { libc::ioctl(fd, SIOCETHTOOL as _, ptr::from_mut(&mut self)) }).map(drop)
     }
 }

@@ -1,29 +1,29 @@
-//! Giving up privileges once ports are open: what runs on is an ordinary user.
+//! Drops privileges once ports are open, so that the run continues as an ordinary user.
 //!
-//! Sockets, rings and mappings that are open stay open; nothing else of root remains, in no thread of the process. What needs
-//! privileges again (another port, a program that continues the run) is not to be had after that.
+//! Open sockets, rings and mappings stay open. Nothing else of root remains in any thread of the process. What needs privileges
+//! again (another port, a program that continues the run) is not possible afterwards.
 
 use std::io;
 use std::str::FromStr;
 
 use super::sys;
 
-/// A user of this machine who is not root.
+/// A user of this machine other than root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Number of the user.
+    /// The user ID.
     pub uid: u32,
-    /// Number of the user's own group.
+    /// The ID of the user's primary group.
     pub gid: u32,
 }
 
-/// Why there is no such user.
+/// Why a text names no such user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserError {
-    /// Neither a name in `/etc/passwd` nor two numbers.
+    /// The text is neither a name in `/etc/passwd` nor two numbers.
     #[error("there is no user `{0}` in /etc/passwd")]
     Unknown(String),
-    /// Nothing would be given up.
+    /// The user is root, so no privileges would be dropped.
     #[error("`{0}` is root")]
     Root(String),
 }
@@ -31,7 +31,7 @@ pub enum UserError {
 impl FromStr for User {
     type Err = UserError;
 
-    /// A name of `/etc/passwd` (passwd(5)), or `UID:GID`.
+    /// Parses a name of `/etc/passwd` (passwd(5)), or `UID:GID`.
     fn from_str(text: &str) -> Result<User, UserError> {
         let numbers = |uid: &str, gid: &str| Some(User { uid: uid.parse().ok()?, gid: gid.parse().ok()? });
         let given = text.split_once(':').and_then(|(uid, gid)| numbers(uid, gid));
@@ -52,7 +52,7 @@ impl FromStr for User {
 }
 
 impl User {
-    /// Becomes this user, for good and in all threads.
+    /// Switches to this user, irrevocably and in all threads.
     pub(super) fn take_over(self) -> io::Result<()> {
         sys::become_user(self.uid, self.gid)
     }

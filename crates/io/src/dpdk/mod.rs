@@ -1,11 +1,11 @@
-//! DPDK: any of its poll-mode drivers, with packets in Braid's own buffers.
+//! The DPDK back end: any of its poll-mode drivers, with packets in Braid's own buffers.
 //!
-//! Mbufs are headers only; the data of each lies in the buffer of Braid's pool that has its number. What a driver receives is a
-//! packet where it lies, and a packet that is sent stays where it lies and leaves another buffer in the batch. Two kinds of frames
-//! are copied: those in a chain of mbufs, and mbufs that come from another program's pool (net_ring).
+//! Mbufs are only headers; each one's data is in the buffer of Braid's pool with the same number. A received frame becomes a packet
+//! in place. A packet that is sent stays in place, and another buffer replaces it in the batch. Two kinds of frames are copied:
+//! those in a chain of mbufs, and those in mbufs of another program's pool (net_ring).
 //!
-//! The environment (EAL) is started once, with the first port. Nothing is shared with other processes and no file is made, so
-//! nothing stays behind. Drivers that take the memory of mbufs for the memory of packets are refused ([`UNFIT`]).
+//! The environment (EAL) is started once, with the first port. Nothing is shared with other processes and no file is created, so
+//! nothing stays behind. Drivers that treat the memory of mbufs as the memory of packets are refused ([`UNFIT`]).
 
 mod sys;
 
@@ -26,42 +26,43 @@ use crate::device::{BackEnd, PortSpec};
 /// Drivers that share the memory of mbufs with a kernel or a guest, and what to use instead.
 const UNFIT: [(&str, &str); 2] =
     [("net_af_xdp", "af_xdp:INTERFACE, which is Braid's own"), ("net_virtio_user", "memif: or tap:")];
-/// Drivers behind which another process of this machine may leave checksums undone.
+/// Drivers whose packets may come from another process on this machine and therefore have undone checksums.
 const VIRTUAL: [&str; 3] = ["net_af_packet", "net_tap", "net_pcap"];
-/// Drivers that spread packets over as many queues as their arguments say, whoever asks for how many: all are received.
+/// Drivers that distribute packets over as many queues as their arguments specify, regardless of how many
+/// are requested: all of these queues are received from.
 const SPREADING: [&str; 3] = ["net_af_packet", "net_pcap", "net_ring"];
-/// Ethernet header and two tags.
+/// Size of an Ethernet header and two tags.
 const LINK_HEADERS: usize = 22;
-/// Times that a device is asked again before packets are dropped.
+/// Number of retries on a full device before packets are dropped.
 const RETRIES: usize = 16;
-/// Memory for mbufs and rings where no huge pages are reserved, in MiB.
+/// Memory for mbufs and rings in MiB, if no huge pages are reserved.
 const MEMORY_MIB: &str = "256";
 
-/// Buffers that one port keeps with so many receivers.
+/// Number of buffers that one port holds with this number of receivers.
 pub(crate) fn buffers_of_a_port(receivers: usize) -> usize {
     usize::from(DESCRIPTORS) * 2 * (receivers + 1) + FREE * 2
 }
 
-/// The mbufs of a run, made with its first port.
+/// The mbufs of a run, allocated with its first port.
 #[derive(Clone, Default)]
 pub(crate) struct Memory(Option<Arc<Mbufs>>);
 
-/// Why a port cannot be had.
+/// Why a port cannot be opened.
 pub(crate) enum Refused {
     /// The environment does not start.
     Environment(io::Error),
     /// There is no such device, or it does not start.
     Device(io::Error),
-    /// Its driver works on memory that is not ours; what to use instead.
+    /// Its driver works on memory other than ours; includes what to use instead.
     Unfit(String, &'static str),
-    /// Its packets are longer than a buffer: its MTU, and the largest that would do.
+    /// Its packets may be longer than a buffer: its MTU, and the largest MTU that would fit.
     Mtu(usize, usize),
 }
 
-/// An open port: how it works, a way in for each receiver, a way out for each sender.
+/// An open port: how it operates, a receive side for each receiver, a send side for each sender.
 pub(crate) type Open = (String, Vec<Receiver>, Vec<Transmitter<SendQueue>>);
 
-/// Opens a device; `ports` are those of the run, for the environment.
+/// Opens a device; `ports` are all ports of the run, from which the environment is configured.
 pub(crate) fn open(
     spec: &PortSpec,
     ports: &[PortSpec],
@@ -99,7 +100,8 @@ pub(crate) fn open(
     Ok((how, receivers, Transmitter::over(&outs, lanes.senders)))
 }
 
-/// What EAL is told: nothing of it is shared with other processes, and it looks at no card that was not named.
+/// The arguments of EAL: nothing is shared with other processes, and only named cards are probed. EAL
+/// arguments in the port specifications replace these defaults.
 fn arguments(all: &[PortSpec]) -> Vec<String> {
     let ours = || all.iter().filter(|spec| spec.back_end == BackEnd::Dpdk);
     let mut words: Vec<String> = ["braid", "--no-telemetry", "--iova-mode=va"].map(String::from).into();
@@ -125,37 +127,37 @@ fn arguments(all: &[PortSpec]) -> Vec<String> {
     words
 }
 
-/// A device's arguments with what its driver needs to fit: frames of net_af_packet are longer than a buffer unless told, and
-/// its blocks have to hold a whole number of them.
+/// A device's name and arguments, completed with what its driver needs: by default, frames of net_af_packet are longer than a
+/// buffer, and its blocks must hold a whole number of frames.
 fn complete(name: &str) -> String {
     let needs = name.starts_with("net_af_packet") && !name.contains("framesz=");
     format!("{name}{}", if needs { ",framesz=2016,blocksz=258048" } else { "" })
 }
 
-/// The part of a name that is an address on the PCI bus: `0000:03:00.0`.
+/// The name with its arguments, if it begins with a PCI address such as `0000:03:00.0`.
 fn card(name: &str) -> Option<&str> {
     let address = name.split(',').next()?;
     (address.contains(':') && address.contains('.')).then_some(name)
 }
 
-/// A processor on which this process may run; EAL wants one for a thread that we do not use.
+/// A processor on which this process may run; EAL requires one for a thread that Braid does not use.
 fn first_processor() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or("0").trim();
     list.chars().take_while(char::is_ascii_digit).collect()
 }
 
-/// The way in of one receiver, by some queues of a device.
+/// One receiver's side of some queues of a device.
 pub(crate) struct Receiver {
     device: Arc<Device>,
     queues: Vec<QueueNumber>,
-    /// Queue that is asked first.
+    /// The queue that is polled first.
     first: usize,
     checksums_may_lack: bool,
     frames: [Frame; BURST],
-    /// A frame that lay elsewhere.
+    /// Scratch space for a frame that is not in place.
     copy: Vec<u8>,
-    /// Frames that came and found no buffer, or made no sense.
+    /// Frames that were received but found no buffer, or were invalid.
     lost: u64,
 }
 
@@ -173,7 +175,7 @@ impl Receiver {
         }
     }
 
-    /// Receives a burst by one queue; false if there was none.
+    /// Receives a burst from one queue; returns false if there was none.
     fn burst(&mut self, queue: usize, into: &mut Arrivals<'_>) -> bool {
         let Receiver { device, queues, frames, .. } = self;
         let room = into.wanted.min(into.batch.room());
@@ -228,7 +230,7 @@ pub(crate) struct SendQueue {
     device: Arc<Device>,
     queue: QueueNumber,
     frames: Vec<Frame>,
-    /// Longest frame.
+    /// Length of the longest frame that may be sent.
     longest: usize,
 }
 

@@ -1,8 +1,8 @@
-//! The functions of `shim.c`, and what makes them safe to call.
+//! Safe wrappers of the functions of `shim.c`.
 //!
-//! [`Mbufs`] holds the loans of all buffers that DPDK has, under a lock that is taken once per burst: any thread may find what any
-//! other has lent, since the mbuf of a packet that was sent is free for receiving. Devices close before the mbufs go, and the
-//! mbufs go before the loans give their buffers back.
+//! [`Mbufs`] holds the loans of all buffers that DPDK has, under a lock that is taken once per burst. All threads share the loans
+//! because the mbuf of a packet that was sent becomes free for receiving, so a thread may receive into what another has lent.
+//! Devices are closed before the mbufs are freed, and the mbufs are freed before the loans return their buffers.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -14,11 +14,11 @@ use braid_packet::{Buffers, Loans, Pool};
 
 use crate::device::CardHash;
 
-/// Frames of one burst.
+/// Maximum number of frames in a burst.
 pub(super) const BURST: usize = 64;
-/// Entries of each queue of a device, if its driver has no other wish.
+/// Number of entries of each queue of a device, unless its driver prefers another number.
 pub(super) const DESCRIPTORS: u16 = 512;
-/// Mbufs that are kept free for devices, besides those in their rings.
+/// Number of mbufs that are kept free for devices, in addition to those in their rings.
 pub(super) const FREE: usize = 1024;
 
 #[repr(C)]
@@ -38,7 +38,7 @@ pub(super) struct Frame {
     foreign: *mut RawMbuf,
 }
 
-// SAFETY: an mbuf belongs to nobody's thread.
+// SAFETY: an mbuf is not bound to a thread.
 unsafe impl Send for Frame {}
 
 impl Frame {
@@ -48,7 +48,7 @@ impl Frame {
         Frame { at, len: len as u32, ..Frame::NONE }
     }
 
-    /// Whether it lies in one of Braid's buffers, whole.
+    /// Whether it lies completely in one of Braid's buffers.
     pub(super) fn is_in_place(&self) -> bool {
         self.foreign.is_null()
     }
@@ -60,7 +60,7 @@ impl Frame {
 pub(super) struct Facts {
     pub(super) receive_queues: u16,
     pub(super) send_queues: u16,
-    /// Largest packet without its Ethernet header.
+    /// Maximum size of a packet without its Ethernet header.
     pub(super) mtu: u16,
     port: u16,
     is_hashing: u8,
@@ -76,7 +76,7 @@ impl Facts {
         CStr::from_bytes_until_nul(&self.driver).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    /// How it chooses queues, and what it could do besides.
+    /// Describes how the device chooses queues, and what else it supports.
     pub(super) fn described(&self) -> String {
         let hash = match (self.receive_queues, self.is_hashing != 0, self.agrees != 0) {
             (..=1, ..) => "",
@@ -126,42 +126,42 @@ fn check(result: c_int) -> io::Result<()> {
 
 /// Name and version of the library.
 pub(crate) fn version() -> String {
-    // SAFETY: a text that lives as long as the program.
+    // SAFETY: the function returns a string that lives as long as the program.
     unsafe { CStr::from_ptr(braid_dpdk_version()) }.to_string_lossy().into_owned()
 }
 
-/// Starts DPDK's environment once for this process; later calls get the result of the first.
+/// Starts DPDK's environment once for this process; later calls return the result of the first call.
 pub(super) fn start(arguments: &[String]) -> io::Result<()> {
     static STARTED: OnceLock<c_int> = OnceLock::new();
     let result = STARTED.get_or_init(|| {
         let words = arguments.iter().map(|word| CString::new(word.as_str()).unwrap_or_default());
-        // It keeps and changes what it is given.
+        // EAL keeps and modifies its arguments, so they are leaked.
         let words: &'static mut [*mut c_char] = words.map(CString::into_raw).collect::<Vec<_>>().leak();
-        // SAFETY: an array of as many texts, which nobody else has, for as long as the program runs.
+        // SAFETY: passes an array of that many strings, to which nobody else has access, and which lives as long as the program.
         unsafe { braid_dpdk_start(words.len() as c_int, words.as_mut_ptr()) }
     });
     check(*result)
 }
 
-/// The mbufs of a run: one for each buffer of its pool.
+/// The mbufs of a run, one for each buffer of its pool.
 pub(super) struct Mbufs {
     raw: *mut RawMbufs,
     loans: Mutex<Loans>,
 }
 
-// SAFETY: the pool of mbufs is made for many producers and consumers; `by_number` does not change; an mbuf outside of the
-// pool belongs to who holds the loan of its buffer, and loans are found under the lock.
+// SAFETY: the pool of mbufs supports multiple producers and consumers; `by_number` does not change; an mbuf outside the pool
+// belongs to the holder of its buffer's loan, and loans are looked up under the lock.
 unsafe impl Send for Mbufs {}
 // SAFETY: as above.
 unsafe impl Sync for Mbufs {}
 
 impl Mbufs {
-    /// For the buffers of a pool; the environment is started.
+    /// Makes the mbufs for the buffers of a pool; the environment must have been started.
     pub(super) fn new(pool: &Arc<Pool>) -> io::Result<Arc<Mbufs>> {
         let loans = Loans::new(pool);
         let region = loans.region();
         let count = (region.len / region.buffer) as u32;
-        // SAFETY: so many buffers lie there, and stay while the loans live, which is longer than the mbufs do.
+        // SAFETY: the region has that many buffers, which stay valid while the loans live, and the loans outlive the mbufs.
         let raw = unsafe { braid_dpdk_mbufs(region.address, region.buffer, count) };
         if raw.is_null() {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
@@ -169,15 +169,15 @@ impl Mbufs {
         Ok(Arc::new(Mbufs { raw, loans: Mutex::new(loans) }))
     }
 
-    /// What DPDK has been lent.
+    /// The loans of the buffers that DPDK has.
     pub(super) fn loans(&self) -> MutexGuard<'_, Loans> {
-        // What a panic leaves behind are buffers that are lent and used by nobody: they are missing, and nothing else is wrong.
+        // Ignore poisoning: after a panic some buffers may be lent but unused. They are missing, and nothing else is wrong.
         self.loans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Mbufs that a device may take.
+    /// Number of mbufs that a device may take.
     fn available(&self) -> usize {
-        // SAFETY: the mbufs live.
+        // SAFETY: the mbufs are alive.
         unsafe { braid_dpdk_mbufs_available(self.raw) as usize }
     }
 
@@ -186,15 +186,15 @@ impl Mbufs {
         !(FREE / 2..=FREE * 2).contains(&self.available())
     }
 
-    /// Lends buffers until `wanted` mbufs are free, as far as there are buffers, or takes back what is too many.
+    /// Lends buffers until `wanted` mbufs are free, as far as there are buffers, or takes surplus buffers back.
     pub(super) fn balance(&self, loans: &mut Loans, buffers: &mut Buffers, wanted: usize) {
         for _ in self.available()..wanted {
             let Some(at) = loans.lend(buffers) else { return };
-            // SAFETY: the buffer was not lent before, so its mbuf is nowhere else.
+            // SAFETY: the buffer was not lent before, so its mbuf is not in use anywhere.
             unsafe { braid_dpdk_mbufs_put(self.raw, at) };
         }
         for _ in wanted..self.available() {
-            // SAFETY: the mbufs live. What they give is u64::MAX or the offset of a lent buffer.
+            // SAFETY: the mbufs are alive. The result is u64::MAX or the offset of a lent buffer.
             loans.give_back(buffers, unsafe { braid_dpdk_mbufs_take(self.raw) });
         }
     }
@@ -202,77 +202,77 @@ impl Mbufs {
 
 impl Drop for Mbufs {
     fn drop(&mut self) {
-        // SAFETY: devices hold these mbufs by an Arc and close before they let go of it.
+        // SAFETY: devices hold these mbufs in an Arc, and close before they release it.
         unsafe { braid_dpdk_mbufs_free(self.raw) };
     }
 }
 
-/// A port that is open. Dropping it closes it.
+/// An open port. Dropping it closes it.
 pub(super) struct Device {
     pub(super) facts: Facts,
     pub(super) mbufs: Arc<Mbufs>,
 }
 
-/// Finds a device: `arguments` are those of EAL, which begin with its name.
+/// Finds a device; `arguments` are in EAL's syntax, which begins with the device's name.
 pub(super) fn find(arguments: &str) -> io::Result<Facts> {
     let text = |text: &str| CString::new(text).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL));
     let name = arguments.split(',').next().unwrap_or_default();
     let mut facts = Facts::default();
     let (arguments, name) = (text(arguments)?, text(name)?);
-    // SAFETY: texts and a structure that live.
+    // SAFETY: passes strings and a structure that live during the call.
     check(unsafe { braid_dpdk_probe(arguments.as_ptr(), name.as_ptr(), &mut facts) })?;
     Ok(facts)
 }
 
 impl Device {
-    /// Opens what was found, with so many queues if it has them.
+    /// Opens a device, with the number of queues in `facts` if the device supports it.
     pub(super) fn open(mut facts: Facts, mbufs: &Arc<Mbufs>, hash: Option<&CardHash>) -> io::Result<Arc<Device>> {
         let none = CardHash::default();
         let CardHash { key, table, .. } = hash.unwrap_or(&none);
         let (key_bytes, entries) = (key.len() as u32, table.len() as u32);
         let hash = RawHash { key: key.as_ptr(), table: table.as_ptr(), key_bytes, entries };
-        // SAFETY: structures that live, with arrays of as many elements as they say.
+        // SAFETY: passes structures that live during the call, whose arrays have as many elements as stated.
         check(unsafe { braid_dpdk_open(&mut facts, mbufs.raw, DESCRIPTORS, &hash) })?;
         Ok(Arc::new(Device { facts, mbufs: Arc::clone(mbufs) }))
     }
 
-    /// Receives by a queue; nobody else uses it meanwhile.
+    /// Receives from a queue, which has no other user meanwhile.
     pub(super) fn receive<'a>(
         &self,
         queue: &mut QueueNumber,
         frames: &'a mut [Frame; BURST],
         room: usize,
     ) -> &'a [Frame] {
-        // SAFETY: the port is open and has the queue, which has one user; at most a burst is written.
+        // SAFETY: the port is open and has the queue, which has one user; at most `BURST` frames are written.
         let count = unsafe {
             braid_dpdk_receive(self.mbufs.raw, self.facts.port, queue.0, frames.as_mut_ptr(), room.min(BURST) as u16)
         };
         &frames[..count as usize]
     }
 
-    /// Copies a received frame that does not lie in place, and lets it go.
+    /// Copies a received frame that is not in place, and frees its mbuf.
     pub(super) fn take_elsewhere(&self, frame: Frame, into: &mut Vec<u8>) {
         into.resize(frame.len as usize, 0);
-        // SAFETY: an mbuf that was received, which nobody else has; there is room for its bytes.
+        // SAFETY: the mbuf was received and has no other owner; there is room for its bytes.
         unsafe { braid_dpdk_copy(frame.foreign, into.as_mut_ptr(), frame.len) };
     }
 
-    /// Sends frames in buffers that were lent for it; how many of them, from the first on, the device took.
+    /// Sends frames in buffers that were lent for this purpose; returns how many frames the device accepted, counted from the first.
     pub(super) fn send(&self, queue: &mut QueueNumber, frames: &[Frame]) -> usize {
-        // SAFETY: the port is open and has the queue, which has one user; the frames lie in lent buffers, whose mbufs are
-        // nowhere else.
+        // SAFETY: the port is open and has the queue, which has one user; the frames lie in lent buffers,
+        // whose mbufs are not in use anywhere.
         unsafe {
             braid_dpdk_send(self.mbufs.raw, self.facts.port, queue.0, frames.as_ptr(), frames.len() as u32) as usize
         }
     }
 
-    /// Frames that did not reach us.
+    /// Number of frames that did not reach us.
     pub(super) fn missed(&self) -> u64 {
         // SAFETY: the port is open.
         unsafe { braid_dpdk_missed(self.facts.port) }
     }
 
-    /// Its receive and send queues, each once.
+    /// Its receive and send queues, each exactly once.
     pub(super) fn queues(&self) -> (Vec<QueueNumber>, Vec<QueueNumber>) {
         let all = |count: u16| (0..count).map(QueueNumber).collect();
         (all(self.facts.receive_queues), all(self.facts.send_queues))
@@ -281,10 +281,10 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: the port is open; its queues are used through this device only.
+        // SAFETY: the port is open, and its queues are only used through this device.
         unsafe { braid_dpdk_close(self.facts.port) };
     }
 }
 
-/// A queue of a device; who holds it is its only user.
+/// A queue of a device; its holder is its only user.
 pub(super) struct QueueNumber(u16);

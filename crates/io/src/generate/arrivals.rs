@@ -1,26 +1,27 @@
-//! When packets come: a steady rate, or bursts.
+//! Arrival times of packets: a steady rate, or bursts.
 
 use crate::random::Random;
 
-/// In-burst gaps are this part of the mean gap.
+/// The gap within a burst as a fraction of the mean gap.
 const GAP_IN_BURST: f64 = 0.2;
 
-/// Rate and burstiness of the packets' time stamps.
+/// Rate and burstiness of packet timestamps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrivals {
-    /// Packets per second, above zero.
+    /// Packets per second, greater than zero.
     pub rate_pps: f64,
-    /// Coefficient of variation of the gaps between packets: 0 is a constant gap, real links have 1.3 to 8. From 0.8 on it is
-    /// met by on/off bursts; smaller ones except 0 are taken as 0.8.
+    /// Coefficient of variation of the gaps between packets: 0 is a constant gap; real links have 1.3 to 8. Values from 0.8 on are
+    /// produced by on/off bursts; smaller values other than 0 are treated as 0.8.
     pub cv: f64,
 }
 
-/// Gaps: constant within a burst, and with probability p followed by a pause, exponential with mean b. With a burst gap of 0.2 m
-/// and p b = 0.8 m the mean is m and the squared coefficient of variation 1.28 / p − 0.64, which gives p.
+/// Generates gaps that are constant within a burst and, with probability p, followed by an exponential
+/// pause with mean b. With a burst gap of 0.2 m and p b = 0.8 m the mean is m and the squared coefficient
+/// of variation is 1.28 / p − 0.64, which determines p.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     start_ns: u64,
-    /// Since the start: exact to the nanosecond for a hundred days.
+    /// Time since the start: exact to the nanosecond for a hundred days.
     now_ns: f64,
     burst_gap_ns: f64,
     pause_ns: f64,
@@ -38,7 +39,7 @@ impl Clock {
         Clock { start_ns, now_ns: 0.0, burst_gap_ns: GAP_IN_BURST * mean, pause_ns, pause_chance }
     }
 
-    /// Time stamp of the next packet.
+    /// Timestamp of the next packet.
     #[inline]
     pub(crate) fn next_ns(&mut self, random: &mut Random) -> u64 {
         let now = self.start_ns + self.now_ns as u64;

@@ -1,91 +1,91 @@
-//! What a generator is told.
+//! Configuration of a generator.
 
 use super::arrivals::Arrivals;
 use super::sizes::{FlowSizes, FrameSizes};
 use crate::capture::PortSplit;
 
-/// Generated traffic, described. Plain data: change any field; [`Generator::new`](super::Generator::new) checks it.
+/// Describes generated traffic. It is plain data: change any field; [`Generator::new`](super::Generator::new) validates it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenConfig {
-    /// The same seed gives the same packets.
+    /// The seed; the same seed yields the same packets.
     pub seed: u64,
-    /// Packets in all.
+    /// Total number of packets.
     pub packets: u64,
-    /// Flows of a cycle. When all have been started another cycle begins: with new flows, or with the same ones if the order is
-    /// [`Order::RoundRobin`].
+    /// Number of flows in a cycle. When all of them have been started another cycle begins: with new flows,
+    /// or with the same ones if the order is [`Order::RoundRobin`].
     pub flows: u64,
-    /// Packets per flow; new flows per 1000 packets are 1000 / mean. Not used by [`Order::RoundRobin`].
+    /// Packets per flow; there are 1000 / mean new flows per 1000 packets. Not used by [`Order::RoundRobin`].
     pub flow_sizes: FlowSizes,
-    /// Which flow is next.
+    /// The order in which flows send.
     pub order: Order,
-    /// Bytes per frame.
+    /// Frame lengths in bytes.
     pub frame_sizes: FrameSizes,
-    /// Time stamps.
+    /// Arrival times.
     pub arrivals: Arrivals,
-    /// Share of packets that the server side of a flow sends; 0 is one direction only. A flow's size counts both directions.
+    /// Share of packets that the server side of a flow sends; 0 generates one direction only. A flow's size counts both directions.
     pub reverse: f64,
     /// Shares of transport protocols among flows.
     pub protocols: Protocols,
-    /// What TCP flows look like.
+    /// The form of TCP flows.
     pub tcp: TcpStyle,
     /// Share of flows over IPv6.
     pub ipv6: f64,
     /// Share of packets that are ARP requests.
     pub arp: f64,
-    /// Share of packets that are fragments of an IPv4 datagram, as far as there are packets long enough.
+    /// Share of packets that are fragments of an IPv4 datagram, as far as there are sufficiently long packets.
     pub fragments: f64,
-    /// How flow numbers spread over addresses and ports.
+    /// How flow numbers map to addresses and ports.
     pub addresses: Addresses,
-    /// Pairs of Ethernet addresses, at least 1; a flow belongs to one.
+    /// Number of pairs of Ethernet addresses, at least 1; each flow belongs to one pair.
     pub mac_pairs: u32,
-    /// By which port a frame comes in; none is by direction: clients' packets by port 0, servers' by port 1.
+    /// The port on which a frame arrives; `None` selects it by direction: clients' packets on port 0, servers' packets on port 1.
     pub split: Option<PortSplit>,
 }
 
-/// Which flow the next packet belongs to.
+/// The order in which flows send.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Order {
-    /// Each flow in turn, for ever: no locality at all.
+    /// All flows in turn, repeatedly: no locality at all.
     RoundRobin,
-    /// Flows begin, last and end.
+    /// Flows begin, last for some time, and end.
     Sessions {
-        /// Probability that a flow's next packet follows at once.
+        /// Probability that a flow's next packet follows immediately.
         burst: f64,
-        /// Otherwise, packets of other flows before it, on average. Large flows come more often, so that they fit into a cycle.
+        /// Otherwise, the mean number of packets of other flows before it. Large flows send more often, so that they fit into a cycle.
         gap: f64,
     },
 }
 
-/// Shares of transport protocols; what is left of 1 is ICMP echo.
+/// Shares of transport protocols; the rest up to 1 is ICMP echo.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Protocols {
-    /// TCP.
+    /// Share of TCP.
     pub tcp: f64,
-    /// UDP.
+    /// Share of UDP.
     pub udp: f64,
 }
 
-/// What TCP flows look like.
+/// The form of TCP flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpStyle {
-    /// SYN first (and SYN-ACK if there is a reverse direction), FIN at the end, sequence numbers that fit.
+    /// SYN first (and SYN-ACK if there is a reverse direction), FIN at the end, consistent sequence numbers.
     Connections,
-    /// Nothing but SYN, as scanners and floods send.
+    /// SYN segments only, as scanners and floods send them.
     SynOnly,
 }
 
-/// How many bits of a flow's number choose each part of its address. Their sum bounds the number of distinct flows.
+/// The number of bits of a flow's number that select each part of its addresses. Their sum limits the number of distinct flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// Clients: addresses in 10.0.0.0/8 or 2001:db8:1::/64; at most 24 bits.
+    /// Client addresses, in 10.0.0.0/8 or 2001:db8:1::/64; at most 24 bits.
     pub client_bits: u32,
-    /// Ports of a client, from 32768 on; at most 15 bits.
+    /// Client ports, from 32768 on; at most 15 bits.
     pub client_port_bits: u32,
-    /// Servers: addresses in 198.18.0.0/15 (RFC 2544) or 2001:db8:2::/64; at most 17 bits.
+    /// Server addresses, in 198.18.0.0/15 (RFC 2544) or 2001:db8:2::/64; at most 17 bits.
     pub server_bits: u32,
-    /// Ports of a server, from 0 on; at most 16 bits. With 0 bits it is the port below or a usual one of the protocol.
+    /// Server ports, from 0 on; at most 16 bits. With 0 bits the port is `server_port`, or a usual one of the protocol.
     pub server_port_bits: u32,
-    /// The only port of the servers.
+    /// The servers' only port, if set.
     pub server_port: Option<u16>,
 }
 
@@ -95,45 +95,45 @@ impl Default for Addresses {
     }
 }
 
-/// Why a configuration is refused.
+/// Why a configuration is rejected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A share or probability that is none.
+    /// A share or probability is not between 0 and 1.
     #[error("{field} is {value}: it must lie between 0 and 1")]
     Share {
-        /// Its name.
+        /// Name of the field.
         field: &'static str,
         /// Its value.
         value: f64,
     },
-    /// A number outside its range.
+    /// A number is out of range.
     #[error("{field} is {value}: it must lie between {least} and {most}")]
     Range {
-        /// Its name.
+        /// Name of the field.
         field: &'static str,
         /// Its value.
         value: f64,
-        /// Smallest value.
+        /// Minimum.
         least: f64,
-        /// Largest value.
+        /// Maximum.
         most: f64,
     },
-    /// More flows than addresses and ports.
+    /// There are more flows than combinations of addresses and ports.
     #[error("{flows} flows do not fit into 2^{bits} combinations of addresses and ports: give more bits")]
     TooFewAddresses {
-        /// Flows that the run needs.
+        /// Number of flows that the run needs.
         flows: u64,
-        /// Bits of all parts.
+        /// Total number of bits.
         bits: u32,
     },
 }
 
-/// Longest frame that is generated.
+/// Length of the longest generated frame.
 pub(crate) const FRAME_MAX: u32 = 9018;
 
 impl GenConfig {
-    /// Whether it makes sense.
+    /// Validates the configuration.
     pub fn check(&self) -> Result<(), ConfigError> {
         let share = |field, value: f64| {
             if (0.0..=1.0).contains(&value) { Ok(()) } else { Err(ConfigError::Share { field, value }) }
@@ -144,7 +144,7 @@ impl GenConfig {
         share("reverse", self.reverse)?;
         share("protocols.tcp", self.protocols.tcp)?;
         share("protocols.udp", self.protocols.udp)?;
-        // The shares may have been added with a rounding error.
+        // Adding the shares may have caused a rounding error.
         range("protocols.tcp + protocols.udp", self.protocols.tcp + self.protocols.udp, 0.0, 1.0 + 1e-9)?;
         share("ipv6", self.ipv6)?;
         share("arp", self.arp)?;

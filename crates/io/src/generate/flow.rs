@@ -1,4 +1,4 @@
-//! Who talks to whom: a flow's number, turned into addresses.
+//! Maps a flow's number to its addresses.
 
 use super::config::{Addresses, GenConfig};
 use crate::random::{hash, unit};
@@ -12,7 +12,7 @@ pub(crate) enum Transport {
     Icmp,
 }
 
-/// A flow's addresses. Client and server are numbers within their networks.
+/// A flow's addresses. `client` and `server` are numbers within their networks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
     pub(crate) number: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Flow {
     pub(crate) mac_pair: u32,
 }
 
-/// How numbers become flows.
+/// The mapping from numbers to flows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Directory {
     seed: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Directory {
     mac_pairs: u32,
 }
 
-/// First port of clients: above the ports of services.
+/// First client port, above the ports of services.
 const CLIENT_PORTS: u16 = 32768;
 
 impl Directory {
@@ -54,7 +54,7 @@ impl Directory {
         }
     }
 
-    /// The flow with this number. Numbers below 2^bits give different addresses and ports.
+    /// The flow with this number. Numbers below 2^bits yield distinct addresses and ports.
     pub(crate) fn flow(&self, number: u64) -> Flow {
         let traits = hash(self.seed, number);
         let share = unit(traits);
@@ -94,8 +94,7 @@ impl Directory {
     }
 }
 
-/// Scrambles the lowest `bits` bits among themselves: bijective, since multiplying by an odd number and adding higher bits to
-/// lower ones are.
+/// Permutes the lowest `bits` bits: multiplication by an odd number and adding higher bits to lower ones are bijective.
 fn spread_bits(number: u64, bits: u32) -> u64 {
     let mask = 1u64.checked_shl(bits).map_or(u64::MAX, |bound| bound - 1);
     let half = bits / 2 + 1;

@@ -1,7 +1,7 @@
-//! The bytes of a generated frame: Ethernet, IPv4 or IPv6, TCP, UDP or ICMP echo, with right lengths and checksums.
+//! Writes the bytes of a generated frame: Ethernet, IPv4 or IPv6, TCP, UDP or ICMP echo, with correct lengths and checksums.
 //!
-//! The payload begins with the flow's number and the packet's number in it, eight bytes each, so that packets can be told apart;
-//! the rest is zero, which no checksum has to be computed over.
+//! The payload begins with the number of the flow and the number of the packet in the flow, eight bytes each, so that packets can
+//! be distinguished; the rest is zero, so checksums need not cover it.
 
 use super::flow::{Flow, Transport};
 
@@ -10,36 +10,36 @@ pub(crate) const SYN: u8 = 0x02;
 pub(crate) const PSH: u8 = 0x08;
 pub(crate) const ACK: u8 = 0x10;
 
-/// Shortest Ethernet frame without its check sequence; shorter ones are padded.
+/// Minimum length of an Ethernet frame without its check sequence; shorter frames are padded.
 pub(crate) const FRAME_MIN: usize = 60;
 const ETHERNET: usize = 14;
 const IPV4: usize = 20;
-/// Bytes at the beginning of a payload that are not zero.
+/// Number of payload bytes at the beginning that are not zero.
 const TAG: usize = 16;
-/// No header and tag are longer: so much is cleared before each frame.
+/// Number of bytes cleared before each frame, which no headers and tag exceed.
 const CLEARED: usize = 128;
 
 /// A packet of a flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
-    /// Number in its flow.
+    /// Its number in the flow.
     pub(crate) index: u64,
-    /// From client to server.
+    /// Whether it goes from client to server.
     pub(crate) forward: bool,
     pub(crate) tcp_flags: u8,
     pub(crate) sequence: u32,
     pub(crate) acknowledgement: u32,
-    /// Bytes behind the transport header.
+    /// Number of bytes after the transport header.
     pub(crate) payload: usize,
 }
 
-/// Bytes of all headers of a flow's packets.
+/// Length of all headers of a flow's packets.
 pub(crate) fn header_bytes(flow: &Flow) -> usize {
     let transport = if flow.transport == Transport::Tcp { 20 } else { 8 };
     ETHERNET + if flow.v6 { 40 } else { IPV4 } + transport
 }
 
-/// Writes a packet to the beginning of `room`, all of which behind the first bytes is zero and stays so. Returns its length.
+/// Writes a packet to the beginning of `room`, whose later bytes are zero and stay so. Returns the packet's length.
 pub(crate) fn write(room: &mut [u8], flow: &Flow, packet: &Packet) -> usize {
     room[..CLEARED].fill(0);
     ethernet(room, flow.mac_pair, packet.forward, if flow.v6 { 0x86dd } else { 0x0800 });
@@ -50,7 +50,7 @@ pub(crate) fn write(room: &mut [u8], flow: &Flow, packet: &Packet) -> usize {
     room[headers..headers + tag_len].copy_from_slice(&tag.as_flattened()[..tag_len]);
     let (transport, addresses) = if flow.v6 { ipv6(room, flow, packet, end) } else { ipv4(room, flow, packet, end) };
     let pseudo = sum(&room[addresses..transport]) + u64::from(number(flow)) + (end - transport) as u64;
-    // Headers begin at even offsets: the sum over the tag may end with half a word, which `sum` fills with zero.
+    // Headers begin at even offsets. The sum may end in the middle of a word after the tag; `sum` pads it with zero.
     write_transport(&mut room[transport..headers + tag_len], flow, packet, pseudo, end - transport);
     end.max(FRAME_MIN)
 }
@@ -63,13 +63,13 @@ fn ethernet(room: &mut [u8], pair: u32, forward: bool, kind: u16) {
     room[12..14].copy_from_slice(&kind.to_be_bytes());
 }
 
-/// Locally administered addresses of a pair's client and server.
+/// Locally administered Ethernet addresses of a pair's client and server.
 fn mac_addresses(pair: u32) -> [[u8; 6]; 2] {
     let [a, b, c, d] = pair.to_be_bytes();
     [[0x02, 0, a, b, c, d], [0x06, 0, a, b, c, d]]
 }
 
-/// IP protocol number.
+/// IP protocol number of a flow.
 fn number(flow: &Flow) -> u8 {
     match flow.transport {
         Transport::Tcp => 6,
@@ -79,7 +79,7 @@ fn number(flow: &Flow) -> u8 {
     }
 }
 
-/// Writes the header; returns where the transport header and the addresses begin.
+/// Writes the IPv4 header; returns the offsets of the transport header and of the addresses.
 fn ipv4(room: &mut [u8], flow: &Flow, packet: &Packet, end: usize) -> (usize, usize) {
     let client = (0x0a00_0000 | flow.client).to_be_bytes();
     let server = (0xc612_0000 | flow.server).to_be_bytes();
@@ -88,7 +88,7 @@ fn ipv4(room: &mut [u8], flow: &Flow, packet: &Packet, end: usize) -> (usize, us
     header[0] = 0x45;
     header[2..4].copy_from_slice(&((end - ETHERNET) as u16).to_be_bytes());
     header[4..6].copy_from_slice(&(packet.index as u16).to_be_bytes());
-    // Don't fragment, as TCP sets it for path MTU discovery.
+    // Don't Fragment, which TCP sets for path MTU discovery.
     header[6] = if flow.transport == Transport::Tcp { 0x40 } else { 0 };
     header[8] = 64;
     header[9] = number(flow);
@@ -119,7 +119,7 @@ fn ipv6(room: &mut [u8], flow: &Flow, packet: &Packet, end: usize) -> (usize, us
     (ETHERNET + 40, ETHERNET + 8)
 }
 
-/// Writes the transport header in front of the tag; `pseudo` is the sum of the pseudo-header.
+/// Writes the transport header before the tag; `pseudo` is the sum of the pseudo-header.
 fn write_transport(segment: &mut [u8], flow: &Flow, packet: &Packet, pseudo: u64, len: usize) {
     let (mut from, mut to) = (flow.client_port, flow.server_port);
     if !packet.forward {
@@ -162,7 +162,7 @@ fn write_transport(segment: &mut [u8], flow: &Flow, packet: &Packet, pseudo: u64
     segment[check_at..check_at + 2].copy_from_slice(&check);
 }
 
-/// An ARP request of a pair's client for an address in its network.
+/// Writes an ARP request of a pair's client for an address in its network.
 pub(crate) fn write_arp(room: &mut [u8], pair: u32, bits: u64) -> usize {
     room[..CLEARED].fill(0);
     ethernet(room, pair, true, 0x0806);
@@ -176,8 +176,8 @@ pub(crate) fn write_arp(room: &mut [u8], pair: u32, bits: u64) -> usize {
     FRAME_MIN
 }
 
-/// Cuts an IPv4 frame of at least [`FRAGMENT_MIN`] bytes into two fragments: shortens it to the first, whose length is returned,
-/// and puts the second into `second`.
+/// Splits an IPv4 frame of at least [`FRAGMENT_MIN`] bytes into two fragments: truncates `room` to the first one, whose length is
+/// returned, and puts the other one into `second`.
 pub(crate) fn fragment(room: &mut [u8], len: usize, second: &mut Vec<u8>) -> usize {
     let data = ETHERNET + IPV4;
     let cut = ((len - data) / 2).next_multiple_of(8);
@@ -194,12 +194,12 @@ pub(crate) fn fragment(room: &mut [u8], len: usize, second: &mut Vec<u8>) -> usi
     };
     put(second, len - data - cut, (cut / 8) as u16);
     second.resize(second.len().max(FRAME_MIN), 0);
-    // More fragments.
+    // The More Fragments flag.
     put(room, cut, 0x2000);
     data + cut
 }
 
-/// Shortest frame that is fragmented: both pieces are longer than the padding.
+/// Minimum length of a frame that is fragmented, for which both fragments exceed the minimum frame length.
 pub(crate) const FRAGMENT_MIN: usize = 128;
 
 /// Sum of 16-bit words in network order; an odd last byte counts as the upper half of a word.
@@ -209,7 +209,7 @@ fn sum(bytes: &[u8]) -> u64 {
     words + rest.first().map_or(0, |&last| u64::from(last) << 8)
 }
 
-/// Internet checksum of a sum (RFC 1071).
+/// The Internet checksum of a sum (RFC 1071).
 fn finish(mut sum: u64) -> [u8; 2] {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

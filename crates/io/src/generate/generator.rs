@@ -1,4 +1,4 @@
-//! The generator itself: a stream of frames, and a source.
+//! The generator: a stream of frames, and a source.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::source::{OpenError, QueueSelect, RxQueue, Source};
 use crate::spread::spread;
 use crate::stream::{FrameStream, Next};
 
-/// Time stamp of the first packet: some moment in 2023.
+/// Timestamp of the first packet, in nanoseconds since 1970: a moment in 2023.
 const START_NS: u64 = 1_700_000_000_000_000_000;
-/// Longest frame that counts as a bare acknowledgement in TCP.
+/// Maximum length of a TCP frame that is a bare acknowledgement.
 const BARE_ACK_MAX: u32 = 64;
-/// Packets between two notes to the progress.
+/// Number of packets between two updates of the progress.
 const REPORT_EVERY: u64 = 4096;
 
-/// Generated frames, one after another.
+/// A stream of generated frames.
 pub struct Generator {
     config: GenConfig,
     directory: Directory,
@@ -34,7 +34,7 @@ pub struct Generator {
     room: Vec<u8>,
     len: usize,
     info: FrameInfo,
-    /// The second fragment of a datagram whose first was sent.
+    /// The second fragment of a datagram whose first fragment has been sent.
     second: Vec<u8>,
     second_waits: bool,
     fragments: u64,
@@ -43,13 +43,13 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Checks the configuration and begins.
+    /// Validates the configuration and starts the generator.
     pub fn new(config: GenConfig) -> Result<Generator, ConfigError> {
         config.check()?;
         let sizes = SizeTable::new(config.flow_sizes, config.flows);
         let control = match (config.order, config.tcp) {
             (Order::RoundRobin, _) | (_, TcpStyle::SynOnly) => 0.0,
-            // SYN, and FIN of flows that have more than one packet; twice as many if there are two directions.
+            // SYN, and FIN for flows with more than one packet; twice as many if there are two directions.
             _ => {
                 let ends = if config.reverse > 0.0 { 3.0 } else { 1.0 };
                 config.protocols.tcp * (1.0 + ends * (1.0 - sizes.one_packet)) / sizes.mean
@@ -75,7 +75,7 @@ impl Generator {
         })
     }
 
-    /// Makes the next frame of the flow whose turn it is.
+    /// Generates the next frame of the flow whose turn it is.
     fn next_of_flow(&mut self) {
         let mut session = self.sessions.next();
         let flow = self.directory.flow(session.flow);
@@ -100,7 +100,7 @@ impl Generator {
         let (ours, theirs) = if forward { (0, 1) } else { (1, 0) };
         let flags = if flow.transport == Transport::Tcp { self.tcp_flags(session, forward) } else { 0 };
         let headers = frame::header_bytes(flow);
-        // A flow in turn has frames of one length: its sequence numbers need no memory then.
+        // In round-robin order, all frames of a flow have the same length, so its sequence numbers need no memory.
         let drawn = if self.config.order == Order::RoundRobin { hash(self.config.seed, session.flow) } else { bits };
         let length = self.lengths.length(drawn);
         let bare = flow.transport == Transport::Tcp
@@ -130,7 +130,7 @@ impl Generator {
             0 => true,
             1 => false,
             2 => true,
-            // Both sides close.
+            // Both sides close the connection.
             _ if session.size >= 6 && left <= 2 => left == 2,
             _ => unit(hash(bits, 1)) >= self.config.reverse,
         }
@@ -190,7 +190,7 @@ pub struct GeneratorSource {
 }
 
 impl GeneratorSource {
-    /// A source under a name, such as that of its profile.
+    /// Makes a source with a name, such as that of its profile.
     pub fn new(name: &str, config: GenConfig) -> Result<GeneratorSource, ConfigError> {
         Ok(GeneratorSource { name: name.to_owned(), generator: Generator::new(config)? })
     }

@@ -1,4 +1,4 @@
-//! Ready-made traffic. The figures come from published traces; each is the mean of several, so bounds stand in the tests.
+//! Predefined traffic profiles. The figures come from published traces. Each is a mean of several traces, so the tests check ranges.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,10 +12,10 @@ const PROVIDER: FrameSizes = FrameSizes::Mix([24.0, 26.0, 10.0, 5.0, 6.0, 2.0, 2
 /// Frame lengths of a busy link with much video, mean 891 bytes.
 const HEAVY: FrameSizes = FrameSizes::Mix([10.0, 20.0, 8.0, 3.0, 3.0, 13.0, 44.0]);
 
-/// Few who ask many hosts at all of their ports.
+/// A few clients that probe many hosts on all of their ports.
 const SCANNED: Addresses =
     Addresses { client_bits: 1, client_port_bits: 4, server_bits: 17, server_port_bits: 16, server_port: None };
-/// Whoever it may be, all to one port of one host.
+/// Any number of clients that all send to one port of one host.
 const FLOODED: Addresses =
     Addresses { client_bits: 24, client_port_bits: 15, server_bits: 0, server_port_bits: 0, server_port: Some(80) };
 
@@ -26,7 +26,7 @@ pub enum Profile {
     Backbone,
     /// P2: a campus or an office; log-normal flow sizes, mean 21, median 3.
     Campus,
-    /// P3: an edge with short flows; half have one packet, 200 new flows per 1000 packets.
+    /// P3: an edge with short flows; half of them have one packet, 200 new flows per 1000 packets.
     Edge,
     /// P4: DNS; 1.1 packets per flow.
     Dns,
@@ -34,7 +34,7 @@ pub enum Profile {
     Scan,
     /// P5: a SYN flood; one packet per flow, one destination.
     SynFlood,
-    /// P6: an adversary of load balancing; few flows hold most packets (Zipf 1.2).
+    /// P6: an adversary of load balancing; a few flows contain most packets (Zipf 1.2).
     Skewed,
     /// P7: all flows in turn; no locality.
     Uniform,
@@ -43,7 +43,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// All of them, by number.
+    /// All profiles, by number.
     pub const ALL: [Profile; 9] = [
         Profile::Backbone,
         Profile::Campus,
@@ -56,7 +56,7 @@ impl Profile {
         Profile::Single,
     ];
 
-    /// Its name, as it is typed.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Profile::Backbone => "backbone",
@@ -71,8 +71,8 @@ impl Profile {
         }
     }
 
-    /// This traffic, so many packets of it: one cycle of as many flows as that takes. [`Profile::Uniform`] has a million flows,
-    /// or as many as packets if those are fewer.
+    /// A configuration with this many packets: one cycle of the corresponding number of flows. [`Profile::Uniform`] has a million
+    /// flows, or as many as packets if those are fewer.
     pub fn config(self, packets: u64) -> GenConfig {
         let mut config = self.description();
         config.packets = packets;
@@ -145,7 +145,7 @@ impl Profile {
     }
 }
 
-/// What the profiles vary: one flow of a provider's link.
+/// The common base of the profiles: a provider's link with a single flow.
 fn usual() -> GenConfig {
     GenConfig {
         seed: 1,
@@ -173,7 +173,7 @@ impl fmt::Display for Profile {
     }
 }
 
-/// A name that is no profile's.
+/// There is no profile with this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no profile {name:?}; there are {}", Profile::ALL.map(Profile::name).join(", "))]
 pub struct UnknownProfile {

@@ -1,8 +1,9 @@
-//! Which flow the next packet belongs to.
+//! Decides which flow the next packet belongs to.
 //!
-//! Flows start at an even rate in virtual time, whose unit is a packet. A flow's packets come in trains; between trains it waits
-//! in a heap. The largest flows of a cycle (one in [`LONG`]) are started at even places of the time that leaves them room to end
-//! within the cycle, the others in a fixed shuffled order; so a run of a whole cycle has the sizes of the distribution.
+//! Flows start at an even rate in virtual time, whose unit is one packet. A flow's packets come in trains;
+//! between trains the flow waits in a heap. The largest flows of a cycle (one in [`LONG`]) start at even
+//! intervals in the part of the cycle that leaves them time to end within it; the others start in a fixed
+//! shuffled order. So a run over a whole cycle has exactly the sizes of the distribution.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -11,12 +12,12 @@ use super::config::Order;
 use super::sizes::SizeTable;
 use crate::random::Random;
 
-/// One flow in so many counts as large.
+/// One flow in this many counts as large.
 const LONG: u64 = 200;
-/// Part of a cycle that a flow may last.
+/// The fraction of a cycle that a flow may last.
 const CYCLE_PART: f64 = 0.9;
 
-/// A flow that is under way.
+/// A flow in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session {
     /// When its next packet is due, in virtual time.
@@ -25,17 +26,17 @@ pub(crate) struct Session {
     gap: f64,
     /// Its number over all cycles.
     pub(crate) flow: u64,
-    /// Packets that it has sent.
+    /// Number of packets that it has sent.
     pub(crate) sent: u64,
-    /// Packets that it will have sent at its end; 0 is never.
+    /// Number of packets that it sends in total; 0 for no end.
     pub(crate) size: u64,
-    /// Next sequence number of the client and of the server.
+    /// Next sequence numbers of the client and of the server.
     pub(crate) sequence: [u32; 2],
 }
 
 impl Ord for Session {
     fn cmp(&self, other: &Session) -> Ordering {
-        // Reversed: the heap gives the largest. The flow's number makes the order total.
+        // Reversed, because the heap yields the largest. The flow's number makes the order total.
         other.due.total_cmp(&self.due).then(other.flow.cmp(&self.flow))
     }
 }
@@ -51,7 +52,7 @@ impl PartialEq for Session {
 }
 impl Eq for Session {}
 
-/// All flows under way and those to come.
+/// All flows in progress and those still to start.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     order: Order,
@@ -59,18 +60,18 @@ pub(crate) struct Sessions {
     sizes: SizeTable,
     random: Random,
     waiting: BinaryHeap<Session>,
-    /// The flow whose train goes on.
+    /// The flow whose train continues.
     current: Option<Session>,
     now: f64,
     cycle: u64,
-    /// Flows of this cycle that count as large.
+    /// Number of flows in this cycle that count as large.
     long: u64,
-    /// Flows of this cycle, apart from the large ones, that have been started.
+    /// Number of other flows of this cycle that have been started.
     started: u64,
-    /// Rank of the next, as an offset from the large ones, and the step to the one after it.
+    /// Rank of the next flow, relative to the large ones, and the step to the following rank.
     rank: u64,
     step: u64,
-    /// Packets in round-robin order.
+    /// Number of packets sent in round-robin order.
     turn: u64,
 }
 
@@ -98,7 +99,7 @@ impl Sessions {
         sessions
     }
 
-    /// Packets of one cycle, and so its duration.
+    /// Number of packets in a cycle, which is also its duration.
     fn cycle_time(&self) -> f64 {
         self.flows as f64 * self.sizes.mean
     }
@@ -123,7 +124,7 @@ impl Sessions {
         }
     }
 
-    /// The flow of a rank of this cycle, at its beginning.
+    /// The flow with this rank in the current cycle, at its beginning.
     fn session(&self, rank: u64) -> Session {
         let size = u64::from(self.sizes.size(rank));
         let gap = match self.order {
@@ -136,7 +137,7 @@ impl Sessions {
         Session { due: 0.0, gap, flow, sent: 0, size, sequence: initial(flow) }
     }
 
-    /// The flow of the next packet; give it back with [`Sessions::sent`].
+    /// The flow of the next packet; return it with [`Sessions::sent`].
     pub(crate) fn next(&mut self) -> Session {
         if self.order == Order::RoundRobin {
             return self.next_in_turn();
@@ -159,7 +160,7 @@ impl Sessions {
             self.rank = (self.rank + self.step) % rest;
             return session;
         }
-        // A cycle always has flows that are not large, so one of both was there.
+        // Every cycle has flows that are not large, so a flow was started or is waiting.
         let session = self.waiting.pop().expect("a flow starts or waits");
         self.now = self.now.max(session.due);
         session
@@ -171,7 +172,7 @@ impl Sessions {
         Session { due: 0.0, gap: 0.0, flow, sent, size: 0, sequence: initial(flow) }
     }
 
-    /// Takes a flow back whose packet was sent.
+    /// Takes back a flow whose packet was sent.
     pub(crate) fn sent(&mut self, mut session: Session) {
         session.sent += 1;
         if session.size == 0 || session.sent >= session.size {
@@ -192,7 +193,7 @@ fn initial(flow: u64) -> [u32; 2] {
     [bits as u32, (bits >> 32) as u32]
 }
 
-/// A step through 0..n that visits every number once: coprime to n, and near the golden section so that neighbours are far apart.
+/// A step through 0..n that visits every number once: coprime to n, and near the golden ratio so that neighbours are far apart.
 fn coprime_step(n: u64) -> u64 {
     let gcd = |mut a: u64, mut b: u64| {
         while b != 0 {

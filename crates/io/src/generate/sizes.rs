@@ -1,23 +1,23 @@
-//! How many packets flows have, and how long packets are.
+//! Distributions of packets per flow and of frame lengths.
 
 use crate::random::unit;
 
-/// How many packets a flow has. All distributions are given by rank: the flows of a cycle have exactly the sizes of the
-/// distribution's quantiles, the largest first, and no sampling error.
+/// The number of packets in a flow. All distributions are given by rank: the flows of a cycle have exactly the sizes of the
+/// distribution's quantiles, largest first, without sampling error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FlowSizes {
-    /// The r-th largest flow has a size in proportion to r^-s; `mean` over all flows.
+    /// The size of the r-th largest flow is proportional to r^-s; `mean` is the mean over all flows.
     Zipf {
         /// The exponent.
         s: f64,
-        /// Packets per flow.
+        /// Mean number of packets per flow.
         mean: f64,
     },
-    /// `one_packet` of the flows have one packet; the others max(`least`, round(exp(normal(mu, sigma)))).
+    /// A share `one_packet` of the flows has one packet; the others have max(`least`, round(exp(normal(mu, sigma)))).
     LogNormal {
-        /// Share of flows that have one packet whatever the distribution says.
+        /// Share of flows with one packet, regardless of the distribution.
         one_packet: f64,
-        /// Smallest size of the others.
+        /// Minimum size of the other flows.
         least: u32,
         /// Mean of the logarithm.
         mu: f64,
@@ -26,22 +26,22 @@ pub enum FlowSizes {
     },
 }
 
-/// Sizes for a given number of flows.
+/// The sizes for a given number of flows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SizeTable {
     sizes: FlowSizes,
     flows: u64,
     /// Size of the largest flow of a Zipf distribution.
     largest: f64,
-    /// Packets per flow.
+    /// Mean number of packets per flow.
     pub(crate) mean: f64,
     /// Share of flows with one packet.
     pub(crate) one_packet: f64,
 }
 
-/// Ranks that are added one by one before the sum is approximated.
+/// Number of ranks that are added one by one before the sum is approximated.
 const EXACT: u64 = 4096;
-/// Ranks that stand for all others.
+/// Number of ranks sampled to represent all others.
 const SAMPLES: u64 = 1 << 14;
 
 impl SizeTable {
@@ -70,7 +70,7 @@ impl SizeTable {
         table
     }
 
-    /// Packets of the flow with this rank, from 0 (the largest).
+    /// Number of packets of the flow with this rank, counted from 0 (the largest).
     pub(crate) fn size(&self, rank: u64) -> u32 {
         match self.sizes {
             FlowSizes::Zipf { s, .. } => (self.largest * ((rank + 1) as f64).powf(-s)).round().max(1.0) as u32,
@@ -99,7 +99,7 @@ fn generalised_harmonic(n: u64, s: f64) -> f64 {
     sum + integral + (b.powf(-s) - a.powf(-s)) / 2.0
 }
 
-/// Inverse of the standard normal distribution function, by Abramowitz and Stegun's formula 26.2.23: error below 4.5e-4.
+/// Inverse of the standard normal distribution function, by Abramowitz and Stegun's formula 26.2.23; the error is below 4.5e-4.
 fn normal_quantile(p: f64) -> f64 {
     let tail = p.min(1.0 - p).max(1e-300);
     let t = (-2.0 * tail.ln()).sqrt();
@@ -107,23 +107,23 @@ fn normal_quantile(p: f64) -> f64 {
     if p < 0.5 { -x } else { x }
 }
 
-/// How long frames are, in bytes without the check sequence.
+/// Frame lengths, in bytes without the check sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FrameSizes {
-    /// All alike.
+    /// All frames have the same length.
     Fixed(u32),
-    /// Evenly from the first to the second, both included.
+    /// Uniform from the first to the second length, inclusive.
     Range(u32, u32),
-    /// Weights of the classes ≤ 64, 65–127, 128–255, 256–511, 512–1023, 1024–1399, ≥ 1400 (mostly 1514). Frames that open and
-    /// close TCP connections count for the first class.
+    /// Weights of the classes ≤ 64, 65–127, 128–255, 256–511, 512–1023, 1024–1399, ≥ 1400 (mostly 1514). Frames that open and close
+    /// TCP connections count towards the first class.
     Mix([f64; 7]),
 }
 
 const CLASSES: [(u32, u32); 7] = [(60, 64), (65, 127), (128, 255), (256, 511), (512, 1023), (1024, 1399), (1400, 1514)];
-/// Share of full frames in the last class.
+/// Share of full-length frames in the last class.
 const FULL: f64 = 0.75;
 
-/// Frame lengths, ready to draw from.
+/// Frame lengths, prepared for drawing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LengthTable {
     Range(u32, u32),
@@ -131,7 +131,7 @@ pub(crate) enum LengthTable {
 }
 
 impl LengthTable {
-    /// `control` is the share of frames whose length is not drawn since they are the shortest anyway.
+    /// `control` is the share of frames whose length is not drawn because they have the minimum length anyway.
     pub(crate) fn new(sizes: FrameSizes, control: f64) -> LengthTable {
         match sizes {
             FrameSizes::Fixed(len) => LengthTable::Range(len, len),
@@ -150,7 +150,7 @@ impl LengthTable {
         }
     }
 
-    /// A length from 64 random bits.
+    /// Draws a length from 64 random bits.
     pub(crate) fn length(&self, bits: u64) -> u32 {
         let within =
             |(least, most): (u32, u32), bits: u64| least + (((bits & 0xffff) as u32 * (most - least + 1)) >> 16);

@@ -1,4 +1,4 @@
-//! How two programs come to share memory: the control channel from the first message to the last.
+//! The control channel, from the first message to the last: how two programs establish shared memory.
 //!
 //! ```text
 //!  server                           client
@@ -10,7 +10,7 @@
 //!  CONNECTED                   ──▶       packets go both ways until one of them closes
 //! ```
 //!
-//! A thread of its own does this for each port, again and again: either side may come and go while Braid runs.
+//! For each port, a thread repeats this whenever a connection ends: either side may come and go while Braid runs.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -22,28 +22,28 @@ use std::time::{Duration, Instant};
 use super::message::{Message, SECRET, VERSION};
 use super::sys::{self, Channel, Descriptor, Region, Ring};
 
-/// Descriptors of a ring that we make, as a power of two.
+/// Number of descriptors in a ring that we create, as a power of two.
 const LOG2_RING: u8 = 10;
-/// The largest ring that is taken.
+/// Number of descriptors in the largest ring that we accept, as a power of two.
 const LOG2_RING_MAX: u8 = 15;
-/// Bytes of a buffer that we make.
+/// Size in bytes of a buffer that we create.
 pub(super) const BUFFER: usize = 2048;
-/// Most regions and rings of a client.
+/// Maximum numbers of regions and of rings that a client may announce.
 const REGIONS_MAX: u16 = 16;
 const RINGS_MAX: u16 = 16;
-/// How long one wait takes: so soon the thread sees that it is to end.
+/// Time limit of a single wait, which bounds how late the thread notices that it must end.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How long the other side may take for its part of the conversation.
+/// Time limit for the other side's part of the handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
 
-/// Who makes the memory: the client.
+/// The two sides of a connection; the client allocates the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Server,
     Client,
 }
 
-/// What a port wants.
+/// What a port requests.
 #[derive(Clone, Debug)]
 pub(super) struct Wish {
     pub(super) path: PathBuf,
@@ -52,7 +52,7 @@ pub(super) struct Wish {
     pub(super) secret: [u8; SECRET],
 }
 
-/// A ring, its region, and what its consumer sleeps on.
+/// A ring, its region, and the event descriptor on which its consumer sleeps.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) ring: Ring,
@@ -65,9 +65,9 @@ pub(super) struct Lane {
 pub(super) struct Link {
     pub(super) side: Side,
     regions: Vec<Region>,
-    /// From which we receive.
+    /// Rings from which we receive.
     pub(super) inward: Vec<Lane>,
-    /// By which we send.
+    /// Rings to which we send.
     pub(super) outward: Vec<Lane>,
 }
 
@@ -77,22 +77,22 @@ impl Link {
     }
 }
 
-/// The connection of a port, which comes and goes.
+/// The connection of a port, which may be lost and re-established.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     link: Mutex<Option<Arc<Link>>>,
-    /// Changes with the link, while that is locked.
+    /// Incremented with each change of the link, under its lock.
     generation: AtomicU32,
     ended: AtomicBool,
 }
 
 impl Shared {
-    /// Which connection it is. Relaxed: who sees a change late goes on with memory that is still mapped.
+    /// Number of the current connection. Relaxed: a thread that notices a change late continues with memory that is still mapped.
     pub(super) fn generation(&self) -> u32 {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// The connection, and which it is: together, so that nobody takes one up twice and begins its rings anew.
+    /// The connection and its number, read together so that nobody takes the same connection twice and restarts its rings.
     pub(super) fn link(&self) -> (u32, Option<Arc<Link>>) {
         let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         (self.generation(), link.clone())
@@ -104,7 +104,7 @@ impl Shared {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The thread ends soon.
+    /// Tells the thread to end soon.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
@@ -114,12 +114,12 @@ impl Shared {
     }
 }
 
-/// The socket of a server, with its path; it goes with it.
+/// The listening socket of a server, with its path; dropping it removes the path.
 #[derive(Debug)]
 pub(super) struct Listener(Channel, PathBuf);
 
 impl Listener {
-    /// A path at which nobody answers any more is taken over.
+    /// Opens a listening socket; takes over a path at which nobody answers any more.
     pub(super) fn open(path: &PathBuf) -> io::Result<Listener> {
         let channel = match Channel::listen(path) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
@@ -138,12 +138,12 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Somebody may have removed it already.
+        // The path may already have been removed.
         let _ = std::fs::remove_file(&self.1);
     }
 }
 
-/// Connects and keeps connected until the port ends.
+/// Establishes the connection and re-establishes it whenever it is lost, until the port ends.
 pub(super) fn keep(wish: &Wish, listener: Option<&Listener>, shared: &Shared) {
     while !shared.has_ended() {
         let connection = match listener {
@@ -156,13 +156,13 @@ pub(super) fn keep(wish: &Wish, listener: Option<&Listener>, shared: &Shared) {
                 watch(&channel, shared);
                 shared.set(None);
             }
-            // Nobody there, or somebody who does not get on with us: try again a little later.
+            // Nobody is there, or the other side is incompatible: try again a little later.
             Err(_) => std::thread::sleep(PATIENCE),
         }
     }
 }
 
-/// Waits until the connection ends or is to end.
+/// Waits until the connection ends or the port is to end.
 fn watch(channel: &Channel, shared: &Shared) {
     while !shared.has_ended() {
         match channel.receive() {
@@ -185,7 +185,7 @@ fn establish(wish: &Wish, channel: Channel) -> io::Result<(Channel, Link)> {
         Ok(link) => Ok((conversation.channel, link)),
         Err(error) => {
             let reason = error.to_string();
-            // It may have gone already, which is as good.
+            // It does not matter if the other side has already gone.
             let _ = conversation.channel.send(&Message::Disconnect { reason }, None);
             Err(error)
         }
@@ -201,7 +201,7 @@ struct Conversation {
     give_up: Instant,
 }
 
-/// What a client has told so far.
+/// What a client has announced so far.
 #[derive(Default)]
 struct Told {
     regions: Vec<Region>,
@@ -281,12 +281,12 @@ impl Conversation {
             return Err(refused("CONNECTED was expected"));
         }
         let inward: Vec<Lane> = lanes.pop().into_iter().collect();
-        // Not before: DPDK's server sets all counters to zero when it connects.
+        // Only now, because DPDK's server resets all counters to zero when it connects.
         inward.iter().for_each(|lane| lane.ring.set_head(&region, lane.ring.size()));
         Ok(Link { side: Side::Client, regions: vec![region], inward, outward: lanes }.begin())
     }
 
-    /// Says something, to which the server agrees.
+    /// Sends a message and waits for the server's acknowledgement.
     fn tell(&self, message: &Message, descriptor: Option<&OwnedFd>) -> io::Result<()> {
         self.channel.send(message, descriptor)?;
         match self.receive()?.0 {
@@ -297,7 +297,7 @@ impl Conversation {
 }
 
 impl Link {
-    /// Says on every ring from which we receive that we look by ourselves.
+    /// Declares on every ring from which we receive that we poll it.
     fn begin(self) -> Link {
         for lane in &self.inward {
             if let Some(region) = self.region(lane.region) {
@@ -308,7 +308,7 @@ impl Link {
     }
 }
 
-/// A new ring with a buffer for each descriptor.
+/// Initialises a new ring with a buffer for each descriptor.
 fn lay_out(region: &Region, offset: usize, log2: u8, buffers: usize) -> io::Result<Lane> {
     let ring = Ring::at(region, offset, log2).ok_or_else(|| refused("a ring outside its region"))?;
     ring.begin(region);

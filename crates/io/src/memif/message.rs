@@ -1,43 +1,43 @@
-//! Messages of memif's control channel, version 2.0: 128 bytes each, in the byte order of the machine.
+//! Messages of memif's control channel, version 2.0: 128 bytes each, in host byte order.
 //!
-//! The protocol has no standard but its implementations: FD.io VPP (src/plugins/memif/memif.h, extras/libmemif) and DPDK
-//! (drivers/net/memif/memif.h). A message begins with its kind in two bytes; everything behind it is packed.
+//! The protocol is defined only by its implementations: FD.io VPP (src/plugins/memif/memif.h, extras/libmemif) and DPDK
+//! (drivers/net/memif/memif.h). A message begins with its type in two bytes; the packed fields follow.
 
-/// Bytes of a message.
+/// Size of a message in bytes.
 pub(super) const MESSAGE: usize = 128;
-/// The version that is spoken: 2.0.
+/// The supported version: 2.0.
 pub(super) const VERSION: u16 = 2 << 8;
-/// Bytes of a secret; a shorter one ends with a zero.
+/// Size of a secret in bytes; a shorter secret is terminated by a zero.
 pub(super) const SECRET: usize = 24;
-/// Bytes of a name.
+/// Size of a name in bytes.
 const NAME: usize = 32;
-/// Bytes of the reason why a connection ends.
+/// Size in bytes of the reason why a connection ends.
 const REASON: usize = 96;
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Either: the last message is accepted.
+    /// From either side: the last message is accepted.
     Ack,
-    /// Server: versions from and to, the highest numbers of regions and rings each way, and the largest ring.
+    /// From the server: minimum and maximum version, the highest numbers of regions and of rings in each direction, and the largest ring.
     Hello { versions: (u16, u16), regions: u16, rings_to_client: u16, rings_to_server: u16, log2_ring: u8 },
-    /// Client: which interface it wants. Mode 0 is Ethernet.
+    /// From the client: the interface that it requests. Mode 0 is Ethernet.
     Init { version: u16, id: u32, mode: u8, secret: [u8; SECRET] },
-    /// Client: shared memory, with its descriptor.
+    /// From the client: shared memory, with its descriptor.
     AddRegion { index: u16, size: u64 },
-    /// Client: a ring in it, with the descriptor of its events.
+    /// From the client: a ring in that memory, with its event descriptor.
     AddRing { to_server: bool, index: u16, region: u16, offset: u32, log2_ring: u8 },
-    /// Client: all is told.
+    /// From the client: everything has been announced.
     Connect,
-    /// Server: packets may come.
+    /// From the server: packets may be sent.
     Connected,
-    /// Either: the connection ends.
+    /// From either side: the connection ends.
     Disconnect { reason: String },
-    /// Anything else.
+    /// A message of another type.
     Unknown(u16),
 }
 
-/// Writes fields one behind another.
+/// Writes consecutive fields.
 struct Writer {
     bytes: [u8; MESSAGE],
     at: usize,
@@ -54,7 +54,7 @@ impl Writer {
         self
     }
 
-    /// Text in a place of `room` bytes, cut so that a zero follows it.
+    /// Writes text into a field of `room` bytes, truncated so that a terminating zero fits.
     fn text(mut self, text: &str, room: usize) -> Writer {
         let len = text.len().min(room - 1);
         self.bytes[self.at..self.at + len].copy_from_slice(&text.as_bytes()[..len]);

@@ -1,9 +1,9 @@
-//! memif: packets through memory shared with another program, VPP, DPDK or another Braid (version 2.0 of the protocol).
+//! The memif back end: packets through memory shared with another program, such as VPP, DPDK or another Braid (protocol version 2.0).
 //!
-//! No privilege and no kernel on the way of a packet: a copy into the shared buffer and a copy out of it, because the other side may
-//! change shared memory at any time. The client makes the memory; server and client may come and go, and meanwhile nothing is
-//! received and what is sent is counted as `device_full`. One ring is used to send, all that there are to receive. Frames longer
-//! than a buffer are received from chains, and not sent.
+//! It needs no privileges, and the kernel takes no part in the transfer of packets. A packet is copied into the shared buffer and
+//! copied out again, because the other side may change shared memory at any time. The client allocates the memory. Server and
+//! client may come and go; without a connection nothing is received, and packets to be sent are counted as `device_full`. Braid
+//! sends through one ring and receives from all. Frames longer than a buffer are received as chains of buffers, but not sent.
 
 mod link;
 mod message;
@@ -22,12 +22,12 @@ use self::sys::Descriptor;
 use crate::device::MemifKeys;
 use crate::device::live::{Arrivals, RxPort, Sent, TxPort};
 
-/// Descriptor: the frame goes on in the next one.
+/// Descriptor flag: the frame continues in the next descriptor.
 const NEXT: u16 = 1;
-/// Most buffers of one frame.
+/// Maximum number of buffers in one frame.
 const CHAIN_MAX: usize = 64;
 
-/// Opens the port, to receive by one queue and to send by `senders`; the other side may come later.
+/// Opens the port with one receiver and `senders` senders; the other side may connect later.
 pub(crate) fn open(path: &str, keys: &MemifKeys, senders: usize) -> io::Result<(Receiver, Vec<Transmitter>)> {
     let mut secret = [0; SECRET];
     let given = keys.secret.as_bytes();
@@ -56,7 +56,7 @@ pub(crate) fn open(path: &str, keys: &MemifKeys, senders: usize) -> io::Result<(
     ))
 }
 
-/// The link of this moment, fetched anew when it has changed.
+/// The current link, fetched again when it has changed.
 struct Connection {
     shared: Arc<Shared>,
     generation: u32,
@@ -68,7 +68,7 @@ impl Connection {
         Connection { shared: Arc::clone(shared), generation: 0, link: None }
     }
 
-    /// Whether it is another one than before.
+    /// Updates the link; returns whether it has changed.
     fn refresh(&mut self) -> bool {
         let is_new = self.shared.generation() != self.generation;
         if is_new {
@@ -78,23 +78,22 @@ impl Connection {
     }
 }
 
-/// The way in.
+/// The receive side.
 pub(crate) struct Receiver {
     connection: Connection,
     /// Next descriptor of each ring.
     positions: Vec<u16>,
     frame: Vec<u8>,
-    /// The frame was read and not taken yet.
+    /// Whether `frame` has been read but not taken yet.
     held: bool,
-    /// Descriptors that made no sense.
+    /// Number of invalid descriptors.
     senseless: u64,
     shared: Arc<Shared>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Receiver {
-    /// Takes the frame that begins at `position`, with all of its pieces. None if it makes no sense; the second value says how
-    /// many descriptors it took.
+    /// Reads the frame that begins at `position`, with all of its pieces. Returns whether it is valid, and how many descriptors it takes.
     fn read(frame: &mut Vec<u8>, link: &Link, lane: &Lane, position: u16, filled: u16) -> (bool, u16) {
         frame.clear();
         let Some(ring_region) = link.region(lane.region) else { return (false, filled) };
@@ -115,14 +114,14 @@ impl Receiver {
         let lane = &link.inward[number];
         let Some(region) = link.region(lane.region) else { return };
         let ring = lane.ring;
-        // A side that offers nothing but nonsense, as fast as it can, holds nobody up for longer than this.
+        // This bounds the delay by a peer that offers only invalid descriptors as fast as it can.
         for _ in 0..ring.size() {
             if !into.has_room() {
                 return;
             }
             let position = self.positions[number];
             let end = if link.side == Side::Server { ring.head(region) } else { ring.tail(region) };
-            // Counters of the other side: more than the ring holds makes no sense.
+            // The other side controls this counter: values beyond the size of the ring are invalid.
             let filled = end.wrapping_sub(position).min(ring.size());
             if filled == 0 {
                 return;
@@ -140,7 +139,7 @@ impl Receiver {
     }
 }
 
-/// Hands descriptors back to the other side: the server's as they are, the client's as empty buffers.
+/// Returns descriptors to the other side: on the server unchanged, on the client as empty buffers.
 fn give_back(link: &Link, lane: &Lane, position: u16, taken: u16) {
     let Some(region) = link.region(lane.region) else { return };
     if link.side == Side::Server {
@@ -190,16 +189,16 @@ impl Drop for Receiver {
     fn drop(&mut self) {
         self.shared.end();
         if let Some(thread) = self.thread.take() {
-            // It says goodbye and removes its socket.
+            // The thread sends its goodbye message and removes the socket.
             let _ = thread.join();
         }
     }
 }
 
-/// The sending side of all workers.
+/// The send side, shared by all workers.
 struct Out {
     connection: Connection,
-    /// Next descriptor.
+    /// The next descriptor to use.
     next: u16,
 }
 
@@ -245,11 +244,11 @@ impl Out {
     }
 }
 
-/// Writes a frame to the buffer of a descriptor; false if it does not fit.
+/// Writes a frame to the buffer of a descriptor; returns false if it does not fit.
 fn put(link: &Link, lane: &Lane, slot: u16, frame: &[u8]) -> bool {
     let Some(region) = link.region(lane.region) else { return false };
     let descriptor = lane.ring.descriptor(region, slot);
-    // The client's buffers are its own; the server takes what the client offers.
+    // On the client the buffers are our own; on the server their size is what the client offers.
     let room = if link.side == Side::Client { link::BUFFER } else { descriptor.len as usize };
     let fits = frame.len() <= room
         && link.region(descriptor.region).is_some_and(|region| region.copy_in(descriptor.offset as usize, frame));
@@ -260,14 +259,14 @@ fn put(link: &Link, lane: &Lane, slot: u16, frame: &[u8]) -> bool {
     fits
 }
 
-/// The way out of one worker.
+/// One worker's access to the send side.
 pub(crate) struct Transmitter {
     out: Arc<Mutex<Out>>,
 }
 
 impl TxPort for Transmitter {
     fn send(&mut self, batch: &Batch, _: &mut Buffers, out: &[u16]) -> Sent {
-        // What a panic leaves behind are descriptors that were not published.
+        // Ignore poisoning: after a panic, some descriptors are just not published.
         self.out.lock().unwrap_or_else(PoisonError::into_inner).send(batch, out)
     }
 }

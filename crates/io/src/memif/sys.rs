@@ -1,8 +1,8 @@
-//! Control channel and shared memory of memif, by system calls; rings and buffers in that memory.
+//! The control channel and the shared memory of memif by system calls, and the rings and buffers in that memory.
 //!
-//! The other side may write to the shared memory at any time and may be hostile. So it is read as numbers or copied as bytes, never
-//! borrowed; indices and offsets found there are compared with what is mapped before they are used; and memory that could shrink
-//! under us (a missing seal) is refused, because reading behind its end would be a signal.
+//! The other side may write to the shared memory at any time and may be hostile. Therefore the memory is read as numbers or copied
+//! as bytes, but never borrowed; indices and offsets found there are compared with what is mapped before they are used; and memory
+//! that could shrink (because a seal is missing) is refused, since an access beyond its end would raise a signal.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -17,12 +17,12 @@ use std::time::Duration;
 use super::message::{MESSAGE, Message};
 use crate::device::sys::{self, Mapping, Plain};
 
-/// `struct sockaddr_un` as bytes: family, path, zero.
+/// `struct sockaddr_un` with its length: family, path, zero.
 struct UnixAddress(libc::sockaddr_un, libc::socklen_t);
 
 impl UnixAddress {
     fn new(path: &Path) -> io::Result<UnixAddress> {
-        // SAFETY: zeros are a value of it.
+        // SAFETY: all zeros is a valid value.
         let mut address: libc::sockaddr_un = unsafe { zeroed() };
         address.sun_family = libc::AF_UNIX as libc::sa_family_t;
         let bytes = path.as_os_str().as_encoded_bytes();
@@ -38,11 +38,11 @@ impl UnixAddress {
     }
 }
 
-/// One end of a control channel, or the socket at which others come in.
+/// One end of a control channel, or a listening socket.
 #[derive(Debug)]
 pub(super) struct Channel(OwnedFd);
 
-// SAFETY: two integers of eight bytes.
+// SAFETY: two integers of eight bytes, without padding.
 unsafe impl Plain for [i64; 2] {}
 
 impl Channel {
@@ -53,7 +53,7 @@ impl Channel {
     /// Connects to a server.
     pub(super) fn connect(path: &Path) -> io::Result<Channel> {
         let (channel, address) = (Channel::new()?, UnixAddress::new(path)?);
-        // SAFETY: address and length belong together.
+        // SAFETY: passes an address with its length.
         sys::check(unsafe { libc::connect(channel.0.as_raw_fd(), ptr::from_ref(&address.0).cast(), address.1) })?;
         Ok(channel)
     }
@@ -61,23 +61,23 @@ impl Channel {
     /// Listens at a path.
     pub(super) fn listen(path: &Path) -> io::Result<Channel> {
         let (channel, address) = (Channel::new()?, UnixAddress::new(path)?);
-        // SAFETY: address and length belong together.
+        // SAFETY: passes an address with its length.
         sys::check(unsafe { libc::bind(channel.0.as_raw_fd(), ptr::from_ref(&address.0).cast(), address.1) })?;
-        // SAFETY: no pointers.
+        // SAFETY: passes no pointers.
         sys::check(unsafe { libc::listen(channel.0.as_raw_fd(), 4) })?;
         Ok(channel)
     }
 
-    /// The next that comes in, within the time of [`Channel::patience`].
+    /// Accepts the next connection, within the time limit set by [`Channel::patience`].
     pub(super) fn accept(&self) -> io::Result<Channel> {
         let flags = libc::SOCK_CLOEXEC;
-        // SAFETY: no address is asked for.
+        // SAFETY: requests no address.
         let fd = sys::check(unsafe { libc::accept4(self.0.as_raw_fd(), ptr::null_mut(), ptr::null_mut(), flags) })?;
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(Channel(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// How long receiving, accepting and sending wait before they return `WouldBlock`.
+    /// Sets how long receiving, accepting and sending wait before they return `WouldBlock`.
     pub(super) fn patience(&self, time: Duration) -> io::Result<()> {
         // struct timeval
         let time = [time.as_secs() as i64, i64::from(time.subsec_micros())];
@@ -90,27 +90,27 @@ impl Channel {
         let mut bytes = message.encode();
         let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: MESSAGE };
         let mut control = Control::default();
-        // SAFETY: zeros are an empty header.
+        // SAFETY: all zeros is an empty header.
         let mut header: libc::msghdr = unsafe { zeroed() };
         (header.msg_iov, header.msg_iovlen) = (&mut piece, 1);
         if let Some(descriptor) = descriptor {
             control.attach(&mut header, descriptor);
         }
-        // SAFETY: the header describes `bytes` and `control`, which live.
+        // SAFETY: the header describes `bytes` and `control`, which live during the call.
         let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &header, libc::MSG_NOSIGNAL) };
         if sent == MESSAGE as isize { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Receives a message and the descriptor that came with it. `UnexpectedEof` if the other side has gone.
+    /// Receives a message and its descriptor, if any. Returns `UnexpectedEof` if the other side has gone.
     pub(super) fn receive(&self) -> io::Result<(Message, Option<OwnedFd>)> {
         let mut bytes = [0u8; MESSAGE];
         let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: MESSAGE };
         let mut control = Control::default();
-        // SAFETY: zeros are an empty header.
+        // SAFETY: all zeros is an empty header.
         let mut header: libc::msghdr = unsafe { zeroed() };
         (header.msg_iov, header.msg_iovlen) = (&mut piece, 1);
         control.offer(&mut header);
-        // SAFETY: the header describes `bytes` and `control`, which live and may be written to.
+        // SAFETY: the header describes `bytes` and `control`, which live during the call and may be written to.
         let received = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC) };
         let descriptor = if received >= 0 { control.take(&header) } else { None };
         match received {
@@ -122,22 +122,22 @@ impl Channel {
     }
 }
 
-/// Room for one descriptor beside a message.
+/// Ancillary data of a message, with room for one descriptor.
 #[derive(Default)]
 #[repr(C, align(8))]
 struct Control([u8; 32]);
 
 impl Control {
-    /// Room for exactly one descriptor: a peer that sends several has the others closed by the kernel (`scm_max_fds`, net/core/scm.c).
+    /// Offers room for exactly one descriptor: if a peer sends several, the kernel closes the others (`scm_max_fds`, net/core/scm.c).
     fn offer(&mut self, header: &mut libc::msghdr) {
         header.msg_control = self.0.as_mut_ptr().cast();
-        // SAFETY: no pointers; that is 20 of the 32 bytes.
+        // SAFETY: passes no pointers; the result is 20 of the 32 bytes.
         header.msg_controllen = unsafe { libc::CMSG_LEN(size_of::<i32>() as u32) } as _;
     }
 
     fn attach(&mut self, header: &mut libc::msghdr, descriptor: &OwnedFd) {
         self.offer(header);
-        // SAFETY: no pointers; one descriptor takes 24 of the 32 bytes.
+        // SAFETY: passes no pointers; one descriptor takes 24 of the 32 bytes.
         header.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<i32>() as u32) } as _;
         // SAFETY: the header has room for one control message, to which the macros point.
         unsafe {
@@ -149,9 +149,9 @@ impl Control {
         }
     }
 
-    /// The descriptor that came, if one did; there was no room for a second one.
+    /// The received descriptor, if any; there was no room for a second one.
     fn take(&self, header: &libc::msghdr) -> Option<OwnedFd> {
-        // SAFETY: the kernel wrote the control messages that the header describes; a descriptor in them is ours alone.
+        // SAFETY: the kernel wrote the control messages that the header describes; a descriptor in them belongs only to us.
         unsafe {
             let first = libc::CMSG_FIRSTHDR(header);
             let is_descriptor = !first.is_null()
@@ -163,35 +163,35 @@ impl Control {
     }
 }
 
-/// Memory to share: zeroed, and it cannot shrink any more.
+/// Allocates memory to share: zeroed, and sealed against shrinking.
 pub(super) fn memory(len: usize) -> io::Result<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name is a string with a zero at its end.
+    // SAFETY: the name is a zero-terminated string.
     let fd = sys::check(unsafe { libc::memfd_create(c"braid-memif".as_ptr(), flags) })?;
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     file.set_len(len as u64)?;
-    // SAFETY: no pointers.
+    // SAFETY: passes no pointers.
     sys::check(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) })?;
     Ok(file.into())
 }
 
-/// A counter of events: what a ring's consumer sleeps on.
+/// Makes an event counter, on which a ring's consumer sleeps.
 pub(super) fn events() -> io::Result<OwnedFd> {
-    // SAFETY: no pointers.
+    // SAFETY: passes no pointers.
     let fd = sys::check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Wakes whoever sleeps on the events.
+/// Wakes a consumer that sleeps on the events.
 pub(super) fn wake(events: &OwnedFd) {
     let one = 1u64.to_ne_bytes();
-    // SAFETY: eight bytes that live. If the counter is full, the other side is awake or gone.
+    // SAFETY: passes eight bytes that live during the call. If the counter is full, the other side is awake or gone.
     let _ = unsafe { libc::write(events.as_raw_fd(), one.as_ptr().cast(), one.len()) };
 }
 
-/// Shared memory, mapped.
+/// Mapped shared memory.
 #[derive(Debug)]
 pub(super) struct Region {
     memory: Mapping,
@@ -199,10 +199,10 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// Maps memory that the other side (or we) made. It must have the size that is said, and be sealed against shrinking.
+    /// Maps memory that either side allocated. It must have at least the announced size and be sealed against shrinking.
     pub(super) fn map(memory: &OwnedFd, size: u64) -> io::Result<Region> {
         let refused = |what: &str| io::Error::new(ErrorKind::InvalidData, what.to_owned());
-        // SAFETY: no pointers.
+        // SAFETY: passes no pointers.
         let seals = unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_GET_SEALS) };
         if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
             return Err(refused("a region that may shrink"));
@@ -214,19 +214,19 @@ impl Region {
         }
     }
 
-    /// Whether `len` bytes at `offset` lie inside.
+    /// Whether `len` bytes at `offset` lie inside the region.
     pub(super) fn holds(&self, offset: usize, len: usize) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.len)
     }
 
-    /// Appends bytes to `into`; false if they do not lie inside.
+    /// Appends bytes of the region to `into`; false if they do not lie inside the region.
     pub(super) fn copy_out(&self, offset: usize, len: usize, into: &mut Vec<u8>) -> bool {
         if !self.holds(offset, len) {
             return false;
         }
         into.reserve(len);
-        // SAFETY: the source lies inside the mapping, and the target in memory just reserved; if the other side writes to the
-        // source meanwhile, the copy is some mixture of bytes, which is all that is promised.
+        // SAFETY: the source lies inside the mapping, and the target in memory reserved above. If the other side writes to the
+        // source meanwhile, the copy is an arbitrary mixture of bytes, and no more is promised.
         unsafe {
             let from = self.memory.at::<u8>(0).add(offset);
             ptr::copy_nonoverlapping(from, into.as_mut_ptr().add(into.len()), len);
@@ -235,12 +235,12 @@ impl Region {
         true
     }
 
-    /// Writes bytes; false if they do not fit inside.
+    /// Writes bytes to the region; false if they do not fit.
     pub(super) fn copy_in(&self, offset: usize, bytes: &[u8]) -> bool {
         if !self.holds(offset, bytes.len()) {
             return false;
         }
-        // SAFETY: the target lies inside the mapping, and nobody here borrows it.
+        // SAFETY: the target lies inside the mapping, and nobody in this program borrows it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.at::<u8>(0).add(offset), bytes.len()) };
         true
     }
@@ -259,15 +259,15 @@ pub(super) struct Descriptor {
 
 /// `MEMIF_COOKIE`: the first word of a ring.
 const COOKIE: u32 = 0x03E3_1F20;
-/// The consumer looks by itself and wants no events.
+/// Flag: the consumer polls and needs no events.
 const MASK_INTERRUPTS: u16 = 1;
-/// `memif_ring_t`: flags, head, tail and descriptors behind its beginning, each counter in a cache line of its own.
+/// Offsets in `memif_ring_t` of flags, head, tail and descriptors; each counter has its own cache line.
 const FLAGS: usize = 4;
 const HEAD: usize = 6;
 const TAIL: usize = 64;
 const DESCRIPTORS: usize = 128;
 
-/// Where a ring lies in its region.
+/// The position of a ring in its region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ring {
     offset: usize,
@@ -275,40 +275,40 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Bytes of a ring.
+    /// Size of a ring in bytes.
     pub(super) fn bytes(log2: u8) -> usize {
         DESCRIPTORS + (size_of::<Descriptor>() << log2)
     }
 
-    /// A ring in a region, if it lies in there as a ring does.
+    /// Locates a ring in a region; `None` if it does not fit or is not aligned.
     pub(super) fn at(region: &Region, offset: usize, log2: u8) -> Option<Ring> {
         let fits = log2 < 16 && offset.is_multiple_of(64) && region.holds(offset, Ring::bytes(log2));
         fits.then(|| Ring { offset, mask: ((1u32 << log2) - 1) as u16 })
     }
 
-    /// Writes the beginning of a new ring.
+    /// Writes the cookie of a new ring.
     pub(super) fn begin(self, region: &Region) {
         region.copy_in(self.offset, &COOKIE.to_ne_bytes());
     }
 
-    /// Whether a ring begins here.
+    /// Whether a ring begins here, according to the cookie.
     pub(super) fn has_begun(self, region: &Region) -> bool {
         let mut cookie = Vec::with_capacity(4);
         region.copy_out(self.offset, 4, &mut cookie) && cookie == COOKIE.to_ne_bytes()
     }
 
     pub(super) fn size(self) -> u16 {
-        // A ring has at most 2^15 descriptors.
+        // A ring has at most 2^15 descriptors, so this does not overflow.
         self.mask + 1
     }
 
     fn word(self, region: &Region, at: usize) -> &AtomicU16 {
-        // SAFETY: inside the region and aligned, as `Ring::at` found; both sides access it as a whole.
+        // SAFETY: inside the region and aligned, as `Ring::at` checked; both sides access it as a whole.
         unsafe { AtomicU16::from_ptr(region.memory.at(self.offset + at)) }
     }
 
-    /// The counter of whoever owns the memory, the client. Acquire: descriptors and bytes before it are written, or read. Its
-    /// partner is the other side's `set_head`, Release.
+    /// The counter of the client, which owns the memory. Acquire: descriptors and bytes before it are completely written, or read.
+    /// Pairs with the Release in the other side's `set_head`.
     pub(super) fn head(self, region: &Region) -> u16 {
         self.word(region, HEAD).load(Ordering::Acquire)
     }
@@ -317,7 +317,7 @@ impl Ring {
         self.word(region, HEAD).store(head, Ordering::Release);
     }
 
-    /// The counter of the server; ordered as [`Ring::head`].
+    /// The counter of the server; ordered like [`Ring::head`].
     pub(super) fn tail(self, region: &Region) -> u16 {
         self.word(region, TAIL).load(Ordering::Acquire)
     }
@@ -326,7 +326,7 @@ impl Ring {
         self.word(region, TAIL).store(tail, Ordering::Release);
     }
 
-    /// As the consumer: says that no events are wanted.
+    /// As the consumer: declares that no events are needed.
     pub(super) fn want_no_events(self, region: &Region) {
         self.word(region, FLAGS).store(MASK_INTERRUPTS, Ordering::Relaxed);
     }
@@ -342,7 +342,7 @@ impl Ring {
     }
 
     pub(super) fn descriptor(self, region: &Region, slot: u16) -> Descriptor {
-        // SAFETY: inside the ring and aligned; integers only, and volatile because the other side may write to it.
+        // SAFETY: inside the ring and aligned; consists of integers; volatile because the other side may write to it.
         unsafe { self.place(region, slot).read_volatile() }
     }
 
@@ -361,21 +361,21 @@ mod tests {
     #[test]
     fn of_several_descriptors_with_one_message_none_is_left_open() {
         let mut ends = [0; 2];
-        // SAFETY: room for both ends.
+        // SAFETY: passes an array with room for both ends.
         sys::check(unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0, ends.as_mut_ptr()) }).unwrap();
-        // SAFETY: the descriptors are new and nobody else's.
+        // SAFETY: the descriptors are new and have no other owner.
         let [here, there] = ends.map(|fd| Channel(unsafe { OwnedFd::from_raw_fd(fd) }));
         let (mut reader, writer) = std::io::pipe().unwrap();
         let writers: Vec<OwnedFd> = (0..4).map(|_| writer.try_clone().unwrap().into()).collect();
         let mut bytes = Message::Ack.encode();
         let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: MESSAGE };
         let mut control = Control::default();
-        // SAFETY: zeros are an empty header.
+        // SAFETY: all zeros is an empty header.
         let mut header: libc::msghdr = unsafe { zeroed() };
         (header.msg_iov, header.msg_iovlen) = (&mut piece, 1);
         control.attach(&mut header, &writers[0]);
         header.msg_controllen = control.0.len() as _;
-        // SAFETY: the message is the first in room for itself and four descriptors.
+        // SAFETY: the message is the first in a buffer with room for it and four descriptors.
         unsafe {
             let first = libc::CMSG_FIRSTHDR(&header);
             (*first).cmsg_len = libc::CMSG_LEN(4 * size_of::<i32>() as u32) as _;
@@ -383,7 +383,7 @@ mod tests {
                 libc::CMSG_DATA(first).cast::<i32>().add(place).write_unaligned(writer.as_raw_fd());
             }
         }
-        // SAFETY: the header describes `bytes` and `control`, which live.
+        // SAFETY: the header describes `bytes` and `control`, which live during the call.
         let sent = unsafe { libc::sendmsg(there.0.as_raw_fd(), &header, 0) };
         assert_eq!(sent, MESSAGE as isize);
         let (message, descriptor) = here.receive().unwrap();

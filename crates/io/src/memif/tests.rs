@@ -1,4 +1,4 @@
-//! Two ports of ours at one socket, and a peer that lies.
+//! Tests with two of our ports on one socket, and with a peer that lies.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ impl Place {
         Place { batch: Batch::new(&pool, &Arc::new(Layout::bare())), buffers: Buffers::new(&pool) }
     }
 
-    /// Everything that has come.
+    /// Everything that has arrived.
     fn receive(&mut self, port: &mut Receiver) -> Vec<Vec<u8>> {
         let mut into = Arrivals {
             batch: &mut self.batch,
@@ -111,7 +111,7 @@ fn a_full_ring_and_a_long_frame_are_counted() {
     assert_eq!(full, 1 + 1100 - 1024);
 }
 
-/// The sending side of a port that nobody is connected to.
+/// The send side of a port without a connection.
 fn lonely() -> Arc<Mutex<Out>> {
     Arc::new(Mutex::new(Out { connection: Connection::new(&Arc::default()), next: 0 }))
 }
@@ -143,7 +143,7 @@ fn a_wrong_secret_a_taken_path_and_a_dead_socket() {
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(Place::new().send(&mut client.1, &frames(1, 0)).device_full, 1);
     drop(server);
-    // As a killed server leaves it: bound, and nobody behind it.
+    // A killed server leaves its socket like this: bound, but with nobody behind it.
     drop(Channel::listen(path.as_ref()).unwrap());
     assert!(open(&path, &MemifKeys { is_server: true, ..MemifKeys::default() }, 1).is_ok());
 }
@@ -231,7 +231,7 @@ fn descriptors_that_make_no_sense_are_counted_and_the_next_frame_arrives() {
         !arrived.is_empty()
     });
     assert_eq!((arrived, server.missed()), (vec![vec![7; 60]], 4));
-    // A frame that never ends, and a counter that has run away.
+    // A frame without end, and a counter that is out of range.
     for slot in 0..16 {
         ring.set_descriptor(&region, slot, Descriptor { flags: NEXT, ..frame });
     }

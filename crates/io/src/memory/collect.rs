@@ -7,29 +7,29 @@ use braid_packet::{Batch, Link, Port};
 use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
 use crate::source::OpenError;
 
-/// A packet that came out.
+/// A packet that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectedPacket {
-    /// Number of the packet in its source (0 if the layout carries none).
+    /// Sequence number of the packet in its source (0 if the layout carries none).
     pub sequence: u64,
-    /// Worker that sent it.
+    /// The worker that sent it.
     pub queue: usize,
-    /// Port by which it left.
+    /// The port through which it left.
     pub port: Port,
-    /// What its bytes begin with.
+    /// Link type of its bytes.
     pub link: Link,
-    /// Time stamp of its input.
+    /// Timestamp of its input packet.
     pub timestamp_ns: u64,
     /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
-/// What a [`MemorySink`] has taken; shared.
+/// A shared view of what a [`MemorySink`] has accepted.
 #[derive(Clone, Debug, Default)]
 pub struct Collected(Arc<Mutex<Vec<CollectedPacket>>>);
 
 impl Collected {
-    /// All packets so far in input order; those of one input packet in the order in which they were sent.
+    /// All packets so far, in input order; packets from the same input packet are in sending order.
     pub fn packets(&self) -> Vec<CollectedPacket> {
         let mut packets = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         packets.sort_by_key(|packet| packet.sequence);
@@ -37,14 +37,14 @@ impl Collected {
     }
 }
 
-/// Keeps everything that is sent: for tests, and for runs that are compared.
+/// A sink that keeps everything: for tests, and for runs that are compared.
 #[derive(Debug, Default)]
 pub struct MemorySink {
     collected: Collected,
 }
 
 impl MemorySink {
-    /// A sink and the view of what it takes.
+    /// Makes a sink and a view of what it accepts.
     pub fn new() -> (MemorySink, Collected) {
         let sink = MemorySink::default();
         let collected = sink.collected.clone();

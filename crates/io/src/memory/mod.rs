@@ -1,4 +1,4 @@
-//! Packets that never leave memory: replay for benchmarks, sinks that count or collect.
+//! Packets that never leave memory: replay for benchmarks, and sinks that count or collect.
 
 mod collect;
 mod null;

@@ -1,11 +1,11 @@
-//! A sink that counts and forgets.
+//! A sink that only counts.
 
 use braid_packet::{Batch, Port};
 
 use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
 use crate::source::OpenError;
 
-/// Counts packets and bytes, one counter per worker, and forgets them.
+/// Counts packets and bytes, with one counter per worker, and discards them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NullSink;
 

@@ -1,25 +1,25 @@
-//! Flows of a replay that end while others begin: every so many passes each frame is written anew where it lies, as another
-//! flow's. It costs the replay nothing for frames that are not due.
+//! Makes flows of a replay end while others begin: at regular intervals each frame is rewritten in place as a frame of another
+//! flow. Frames that are not due cost the replay nothing.
 
 use braid_packet::Line;
 
 /// How the frames of a replay are renewed.
 #[derive(Clone, Copy, Debug)]
 pub struct Renewal {
-    /// Passes from one renewal of a frame to the next: with ten, each pass renews every tenth frame.
+    /// Number of passes between two renewals of a frame: with ten, each pass renews every tenth frame.
     pub every: u32,
-    /// Frames, one behind another, that are renewed in the same pass: two if they are a packet and its reply.
+    /// Number of consecutive frames that are renewed in the same pass: two if they are a packet and its reply.
     pub together: u32,
-    /// Writes the first 64 bytes of a frame as those of the flow that takes its place in a round; rounds count from one.
+    /// Rewrites the first 64 bytes of a frame for the flow that takes its place in the given round; rounds count from one.
     pub rewrite: fn(&mut [u8; 64], u64),
 }
 
-/// One queue's share of it.
+/// The renewals of one queue.
 pub(super) struct Renewing {
     renewal: Renewal,
-    /// Frames and their first lines, in order, by the pass that renews them.
+    /// For each pass, the frames that it renews, in order, with their first lines.
     due: Vec<Vec<(usize, usize)>>,
-    /// Of those that this pass renews, the next one.
+    /// Index of the next frame that the current pass renews.
     next: usize,
 }
 
@@ -28,18 +28,18 @@ impl Renewing {
         Renewing { renewal, due: vec![Vec::new(); renewal.every.max(1) as usize], next: 0 }
     }
 
-    /// Adds the queue's frame that begins at a line, and stands at `position` of the whole replay.
+    /// Adds a frame of the queue that begins at `line` and has this position in the whole replay.
     pub(super) fn push(&mut self, frame: usize, line: usize, position: usize) {
         let pass = position / self.renewal.together.max(1) as usize % self.due.len();
         self.due[pass].push((frame, line));
     }
 
-    /// A pass has ended.
+    /// Starts the next pass.
     pub(super) fn rewind(&mut self) {
         self.next = 0;
     }
 
-    /// Writes those that a pass renews and that lie before `end`. In the first pass (number 0) all flows are new anyway.
+    /// Rewrites the frames that a pass renews and that precede `end`. In the first pass (number 0) all flows are new anyway.
     #[inline]
     pub(super) fn renew(&mut self, lines: &mut [Line], pass: u64, end: usize) {
         if pass == 0 {

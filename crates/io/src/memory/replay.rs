@@ -1,9 +1,9 @@
-//! Replay from memory, for benchmarks: frames lie in whole cache lines, one behind another, split by queue when the source is
-//! opened, as a network card would have split them. Receiving copies them into pool buffers as a card's transfer would; nothing
+//! Replay from memory, for benchmarks. Frames occupy whole cache lines, one after another, and are split by queue when the source
+//! is opened, as a network card would have split them. Receiving copies them into pool buffers, like a card's DMA transfer; no work
 //! per packet depends on anything but the frame.
 //!
-//! Frames longer than the longest buffer are left out and counted. There is no replay without the copy: functions change
-//! packets in place, so the second pass would begin with what the first one left.
+//! Frames longer than the longest buffer are left out and counted. There is no replay without the copy: functions change packets in
+//! place, so the second pass would begin with the results of the first.
 
 use std::sync::Arc;
 
@@ -19,15 +19,15 @@ use crate::stream::{FrameStream, Next};
 /// When a replay ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// After so many passes over the frames.
+    /// After this many passes over the frames.
     Passes(u64),
-    /// When each queue has delivered so many packets.
+    /// When each queue has delivered this many packets.
     PacketsPerQueue(u64),
-    /// When somebody stops it.
+    /// Only when the run is stopped.
     Forever,
 }
 
-/// Frames in memory, in one order.
+/// Frames in memory, in a single order.
 pub struct ReplaySource {
     name: String,
     lines: Vec<Line>,
@@ -40,7 +40,7 @@ pub struct ReplaySource {
     progress: Arc<Progress>,
 }
 
-/// What only some layouts carry.
+/// Metadata that only some layouts carry.
 #[derive(Clone, Copy, Debug)]
 struct Cold {
     timestamp_ns: u64,
@@ -48,7 +48,7 @@ struct Cold {
 }
 
 impl ReplaySource {
-    /// Reads at most `limit` frames of a stream into memory; a stream that is paced is read as it comes.
+    /// Reads at most `limit` frames of a stream into memory; a paced stream is read at its own pace.
     pub fn load(name: &str, stream: &mut dyn FrameStream, limit: u64, repeat: Repeat) -> ReplaySource {
         let mut source = ReplaySource {
             name: name.to_owned(),
@@ -74,7 +74,7 @@ impl ReplaySource {
         source
     }
 
-    /// The same frames, of which some begin another flow with each pass.
+    /// Renews some of the frames in each pass as frames of other flows.
     pub fn renewed(self, renewal: Renewal) -> ReplaySource {
         ReplaySource { renewal: Some(renewal), ..self }
     }
@@ -84,7 +84,7 @@ impl ReplaySource {
             self.too_long += 1;
             return;
         }
-        // An empty frame takes a line too: every frame has a first line.
+        // An empty frame also takes a line, so that every frame has a first line.
         let (whole, rest) = bytes.as_chunks::<64>();
         self.lines.extend(whole.iter().map(|line| Line(*line)));
         if !rest.is_empty() || whole.is_empty() {
@@ -97,7 +97,7 @@ impl ReplaySource {
         self.ports = self.ports.max(usize::from(info.port) + 1);
     }
 
-    /// Frames of one pass.
+    /// Number of frames in one pass.
     pub fn frames(&self) -> usize {
         self.frames.len()
     }
@@ -169,30 +169,30 @@ impl Source for ReplaySource {
     }
 }
 
-/// One worker's share, its frames and lines packed again.
+/// One worker's share, with its frames and lines packed contiguously.
 struct ReplayQueue {
     lines: Lines,
     frames: Vec<LinedFrame>,
     cold: Vec<Cold>,
     renewing: Option<Renewing>,
-    /// No frame had more bytes on the wire than are here.
+    /// Whether every frame is stored completely: none had more bytes on the wire than are stored.
     whole: bool,
-    /// Next frame, and the first line that is not before it.
+    /// Index of the next frame, and of its first line.
     at: usize,
     line: usize,
-    /// Packets still to deliver.
+    /// Number of packets still to deliver.
     left: u64,
     pass: u64,
-    /// Frames of one pass over all queues, and how long it lasts on the capture's clock.
+    /// Number of frames in one pass over all queues, and its duration on the capture's clock.
     pass_frames: u64,
     pass_ns: u64,
     counters: RxCounters,
-    /// Packets not yet added to the progress: it is shared, so it is touched rarely.
+    /// Packets not yet added to the shared progress, which is updated rarely.
     unreported: u64,
     progress: Arc<Progress>,
 }
 
-/// Packets between two notes to the shared progress.
+/// Number of packets between two updates of the shared progress.
 const REPORT_EVERY: u64 = 1 << 16;
 
 impl ReplayQueue {
@@ -216,7 +216,7 @@ impl ReplayQueue {
         self
     }
 
-    /// Copies frames until the end of the pass at most.
+    /// Copies frames, at most until the end of the pass.
     #[inline]
     fn copy(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> usize {
         let (frames, cold) = (&self.frames[self.at..], &self.cold[self.at..]);
@@ -233,7 +233,7 @@ impl ReplayQueue {
                 wire_len: frames[i].wire_len(),
                 sequence: first.wrapping_add(cold[i].sequence),
             });
-        // Summed apart: this vectorises, and the copy does not wait for it.
+        // A separate sum vectorises, and the copy does not wait for it.
         let frames = &frames[..taken];
         self.counters.bytes += frames.iter().map(|frame| u64::from(frame.wire_len())).sum::<u64>();
         self.line += lines;
@@ -267,7 +267,7 @@ impl RxQueue for ReplayQueue {
             self.progress.add(std::mem::take(&mut self.unreported));
         }
         if let Some(next) = self.cold.get(self.at) {
-            // For `horizon`, which is asked when the batch has been handled.
+            // Prefetch for `horizon`, which is called when the batch has been processed.
             prefetch_read(next);
         }
         if taken > 0 { Received::Packets } else { Received::Idle }

@@ -1,4 +1,4 @@
-//! A stream that may block, read by a thread.
+//! Tests of a thread that reads a stream which may block.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use braid_packet::{Layout, Pool, PoolConfig};
 use super::*;
 use crate::source::FirstQueue;
 
-/// Says before each frame that it may take time, and never comes to an end.
+/// Announces before each frame that it may block, and blocks when its frames are used up, until `ends` is closed.
 struct Hesitant {
     frames: u64,
     announced: bool,
@@ -44,7 +44,7 @@ fn what_came_before_a_wait_is_delivered_however_slow_the_worker_was() {
     let mut queue = spread(stream, 1, Arc::new(FirstQueue)).expect("a thread").pop().expect("a queue");
     let pool = Pool::new(&PoolConfig { buffers: 2048, ..PoolConfig::default() }).expect("memory");
     let (mut batch, mut buffers) = (Batch::new(&pool, &Arc::new(Layout::bare())), Buffers::new(&pool));
-    // So that more have come than loads may wait.
+    // Wait until more frames have arrived than loads may wait.
     thread::sleep(Duration::from_millis(50));
     let begun = Instant::now();
     while queue.counters().packets < 100 {

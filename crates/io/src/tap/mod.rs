@@ -1,11 +1,11 @@
-//! TAP: an interface of the kernel whose wire is this program. What the machine sends by it is received here.
+//! The TAP back end: a kernel interface of which this program is the other end. What the machine sends through it is received here.
 //!
-//! One system call a packet, on any machine that has `/dev/net/tun`. The kernel completes checksums and cuts segments itself,
-//! since nothing else is agreed with it. An interface that did not exist is made, brought up, and gone with the run; one that
-//! was made before (`ip tuntap add mode tap user …`) stays, and needs no privilege.
+//! It takes one system call per packet, on any machine with `/dev/net/tun`. The kernel completes checksums and segmentation itself,
+//! since no offloads are negotiated. An interface that did not exist is created, brought up, and removed at the end of the run; one
+//! that existed before (`ip tuntap add mode tap user …`) stays, and needs no privileges.
 //!
-//! When the process becomes another program (`braid upgrade`), wires are left open for it: interfaces keep their addresses and
-//! routes, and the kernel holds what they send meanwhile.
+//! When the process executes another program (`braid upgrade`), the descriptors stay open for it: interfaces keep their addresses
+//! and routes, and the kernel queues what they send meanwhile.
 
 mod sys;
 
@@ -19,18 +19,18 @@ use crate::device::Interface;
 use crate::device::live::{Arrivals, RxPort, Sent, TxPort};
 use crate::device::sys::set_outlives_exec;
 
-/// Longest frame: an interface's MTU is at most 65,521, and Ethernet with two tags takes 22 bytes.
+/// Length of the longest frame: the MTU is at most 65,521, and Ethernet with two tags takes 22 bytes.
 const FRAME_MAX: usize = 65_536 + 22;
 
-/// Where the program before this one in the process names the descriptors of wires that it left open.
+/// Environment variable that lists the descriptors which the previous program in this process left open.
 pub(crate) const INHERITED: &str = "BRAID_TAP_WIRES";
 
-/// Wires of interfaces, by name, that the program before left open. Those that nobody takes are closed.
+/// Descriptors that the previous program left open, with the names of their interfaces. Those that nobody takes are closed.
 #[derive(Default)]
 pub(crate) struct Inherited(Vec<(String, File)>);
 
 impl Inherited {
-    /// What this process was left.
+    /// The descriptors that this process inherited.
     pub(crate) fn of_process() -> Inherited {
         let numbers = std::env::var(INHERITED).unwrap_or_default();
         Inherited(numbers.split(',').filter_map(|number| sys::adopt(number.parse().ok()?)).collect())
@@ -42,16 +42,16 @@ impl Inherited {
     }
 }
 
-/// Leaves wires open for the program that this process becomes: what it is to find under [`INHERITED`].
+/// Leaves descriptors open for the program that this process will execute. Returns the value of [`INHERITED`] for that program.
 pub(crate) fn leave(wires: &[File]) -> io::Result<String> {
     wires.iter().try_for_each(|wire| set_outlives_exec(wire.as_raw_fd(), true))?;
     Ok(wires.iter().map(|wire| wire.as_raw_fd().to_string()).collect::<Vec<_>>().join(","))
 }
 
-/// An open interface: its way in, its ways out, its wire.
+/// An open interface: its receive side, its send sides, and its descriptor.
 pub(crate) type Open = (Receiver, Vec<Transmitter>, File);
 
-/// Opens the interface to receive by one queue and to send by `senders`.
+/// Opens the interface with one receiver and `senders` senders.
 pub(crate) fn open(name: &str, senders: usize, inherited: &mut Inherited) -> io::Result<Open> {
     let device = inherited.take(name).map_or_else(|| sys::open(name), Ok)?;
     match Interface::ask(name) {
@@ -64,11 +64,11 @@ pub(crate) fn open(name: &str, senders: usize, inherited: &mut Inherited) -> io:
     Ok((Receiver { device, frame: vec![0; FRAME_MAX], held: 0 }, senders, wire))
 }
 
-/// The way in.
+/// The receive side.
 pub(crate) struct Receiver {
     device: File,
     frame: Vec<u8>,
-    /// Length of a frame that was read and not taken yet.
+    /// Length of a frame that has been read but not taken yet; 0 if there is none.
     held: usize,
 }
 
@@ -76,7 +76,7 @@ impl RxPort for Receiver {
     fn receive(&mut self, into: &mut Arrivals<'_>) {
         while into.has_room() {
             if self.held == 0 {
-                // A frame is read whole, or there is none; whatever else is wrong with the device, nothing comes.
+                // A read returns a complete frame or an error. Whatever the error, there is nothing to receive.
                 let Ok(len) = self.device.read(&mut self.frame) else { return };
                 self.held = len;
             }
@@ -88,11 +88,11 @@ impl RxPort for Receiver {
     }
 
     fn missed(&mut self) -> u64 {
-        0 // The kernel counts them as the interface's own: `ip -s link`.
+        0 // The kernel counts drops for the interface itself: `ip -s link`.
     }
 }
 
-/// The way out of one worker.
+/// One worker's send side.
 pub(crate) struct Transmitter {
     device: File,
 }

@@ -1,4 +1,4 @@
-//! Two requests: which TAP interface an open `/dev/net/tun` is to be the wire of, and of which one it is.
+//! Two requests on an open `/dev/net/tun`: attach it to a TAP interface, and query to which interface it is attached.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -15,10 +15,10 @@ const IFF_TAP: u16 = 0x0002;
 const IFF_NO_PI: u16 = 0x1000;
 const IFF_MULTI_QUEUE: u16 = 0x0100;
 
-/// The wire of a TAP interface of that name, which is made if there is none; reads and writes do not wait.
+/// Opens a TAP interface with this name, and creates it if necessary; reads and writes do not block.
 pub(super) fn open(name: &str) -> io::Result<File> {
     attach(name, IFF_TAP | IFF_NO_PI).or_else(|error| match error.raw_os_error() {
-        // An interface that was made for several queues wants to hear that.
+        // An interface that was created with several queues requires this flag.
         Some(libc::EINVAL) => attach(name, IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE),
         _ => Err(error),
     })
@@ -31,8 +31,8 @@ fn attach(name: &str, flags: u16) -> io::Result<File> {
     Ok(device)
 }
 
-/// The wire that the program before this one in the process left open under that number, and its interface. None if there is no
-/// such thing; asked again, there is none either.
+/// Takes ownership of the TAP descriptor that the previous program in this process left open under this number, and determines its
+/// interface. `None` if there is no such descriptor, or if it has already been adopted.
 pub(super) fn adopt(fd: RawFd) -> Option<(String, File)> {
     let name = InterfaceRequest::new("any", [0; 4]).and_then(|request| request.name(fd, TUNGETIFF)).ok()?;
     Some((name, sys::adopt(fd)?.into()))

@@ -1,5 +1,6 @@
-//! A bad line in front of the workers: packets are lost, doubled, damaged, cut and swapped, each with its probability, from a
-//! seed. Every fault is counted. Each queue has its own random numbers, so a run with one queue can be repeated exactly.
+//! A faulty link in front of the workers: it drops, duplicates, corrupts, truncates and reorders packets,
+//! each with its own probability, from a seed. Every fault is counted. Each queue has its own random
+//! numbers, so a run with one queue is exactly reproducible.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,36 +16,36 @@ use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Sourc
 /// Probabilities of faults, per packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// The same seed gives the same faults.
+    /// The seed; the same seed produces the same faults.
     pub seed: u64,
-    /// It is lost.
+    /// The packet is lost.
     pub drop: f64,
-    /// It comes twice, if the batch has room for it.
+    /// The packet is duplicated, if the batch has room.
     pub duplicate: f64,
-    /// One of its bytes is changed.
+    /// One byte of the packet changes.
     pub corrupt: f64,
-    /// It loses its end; the length on the wire is kept, as after a snap length.
+    /// The packet loses its tail; its wire length is kept, as with a snap length.
     pub truncate: f64,
-    /// It changes places with the next packet of its batch.
+    /// The packet is swapped with the next packet of its batch.
     pub reorder: f64,
 }
 
-/// How many faults of each kind there were.
+/// Number of faults of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounters {
     /// Packets lost.
     pub dropped: u64,
-    /// Packets that came twice.
+    /// Packets duplicated.
     pub duplicated: u64,
     /// Packets with a changed byte.
     pub corrupted: u64,
-    /// Packets cut.
+    /// Packets truncated.
     pub truncated: u64,
-    /// Packets that changed places with the next.
+    /// Packets swapped with their successor.
     pub reordered: u64,
 }
 
-/// The counters of all queues of a [`FaultSource`]; they are summed when asked for, relaxed.
+/// The fault counters of all queues of a [`FaultSource`], updated and read with relaxed ordering.
 #[derive(Clone, Debug, Default)]
 pub struct FaultReport(Arc<[AtomicU64; 5]>);
 
@@ -66,7 +67,7 @@ impl FaultReport {
     }
 }
 
-/// A source behind a bad line.
+/// A source behind a faulty link.
 pub struct FaultSource {
     inner: Box<dyn Source>,
     faults: Faults,
@@ -74,7 +75,7 @@ pub struct FaultSource {
 }
 
 impl FaultSource {
-    /// Puts a source behind a bad line; the second value shows what the line does.
+    /// Puts a source behind a faulty link; also returns a view of the fault counters.
     pub fn new(inner: Box<dyn Source>, faults: Faults) -> Result<(FaultSource, FaultReport), ConfigError> {
         let Faults { drop, duplicate, corrupt, truncate, reorder, .. } = faults;
         let fields = [
@@ -141,15 +142,15 @@ struct FaultQueue {
     inner: Box<dyn RxQueue>,
     faults: Faults,
     random: Random,
-    /// Empty between two receives.
+    /// Scratch space, empty between two receives.
     frames: Vec<Frame>,
-    /// What was let through.
+    /// Counts of what was let through.
     total: RxCounters,
     report: FaultReport,
 }
 
 impl FaultQueue {
-    /// Takes the packets from `first` on out of the batch and puts back what the line makes of them.
+    /// Removes the packets from `first` on from the batch, applies faults, and puts the results back.
     fn spoil(&mut self, batch: &mut Batch, buffers: &mut Buffers, first: usize, limit: usize) -> FaultCounters {
         let mut counters = FaultCounters::default();
         let mut lost = Batch::new(batch.pool(), batch.layout());
@@ -176,7 +177,7 @@ impl FaultQueue {
             if present > 1 && self.random.chance(self.faults.truncate) {
                 let len = 1 + (bits % (present as u64 - 1)) as usize;
                 if copy(batch, buffers, place, len) {
-                    // The shorter copy stands behind the whole packet: take both out, put the copy back.
+                    // The shorter copy is now behind the original: remove both and put the copy back.
                     counters.truncated += 1;
                     let cut = batch.pop();
                     lost.push(batch.pop().expect("it was pushed above"));
@@ -194,12 +195,12 @@ impl FaultQueue {
     }
 }
 
-/// Changes one byte; false if there is none.
+/// Changes one byte; false if the packet is empty.
 fn corrupt(batch: &mut Batch, place: usize, bits: u64) -> bool {
     let mut packet = batch.packet(place, None);
     let bytes = packet.bytes_mut();
     let Some(at) = bits.checked_rem(bytes.len() as u64) else { return false };
-    // Never zero: the byte does change.
+    // The value is never zero, so the byte does change.
     bytes[at as usize] ^= ((bits >> 32) % 255 + 1) as u8;
     true
 }
@@ -222,7 +223,7 @@ impl RxQueue for FaultQueue {
     fn receive(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> Received {
         let first = batch.len();
         let limit = limit.min(batch.room());
-        // Room for the duplicates that are to be expected; more than fit are not made.
+        // Leave room for the expected duplicates; duplicates beyond the limit are not made.
         let wanted = (limit as f64 / (1.0 + self.faults.duplicate)) as usize;
         let received = self.inner.receive(batch, buffers, wanted.max(1));
         if received != Received::Packets {

@@ -1,4 +1,4 @@
-//! Sources and sinks around other sources and sinks: faults, and a look at what passes.
+//! Wrappers around sources and sinks: fault injection, and taps that record what passes.
 
 mod fault;
 mod tap;

@@ -1,4 +1,4 @@
-//! Writes what passes to a capture file: what enters the workers, or what leaves them. The file is in input order.
+//! Records what passes in a capture file: what enters the workers, or what leaves them. The file is in input order.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,12 +9,12 @@ use crate::progress::Progress;
 use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
 use crate::source::{Ahead, OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
 
-/// What a tap could not write; shared.
+/// A shared report of what a tap could not write.
 #[derive(Clone, Debug, Default)]
 pub struct TapReport(Arc<Mutex<Option<SinkError>>>);
 
 impl TapReport {
-    /// The error, once all queues have ended.
+    /// The error, if any, once all queues have ended.
     pub fn error(&self) -> Option<SinkError> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -26,7 +26,7 @@ impl TapReport {
     }
 }
 
-/// A source whose packets are written to a file as well, as the workers receive them.
+/// A source whose packets are also written to a file as the workers receive them.
 pub struct TapSource {
     inner: Box<dyn Source>,
     file: CaptureSink,
@@ -34,7 +34,7 @@ pub struct TapSource {
 }
 
 impl TapSource {
-    /// Taps a source; the second value tells of errors.
+    /// Taps a source; also returns the report of errors.
     pub fn new(inner: Box<dyn Source>, file: CaptureSink) -> (TapSource, TapReport) {
         let report = TapReport::default();
         (TapSource { inner, file, report: report.clone() }, report)
@@ -125,7 +125,7 @@ impl Drop for TapRx {
     }
 }
 
-/// A sink whose packets are written to a file as well.
+/// A sink whose packets are also written to a file.
 pub struct TapSink {
     inner: Box<dyn Sink>,
     file: CaptureSink,

@@ -1,4 +1,4 @@
-//! The program, run by the kernel on frames that no interface has seen, against the steering that it stands for.
+//! Compares the program, run by the kernel on synthetic frames, with the steering that it implements.
 
 use aya::programs::{TestRun, TestRunOptions};
 use braid_packet::{FieldId, Link, PortSet};
@@ -9,14 +9,14 @@ use proptest::prelude::*;
 use super::*;
 use crate::device::{CardHash, TUPLE_MAX};
 
-/// What the program answers if it leaves a frame to user space.
+/// The program's answer for a frame that it leaves to user space.
 const NOT_UNDERSTOOD: u32 = u32::MAX;
 const FIELDS: [FieldId; 4] = [FieldId::IpSrc, FieldId::IpDst, FieldId::SrcPort, FieldId::DstPort];
 const WORKERS: usize = 5;
-/// The port by which frames come.
+/// The port on which frames arrive.
 const PORT: u16 = 1;
 
-/// A plan's steering, and the same for the program.
+/// A plan's steering, and its form for the program.
 fn plan(fields: u8, symmetry: Symmetry) -> Option<(Steering, CardHash)> {
     let hashed = [0, 1, 2, 3].map(|i| fields >> i & 1 != 0);
     let chosen = FIELDS.into_iter().zip(hashed).filter(|(_, is_hashed)| *is_hashed).map(|(field, _)| field);
@@ -42,7 +42,7 @@ fn loaded(card: &CardHash) -> io::Result<Program> {
     Ok(program)
 }
 
-/// Worker of a frame, as the program says.
+/// The worker that the program chooses for a frame.
 fn told(program: &mut Program, frame: &[u8]) -> u32 {
     let options = TestRunOptions { data_in: Some(frame), ..TestRunOptions::default() };
     program.named("tell").test_run(options).expect("the kernel runs it").return_value
@@ -51,12 +51,11 @@ fn told(program: &mut Program, frame: &[u8]) -> u32 {
 #[derive(Clone, Debug)]
 struct Made {
     bytes: Vec<u8>,
-    /// The program has to know it.
+    /// Whether the program must understand the frame.
     is_plain: bool,
 }
 
-/// Extension headers of kinds that are known and of one that is not, with the number of what follows them: their bytes and the first
-/// one's number.
+/// Extension headers, of known kinds and one unknown kind: for each, its own number and its bytes.
 fn extensions() -> impl Strategy<Value = Vec<(u8, Vec<u8>)>> {
     let kind = prop::sample::select(vec![0u8, 43, 44, 51, 60, 135, 139, 140, 253]);
     let extension = (kind, 0..4u8, any::<[u8; 40]>(), prop::bool::weighted(0.7)).prop_map(
@@ -76,7 +75,7 @@ fn extensions() -> impl Strategy<Value = Vec<(u8, Vec<u8>)>> {
     prop_oneof![3 => Just(Vec::new()), 2 => prop::collection::vec(extension.clone(), 1..4), 1 => prop::collection::vec(extension, 4..12)]
 }
 
-/// A frame with tags, a header of IPv4 with options or of IPv6 with extension headers, and what follows, cut somewhere.
+/// A frame with tags, an IPv4 header with options or an IPv6 header with extension headers, and a payload, possibly truncated.
 fn frame() -> impl Strategy<Value = Made> {
     let protocol =
         prop_oneof![4 => Just(6u8), 4 => Just(17), 1 => Just(132), 1 => Just(1), 1 => Just(44), 1 => any::<u8>()];
@@ -106,7 +105,7 @@ fn frame() -> impl Strategy<Value = Made> {
             bytes.extend([9; 20]);
             let is_cut = bytes.len() > cut;
             bytes.truncate(cut);
-            // What is behind them may look like one more.
+            // The payload behind the extensions may look like another extension header.
             let is_known = !is_v6 || extensions.len() < 8 && matches!(protocol, 1 | 6 | 17 | 132);
             Made { bytes, is_plain: !is_cut && tags.len() <= 2 && is_known }
         },

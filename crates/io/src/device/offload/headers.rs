@@ -1,30 +1,29 @@
-//! Where the headers of a frame stand of which a kernel has left something undone: the IP header that a wire sees, and in a tunnel
-//! that of the packet within.
+//! Locates the headers of a frame for which a kernel has left work undone: the outer IP header, and in a tunnel the inner one.
 //!
-//! Read without trust: what is not in the frame is none.
+//! The input is not trusted: a header that does not lie inside the frame counts as absent.
 
 use braid_packet::checksum::Sum;
 use braid_packet::protocol::{DESTINATION_OPTIONS, GRE, HOP_BY_HOP, ROUTING, UDP};
 
-/// IP in IP, of either version within.
+/// Protocol numbers of IP in IP, for both inner versions.
 const IPV4: u8 = 4;
 const IPV6: u8 = 41;
 
-/// Headers of IPv6 that may stand before what is carried. Behind a routing header checksums are those of the last address that it names, so
-/// none there looks as if it were left undone; trains have theirs all the same. Of a fragment nothing is left undone.
+/// IPv6 extension headers that may precede the payload. After a routing header, checksums refer to the last address that it names,
+/// so none of them looks undone; trains have theirs completed all the same. For fragments nothing is left undone.
 const OPTIONS: [u8; 3] = [HOP_BY_HOP, ROUTING, DESTINATION_OPTIONS];
 
-/// Bytes of a hop-by-hop header with nothing but a length of 32 bits (RFC 2675).
+/// Size in bytes of a hop-by-hop header that contains only a 32-bit length (RFC 2675).
 pub(super) const JUMBO: usize = 8;
 const JUMBO_OPTION: [u8; 2] = [0xc2, 4];
 
-/// GRE: a checksum, a key, a sequence number (RFC 2784, RFC 2890); other bits are reserved, or of another version.
+/// GRE flags: checksum, key, sequence number (RFC 2784, RFC 2890); other bits are reserved or belong to another version.
 pub(super) const GRE_CHECKSUM: u8 = 0x80;
 const GRE_KNOWN: u8 = 0xb0;
-/// A whole Ethernet frame, in GRE and Geneve.
+/// Type of a complete Ethernet frame in GRE and Geneve.
 const BRIDGED: [u8; 2] = [0x65, 0x58];
 const GENEVE_PORT: u16 = 6081;
-/// VXLAN: the number of its network is there (RFC 7348 section 5).
+/// VXLAN flag: the network identifier is present (RFC 7348 section 5).
 const VXLAN_FLAG: u8 = 0x08;
 const UDP_HEADER: usize = 8;
 
@@ -32,14 +31,14 @@ const UDP_HEADER: usize = 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ip {
     pub at: usize,
-    /// First byte behind it, and behind its options.
+    /// Offset of the first byte after the header and its options.
     pub end: usize,
-    /// What stands there.
+    /// Protocol of the payload.
     pub protocol: u8,
 }
 
 impl Ip {
-    /// Of a frame: behind Ethernet and its tags.
+    /// The IP header of a frame, after the Ethernet header and its tags.
     pub(super) fn of_frame(frame: &[u8]) -> Option<Ip> {
         Ip::behind_ethernet(frame, 0)
     }
@@ -52,7 +51,7 @@ impl Ip {
         Ip::of_type([frame[at], frame[at + 1]], frame, at + 2)
     }
 
-    /// Where something says by an Ethernet type what comes.
+    /// Interprets what an Ethernet type announces.
     fn of_type(kind: [u8; 2], frame: &[u8], at: usize) -> Option<Ip> {
         match kind {
             [8, 0] | [0x86, 0xdd] => Ip::at(frame, at),
@@ -79,11 +78,11 @@ impl Ip {
         }
     }
 
-    /// The one whose header ends where the transport header begins, in a tunnel that begins at `from`. How tunnels are told from one another is
-    /// not asked: it has to be of that protocol, and as long as the frame is.
+    /// Finds the IP header that ends where the transport header begins, in a tunnel that begins at `from`. The kind of tunnel does
+    /// not matter: the header must announce this protocol, and its packet must end with the frame.
     pub(super) fn before(frame: &[u8], from: usize, l4: usize, protocol: u8) -> Option<Ip> {
         let fits = |ip: &Ip| (ip.end, ip.protocol) == (l4, protocol) && ip.is_to_the_end(frame);
-        // Headers are words of four bytes, and 20 of them at least.
+        // Headers consist of four-byte words and have at least 20 bytes.
         (from..=l4.checked_sub(20)?).rev().step_by(4).find_map(|at| Ip::at(frame, at).filter(fits))
     }
 
@@ -91,7 +90,7 @@ impl Ip {
         frame[self.at] >> 4 == 4
     }
 
-    /// Whether it says that its packet ends with the frame; those that are too long for it say nothing.
+    /// Whether its length field says that its packet ends with the frame; for a packet too long for the field, the field must be 0.
     fn is_to_the_end(&self, frame: &[u8]) -> bool {
         let (length, said) = if self.is_v4(frame) {
             (frame.len() - self.at, be16(frame, self.at + 2))
@@ -101,7 +100,7 @@ impl Ip {
         usize::from(said) == if length > usize::from(u16::MAX) { 0 } else { length }
     }
 
-    /// What follows a hop-by-hop header that says nothing but a length; none if there is no such header.
+    /// The protocol after a hop-by-hop header that contains only a length; `None` if there is no such header.
     pub(super) fn jumbo(&self, frame: &[u8]) -> Option<u8> {
         let packet = frame.get(self.at..self.end)?;
         let [next, eights, option @ ..] = *packet.get(40..)?.first_chunk::<4>()?;
@@ -109,7 +108,7 @@ impl Ip {
         (is_jumbo && be16(packet, 4) == 0).then_some(next)
     }
 
-    /// The end of its packet; none of a fragment, and of one that is not all there.
+    /// The end of its packet; `None` for a fragment and for an incomplete packet.
     pub(super) fn packet_end(&self, frame: &[u8]) -> Option<usize> {
         let end = if self.is_v4(frame) {
             let is_fragment = be16(frame, self.at + 6) & 0x3fff != 0;
@@ -120,20 +119,20 @@ impl Ip {
         (self.end..=frame.len()).contains(&end).then_some(end)
     }
 
-    /// The sum of the pseudo header of so many bytes.
+    /// The sum of the pseudo header for a payload of `length` bytes.
     pub(super) fn pseudo(&self, frame: &[u8], length: usize) -> Sum {
         let addresses = if self.is_v4(frame) { self.at + 12..self.at + 20 } else { self.at + 8..self.at + 40 };
         let sum = Sum::default().add_bytes(&frame[addresses]).add_u16(self.protocol.into());
-        // The length has 32 bits in that of IPv6.
+        // In IPv6 the length has 32 bits.
         sum.add_u16((length >> 16) as u16).add_u16(length as u16)
     }
 
-    /// Whether it carries what may be another IP packet.
+    /// Whether its payload may be another IP packet.
     pub(super) fn is_tunnel(&self) -> bool {
         matches!(self.protocol, UDP | GRE | IPV4 | IPV6)
     }
 
-    /// The packet within, if this one is a tunnel's: IP, GRE, VXLAN by whatever port, Geneve, or IP in UDP.
+    /// The inner packet's header, if this packet is a tunnel's: IP, GRE, VXLAN on any port, Geneve, or IP in UDP.
     pub(super) fn within(&self, frame: &[u8]) -> Option<Ip> {
         let tunnel = frame.get(self.end..)?;
         match self.protocol {
@@ -149,7 +148,7 @@ impl Ip {
                 let at = self.end + UDP_HEADER;
                 let head = frame.get(at..)?.first_chunk::<8>()?;
                 match *head {
-                    // First, for one with options looks like VXLAN.
+                    // Test for Geneve first, because Geneve with options looks like VXLAN.
                     [options, _, high, low, ..] if be16(tunnel, 2) == GENEVE_PORT && options >> 6 == 0 => {
                         Ip::carried([high, low], frame, at + 8 + usize::from(options & 63) * 4)
                     }
@@ -163,7 +162,7 @@ impl Ip {
         }
     }
 
-    /// Whether the tunnel has a checksum of its own.
+    /// Whether the tunnel has its own checksum.
     pub(super) fn has_checksum(&self, frame: &[u8]) -> bool {
         let Some(tunnel) = frame.get(self.end..).and_then(|tunnel| tunnel.first_chunk::<UDP_HEADER>()) else {
             return false;

@@ -1,4 +1,4 @@
-//! What a kernel leaves undone, done by us: beside what etherparse says of each frame.
+//! Tests that undone work is completed; the results are compared with etherparse's view of each frame.
 
 use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn l4_of(frame: &[u8]) -> usize {
     Ip::of_frame(frame).unwrap().end
 }
 
-/// Leaves the sum of the pseudo header in the checksum's place, as Linux does.
+/// Leaves the sum of the pseudo header in the checksum field, as Linux does.
 fn leave_undone(frame: &mut [u8]) {
     let ip = Ip::of_frame(frame).unwrap();
     let pseudo = ip.pseudo(frame, frame.len() - ip.end).fold();
@@ -51,7 +51,7 @@ fn assert_right(frame: &[u8]) {
 #[test]
 fn the_checksum_of_sctp_is_a_crc() {
     let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-    // Ports 7 and 9, a tag, no checksum; the chunk of a HEARTBEAT.
+    // Ports 7 and 9, a tag, no checksum; then a HEARTBEAT chunk.
     let packet = [0, 7, 0, 9, 1, 2, 3, 4, 0, 0, 0, 0, 4, 0, 0, 8, 0, 1, 0, 4];
     let mut undone = Vec::new();
     link.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 60).write(&mut undone, SCTP.into(), &packet).unwrap();
@@ -68,7 +68,7 @@ fn the_checksum_of_sctp_is_a_crc() {
     assert_eq!(frame, right, "what is there stays");
 }
 
-/// What Linux sends with `gso_max_size` beyond 64 KiB: the length stands in an option (IPv6), or nowhere (IPv4).
+/// What Linux sends with a `gso_max_size` beyond 64 KiB: the length is in an option (IPv6) or absent (IPv4).
 #[test]
 fn a_train_of_more_than_64_kib_is_cut_like_any_other() {
     let payload: Vec<u8> = (0..150_000u32).map(|i| i as u8).collect();
@@ -106,17 +106,17 @@ fn a_train_of_more_than_64_kib_is_cut_like_any_other() {
     }
 }
 
-/// How a tunnel carries a frame, or the packet in it.
+/// How a tunnel carries a frame or its packet.
 #[derive(Clone, Copy, Debug)]
 enum Tunnel {
     Vxlan,
-    /// As Linux sends it over IPv4 unless it is told otherwise.
+    /// What Linux sends over IPv4 by default.
     VxlanWithoutChecksum,
     Geneve,
-    /// With so many options that its first bytes look like VXLAN.
+    /// With so many options that the first bytes look like VXLAN.
     GeneveWithOptions,
     Gre,
-    /// Of whole frames, with checksum and key.
+    /// Complete frames, with checksum and key.
     GreOfFrames,
     IpInIp,
 }
@@ -126,7 +126,7 @@ fn tunnels() -> impl Strategy<Value = Tunnel> {
     prop::sample::select(vec![Vxlan, VxlanWithoutChecksum, Geneve, GeneveWithOptions, Gre, GreOfFrames, IpInIp])
 }
 
-/// A frame in a tunnel, and how many of its bytes are the tunnel's.
+/// A frame inside a tunnel, and the number of bytes that belong to the tunnel.
 fn carried(inner: &[u8], tunnel: Tunnel, v6: bool) -> (Vec<u8>, usize) {
     let is_inner_v4 = inner[12..14] == [8, 0];
     let (ethernet, packet) = inner.split_at(14);
@@ -160,7 +160,7 @@ fn carried(inner: &[u8], tunnel: Tunnel, v6: bool) -> (Vec<u8>, usize) {
     (frame, of_tunnel)
 }
 
-/// The frame within, after a look at what is around it.
+/// The inner frame, after the outer headers have been checked.
 fn unpacked(segment: &[u8], tunnel: Tunnel, of_tunnel: usize, like: &[u8]) -> Vec<u8> {
     let ip = Ip::of_frame(segment).unwrap();
     assert_eq!(ip.packet_end(segment), Some(segment.len()));
@@ -185,7 +185,7 @@ fn unpacked(segment: &[u8], tunnel: Tunnel, of_tunnel: usize, like: &[u8]) -> Ve
     [ethernet, &segment[of_tunnel..]].concat()
 }
 
-/// What a train of TCP with segments of that size, whose header is at `l4`, is cut into.
+/// The segments into which a train of TCP with segments of this size is cut; its TCP header is at `l4`.
 fn segments(whole: &[u8], (v6, size, l4): (bool, usize, usize)) -> Vec<Vec<u8>> {
     let kind = if v6 { GSO_TCP6 } else { GSO_TCP4 };
     let header = VnetHeader { flags: NEEDS_CHECKSUM, gso_type: kind, gso_size: size, csum_start: l4, csum_offset: 16 };
@@ -225,7 +225,7 @@ proptest! {
         let mut frame = right.clone();
         complete_if_partial(&mut frame);
         prop_assert_eq!(&frame, &right);
-        // The tunnel's checksum is that of the complete packet already.
+        // The tunnel's checksum already covers the completed inner packet.
         let mut undone = inner.clone();
         leave_undone(&mut undone);
         let within = frame.len() - of_tunnel;

@@ -1,4 +1,4 @@
-//! Several segments that are still one packet, cut as a network card would cut them.
+//! Cuts several segments that are still one packet, as a network card would cut them.
 
 use braid_packet::checksum::Sum;
 use braid_packet::protocol::{GRE, TCP, UDP};
@@ -9,25 +9,25 @@ use super::{GSO_TCP4, GSO_TCP6, GSO_UDP, UDP_CHECKSUM, VnetHeader, complete_chec
 const TCP_FIN_PSH: u8 = 0x09;
 const TCP_CWR: u8 = 0x80;
 
-/// A train of segments, cut into frames one after another.
+/// A train of segments, which is cut into frames one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Train {
     frame: Vec<u8>,
     header: VnetHeader,
-    /// What a wire sees.
+    /// The outer IP header.
     outer: Ip,
-    /// That of the segments, if they are in a tunnel.
+    /// The IP header of the segments, if they are in a tunnel.
     inner: Option<Ip>,
-    /// First byte behind all headers.
+    /// Offset of the first byte after all headers.
     payload: usize,
-    /// Payload that has been cut off already.
+    /// Number of payload bytes already cut off.
     done: usize,
     /// Number of the next segment.
     number: u16,
 }
 
 impl Train {
-    /// Takes a frame that [`VnetHeader::is_train`]. False if its headers are not what the kernel says they are.
+    /// Loads a frame for which [`VnetHeader::is_train`] holds. Returns false if its headers do not match the kernel's description.
     pub(crate) fn load(&mut self, frame: &[u8], header: VnetHeader) -> bool {
         self.frame.clear();
         (self.done, self.number, self.payload) = (0, 0, 0);
@@ -50,7 +50,8 @@ impl Train {
         true
     }
 
-    /// Of more than 64 KiB of IPv6, Linux says the length in an option that no segment has, as none on a wire is so long.
+    /// Removes the jumbo option. For more than 64 KiB of IPv6, Linux states the length in an option that no
+    /// segment has, since no packet on the wire is so long.
     fn take_out_jumbo(&mut self, next: u8) {
         let at = self.outer.at + 40;
         self.frame.drain(at..at + JUMBO);
@@ -60,7 +61,7 @@ impl Train {
         }
     }
 
-    /// Whether there is another segment.
+    /// Whether no segment is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.payload + self.done >= self.frame.len()
     }
@@ -77,7 +78,7 @@ impl Train {
         self.number = self.number.wrapping_add(1);
     }
 
-    /// Puts lengths, numbers and checksums of one segment right, from within outwards.
+    /// Corrects lengths, numbers and checksums of one segment, from the innermost header outwards.
     fn mend(&self, segment: &mut [u8], is_last: bool) {
         self.mend_ip(segment, self.inner.unwrap_or(self.outer));
         self.mend_transport(segment, is_last);
@@ -119,7 +120,7 @@ impl Train {
                 segment[l4 + 13] &= !TCP_CWR;
             }
         }
-        // The field holds the sum of the pseudo header with the length of the whole train: exchange the length.
+        // The field holds the pseudo-header sum with the length of the whole train: replace the length.
         let former = Sum::default().add_u16(be16(segment, field)).add_u16(!(old_len as u16));
         let pseudo = former.add_u16(!((old_len >> 16) as u16)).add_u16(transport_len as u16);
         put(segment, field, pseudo.fold());
@@ -127,8 +128,8 @@ impl Train {
     }
 }
 
-/// The header between the outer IP header and the packet within: its length and checksum, if it has them. What it holds was whole when the train
-/// was made, or is the sum of a pseudo header: it is computed anew.
+/// Corrects the header between the outer IP header and the inner packet: its length and checksum, if it has them. The checksum
+/// field was complete when the train was made, or holds the sum of a pseudo header, so it is computed anew.
 fn mend_tunnel(segment: &mut [u8], outer: Ip) {
     let (at, length) = (outer.end, segment.len() - outer.end);
     match outer.protocol {
