@@ -1,4 +1,4 @@
-//! The functions that can be named in a plan. Control knows none of them: whoever makes the binary passes the list in.
+//! The catalog of functions that a plan may name. Control knows none of them itself: the binary passes the list in.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,21 +6,21 @@ use std::sync::Arc;
 use braid_runtime::nf::Stage;
 use braid_runtime::nf::state::StateBuilder;
 
-/// How the packets of one capture are split by port if nothing else is said.
+/// How the packets of a single capture are assigned to ports by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DefaultSplit {
-    /// All by port 0.
+    /// All packets arrive on port 0.
     Single,
-    /// By port 0 from private addresses, by port 1 from the others.
+    /// Packets from private addresses arrive on port 0, all others on port 1.
     Inside,
-    /// By a hash of the Ethernet source over the function's ports.
+    /// A hash of the Ethernet source address selects one of the function's ports.
     MacHash,
 }
 
-/// A configuration that makes no function.
+/// Why a configuration is not valid for its function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The key, with a dot between nested ones.
+    /// The offending key; nested keys are separated by dots.
     pub key: String,
     /// What is wrong with it.
     pub reason: String,
@@ -28,28 +28,28 @@ pub struct Refusal {
     pub instead: String,
 }
 
-/// Builds a function: its name in the plan, its configuration, where its state objects go, the ports of the plan.
+/// Builds a function from its name in the plan, its configuration, the builder of its state objects, and the plan's number of ports.
 pub type BuildFunction =
     dyn Fn(&str, toml::Table, &mut StateBuilder, u16) -> Result<Box<dyn Stage>, Refusal> + Send + Sync;
 
-/// One function that can be named in a plan.
+/// One function that a plan may name.
 #[derive(Clone)]
 pub struct Entry {
     /// Its name.
     pub name: String,
-    /// What it does, in a sentence.
+    /// What it does, in one sentence.
     pub summary: String,
-    /// How many ports it has when nothing is said about them.
+    /// Default number of ports.
     pub ports: u16,
-    /// How a single capture is split for it.
+    /// How a single capture is split by port by default.
     pub split: DefaultSplit,
-    /// Whether a chain with it has its functions in reverse order for packets from outside, if nothing is said.
+    /// Whether a chain that contains it is mirrored by default: packets from outside traverse the functions in reverse order.
     pub mirrors: bool,
-    /// Its page, in Markdown; empty if it has none.
+    /// Its documentation page, in Markdown; empty if it has none.
     pub page: String,
-    /// Builds it.
+    /// Its constructor.
     pub build: Arc<BuildFunction>,
-    /// Files that those which a configuration names name in turn.
+    /// Given a configuration, lists further files that are named inside the files which the configuration names.
     pub files: fn(toml::Table) -> Vec<PathBuf>,
 }
 
@@ -59,12 +59,12 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// All functions that can be named; shared, for a plan builds its chain anew for each run.
+/// All functions that a plan may name. Shared, because a plan builds its chain anew for each run.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog(Arc<[Entry]>);
 
 impl Catalog {
-    /// A catalog of these entries; of two with one name the first counts.
+    /// Makes a catalog of these entries; if two have the same name, the first one counts.
     pub fn new(entries: Vec<Entry>) -> Catalog {
         Catalog(entries.into())
     }
@@ -74,7 +74,7 @@ impl Catalog {
         &self.0
     }
 
-    /// The entry of that name.
+    /// The entry with this name.
     pub fn find(&self, name: &str) -> Option<&Entry> {
         self.0.iter().find(|entry| entry.name == name)
     }

@@ -1,8 +1,8 @@
-//! Certifies a plan: many workers under random schedules, the record of each run replayed on one worker in commit order, and
-//! everything compared: packets, packets that handlers made, state objects, packet sets.
+//! Certifies a plan: runs it on many workers under random schedules, replays the record of each run on one worker in commit order,
+//! and compares packets, packets that handlers made, state objects and packet sets.
 //!
-//! Even seeds run under the seeded scheduler (one worker at a time, the same each time), odd ones on real threads. The first
-//! difference ends it; its input is then cut down as long as a few seconds allow.
+//! Even seeds run under the seeded scheduler (one worker at a time, reproducible), odd ones on real threads. Certification stops at
+//! the first difference; its input is then minimised within a few seconds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,46 +23,46 @@ use crate::frames::Frames;
 use crate::plan::Plan;
 use crate::plan_file::Problem;
 
-/// Longest time that is spent on making a failing input smaller.
+/// Time limit for minimising a failing input.
 const SHRINK_MAX: Duration = Duration::from_secs(4);
-/// Runs that an input is given to fail again on real threads.
+/// Number of runs in which a reduced input may fail again on real threads.
 const ATTEMPTS_ON_THREADS: usize = 6;
-/// Transactions before a difference that are shown.
+/// Maximum number of transactions before a difference that are shown.
 const BEFORE_MAX: usize = 4;
 
 /// Why a plan could not be certified at all.
 #[derive(Debug, thiserror::Error)]
 pub enum CertifyError {
-    /// It does not compile.
+    /// The plan does not compile.
     #[error(transparent)]
     Plan(#[from] Problem),
-    /// It does not run.
+    /// The plan does not run.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// No memory for the replay.
+    /// There is no memory for the replay.
     #[error("the sequential replay cannot start: {0}")]
     Replay(String),
 }
 
-/// What to do.
+/// What to certify.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The input.
     pub frames: &'a Frames,
     /// Its name, for the certificate.
     pub input: &'a str,
-    /// How many seeds.
+    /// Number of runs, each with its own seed.
     pub runs: u64,
-    /// The first of them.
+    /// The first seed.
     pub seed: u64,
-    /// Told of a handler that does not come back.
+    /// Reports a handler that does not return.
     pub watchdog: Option<&'a Watchdog>,
-    /// What somebody does to runs while their packets go through.
+    /// An action performed on runs while packets pass through.
     pub meanwhile: Option<Meanwhile<'a>>,
 }
 
-/// Done again and again to each run on real threads, until it ends: nothing of it may be seen in packets or state. (Under a schedule one
-/// worker runs at a time, and who waits for all of them would wait for ever.)
+/// An action repeated on each run on real threads until it ends. It must have no visible effect on packets or state. (Under a
+/// seeded schedule only one worker runs at a time, so an action that waits for all workers would wait forever.)
 #[derive(Clone, Copy)]
 pub struct Meanwhile<'a>(pub &'a (dyn Fn(&Live) + Sync));
 
@@ -72,7 +72,7 @@ impl std::fmt::Debug for Meanwhile<'_> {
     }
 }
 
-/// Runs and compares; `done` is told of each run.
+/// Runs and compares; calls `done` after each run.
 pub fn certify(plan: &Plan, request: Request<'_>, done: &mut dyn FnMut(&Run)) -> Result<Certificate, CertifyError> {
     let compiled = plan.compile(Carry::Capture)?;
     certify_run(&compiled.run, chain_names(plan), request, done)
@@ -82,7 +82,7 @@ fn chain_names(plan: &Plan) -> Vec<String> {
     plan.chain.iter().map(|link| link.name.clone()).collect()
 }
 
-/// The same for a plan that is ready to run.
+/// Certifies a plan that is already compiled.
 pub fn certify_run(
     plan: &RunPlan,
     chain: Vec<String>,
@@ -109,7 +109,7 @@ fn schedule_of(seed: u64) -> Schedule {
     if seed.is_multiple_of(2) { Schedule::Seeded } else { Schedule::Threads }
 }
 
-/// One run and its replay.
+/// Performs one run and its replay.
 fn compare(
     plan: &RunPlan,
     frames: &Frames,
@@ -149,7 +149,7 @@ fn compare(
     Ok((run, violation))
 }
 
-/// A run to which something is done.
+/// Performs a run with an action in parallel.
 fn run_meanwhile(
     plan: &RunPlan,
     frames: &Frames,
@@ -171,7 +171,7 @@ fn run_meanwhile(
     })
 }
 
-/// What differs, the most telling first.
+/// A difference; the most informative ones come first.
 enum Found {
     Replayed(Difference),
     Twice(String),
@@ -183,7 +183,7 @@ fn replay(plan: &RunPlan, record: &Record, watchdog: Option<&Watchdog>) -> Resul
     run_once(&chain, &mut tx, plan.ports, 0, |stage, event| stage.start(event));
     tx.replay(0, Vec::new());
     let buffers: usize = record.logs.iter().flat_map(|log| &log.batches).map(|batch| batch.inputs.len()).sum();
-    // Tables that evict hold a batch more until it is over.
+    // A table that evicts may hold up to one more batch of sets until that batch is finished.
     let sets = (plan.sets_per_worker() + BATCH_MAX) * plan.workers;
     let replay = Replay::new(Arc::clone(&chain), tx, sets, plan.ports, buffers as u32 + 512)
         .map_err(|error| CertifyError::Replay(error.to_string()))?;
@@ -303,7 +303,7 @@ fn packets(made: &[(Port, Vec<u8>)]) -> String {
     if made.is_empty() { "none".to_owned() } else { made.iter().map(packet).collect::<Vec<_>>().join(", ") }
 }
 
-/// The transactions of the same function right before a difference, of all workers.
+/// The transactions of the same function just before a difference, on all workers.
 fn before(found: &Found, logs: &[WorkerLog]) -> Vec<String> {
     let Found::Replayed(
         Difference::Packet { sequence, .. }
@@ -347,7 +347,7 @@ fn in_words(entry: &Entry, logs: &[WorkerLog]) -> String {
     format!("transaction {} on worker {}: {what}", entry.sequence, entry.worker)
 }
 
-/// Leaves out halves, quarters, … of the input as long as it still fails and there is time.
+/// Removes halves, quarters and so on of the input while the rest still fails and time remains.
 fn shrink(plan: &RunPlan, request: Request<'_>, violation: Violation) -> Violation {
     let begun = Instant::now();
     let request = Request { watchdog: None, ..request };

@@ -1,5 +1,5 @@
-//! From a validated plan to a runnable one: builds the chain once to learn its packet sets, chooses the steering that keeps
-//! most of them local; what no steering keeps on one worker lives in shared state.
+//! Turns a validated plan into a runnable one. It builds the chain once to learn its packet sets, then chooses the steering that
+//! keeps most of them local; packet sets that no steering keeps on one worker live in shared state.
 
 use std::sync::Arc;
 
@@ -22,31 +22,31 @@ use crate::overridden::Overridden;
 use crate::plan::{Link, Plan, Share};
 use crate::plan_file::Problem;
 
-/// What the sink wants to know of each packet.
+/// Which metadata of each packet the sink needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carry {
-    /// Time stamps, lengths and order, as a capture file holds them; also for a run whose chain may be exchanged for one
-    /// that reads them.
+    /// Timestamps, lengths and order, as a capture file stores them; also for a run whose chain may later
+    /// be replaced by one that reads them.
     Capture,
-    /// Nothing: packets are counted and forgotten.
+    /// None: packets are only counted.
     Nothing,
 }
 
-/// A plan that can run, and why it runs so.
+/// A runnable plan, and the reasons for the choices made.
 #[derive(Debug)]
 pub struct Compiled {
     /// For [`launch`](braid_runtime::launch()).
     pub run: RunPlan,
-    /// The fields that steer, and what it means for each function.
+    /// The fields that are hashed for steering, and what this means for each function.
     pub hash: HashPlan,
-    /// Which packet sets no steering keeps on one worker, and what that means.
+    /// Which packet sets no steering keeps on one worker, and the consequences.
     pub note: Option<String>,
-    /// What its state may come to use.
+    /// Memory that its state may need.
     pub memory: Memory,
 }
 
 impl Plan {
-    /// Makes it runnable.
+    /// Makes the plan runnable.
     pub fn compile(&self, carry: Carry) -> Result<Compiled, Problem> {
         let chain = self.probe(carry)?;
         let members = members(&chain);
@@ -84,19 +84,19 @@ impl Plan {
             let set = chain.stages()[at].packet_set();
             set.is_some_and(|set| !is_local(&set, chain.torn_before(at)))
         };
-        // Nothing is built twice if nothing would differ: of a firewall with 100,000 rules that takes seconds.
+        // The chain is rebuilt only if a function shares its sets: building a firewall with 100,000 rules takes seconds.
         let chain = if (0..chain.stages().len()).any(shares) { self.chain(carry, &is_local)? } else { chain };
         let memory = Memory::of(&run, &chain);
         memory.check(self)?;
         Ok(Compiled { run, hash, note, memory })
     }
 
-    /// The chain with state of its own, only to be looked at.
+    /// Builds the chain with its own state, for inspection only.
     pub fn probe(&self, carry: Carry) -> Result<Chain, Problem> {
         self.chain(carry, &|_, _| true)
     }
 
-    /// The same, with the packet sets shared that are not local.
+    /// Builds the chain; packet sets that are not local are shared.
     fn chain(&self, carry: Carry, is_local: &dyn Fn(&SetDef, Changed) -> bool) -> Result<Chain, Problem> {
         let domain = Domain::new(self.workers);
         let mut builder = StateBuilder::new(&domain, HugePages::Never);
@@ -107,8 +107,8 @@ impl Plan {
         Chain::new(stages, &self.own_fields(carry), &self.course, sharing).map_err(|error| self.chain_problem(&error))
     }
 
-    /// Whether the functions of this plan go on with the state of functions that were configured so; a problem names the one
-    /// that does not.
+    /// Whether the functions of this plan can take over the state of functions with the configurations in
+    /// `older`; the error names the function that cannot.
     pub fn check_heritage(&self, older: &[(String, String, toml::Table)]) -> Result<(), Problem> {
         let domain = Domain::new(self.workers);
         for (at, link) in self.chain.iter().enumerate() {
@@ -136,7 +136,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Sets that move with their entry of the indirection table are found by their keys.
+    /// Rejects sets that cannot be found by their keys, because a set moves between workers with its entry of the indirection table.
     fn check_balance(&self, chain: &Chain, hash: &HashPlan, steering: &Steering) -> Result<(), Problem> {
         if self.balance.is_none() || self.workers == 1 {
             return Ok(());
@@ -185,7 +185,8 @@ impl Plan {
 
     fn own_fields(&self, carry: Carry) -> Vec<StageUse> {
         let mut own = Vec::new();
-        // Workers that wait for each other do so by the packets' numbers; where a dispatcher has them, they come with the packets.
+        // Workers that wait for each other order packets by sequence number. If a dispatcher assigns the
+        // numbers, they accompany the packets.
         let by_number = self.in_order || self.time == Time::Capture && self.distribution == Distribution::Software;
         if by_number {
             own.push(StageUse::new("order").reads(SEQUENCE, 8));
@@ -211,13 +212,13 @@ impl Plan {
     }
 }
 
-/// The key of all steering: most drivers install it too.
+/// The hash key of all steering; most drivers install the same one.
 fn hash_key() -> Key {
     Key::microsoft()
 }
 
 impl Compiled {
-    /// How a network card would have to choose among its queues to agree with the steering.
+    /// How a network card must choose among its queues to agree with the steering.
     pub fn card_hash(&self) -> CardHash {
         let steering = &self.run.steering;
         let table = steering.reta().entries().to_vec();
@@ -225,7 +226,7 @@ impl Compiled {
     }
 }
 
-/// What a program that steers has to know; none if addresses and ports are not all that is hashed.
+/// What a steering program needs to know; `None` if fields other than addresses and ports are hashed.
 fn tuple_hash(steering: &Steering) -> Option<TupleHash> {
     let fields = steering.fields();
     if fields.is_empty() || !fields.without(Fields::FOUR_TUPLE).is_empty() {
@@ -243,7 +244,7 @@ fn tuple_hash(steering: &Steering) -> Option<TupleHash> {
     Some(TupleHash { fields, order, contributions })
 }
 
-/// Builds the functions in order; a refusal comes with the position of its function.
+/// Builds the functions in order; an error includes the position of its function.
 fn build_all(links: &[Link], ports: u16, builder: &mut StateBuilder) -> Result<Vec<Box<dyn Stage>>, (Refusal, usize)> {
     let build = |(at, link): (usize, &Link)| -> Result<Box<dyn Stage>, (Refusal, usize)> {
         builder.scope(&link.name);
@@ -261,12 +262,12 @@ fn build_all(links: &[Link], ports: u16, builder: &mut StateBuilder) -> Result<V
     links.iter().enumerate().map(build).collect()
 }
 
-/// The key under which a function shares an object.
+/// The configuration key under which a function shares an object.
 fn share_key(share: &Share) -> String {
     format!("share.{}", share.own)
 }
 
-/// Whether what a function keeps of a packet set means anything for the set that the plan gives it.
+/// Checks that the state which a function keeps for a packet set is meaningful for the set that the plan specifies.
 fn check_packet_set(link: &Link, stage: &dyn Stage) -> Result<(), Refusal> {
     let Some(given) = &link.packet_set else { return Ok(()) };
     let Some(own) = stage.packet_set() else {
@@ -294,7 +295,7 @@ fn check_packet_set(link: &Link, stage: &dyn Stage) -> Result<(), Refusal> {
     Err(Refusal { key: "packet_set".to_owned(), reason, instead })
 }
 
-/// Whether there is a table that can be full.
+/// Checks that the function has a packet-set table, which alone can be full.
 fn check_full(link: &Link, stage: &dyn Stage) -> Result<(), Refusal> {
     if link.evicts_at.is_empty() || link.packet_set.is_some() || stage.packet_set().is_some() {
         return Ok(());
@@ -303,7 +304,7 @@ fn check_full(link: &Link, stage: &dyn Stage) -> Result<(), Refusal> {
     Err(Refusal { key: "full".to_owned(), reason, instead: "leave it out".to_owned() })
 }
 
-/// Whether a function has the objects that it is to share, and they are like those of the functions before.
+/// Checks that a function has the objects it is to share, and that they match those of the preceding functions.
 fn check_shares(link: &Link, stage: &dyn Stage, builder: &StateBuilder) -> Result<(), Refusal> {
     let objects = stage.objects();
     for share in &link.share {
@@ -338,7 +339,7 @@ fn check_shares(link: &Link, stage: &dyn Stage, builder: &StateBuilder) -> Resul
     Ok(())
 }
 
-/// The packet sets of a chain, as steering sees them.
+/// The packet sets of a chain, as the steering planner needs them.
 pub fn members(chain: &Chain) -> Vec<Member> {
     let member = |position: usize, stage: &dyn Stage| Member {
         name: stage.name().to_owned(),
@@ -348,10 +349,10 @@ pub fn members(chain: &Chain) -> Vec<Member> {
     chain.stages().iter().enumerate().map(|(position, stage)| member(position, &**stage)).collect()
 }
 
-/// Which functions' packet sets live in state that workers share, because no steering keeps them on one worker.
+/// Describes the functions whose packet sets live in state that workers share, because no steering keeps them on one worker.
 fn shared_sets(hash: &HashPlan) -> Option<String> {
     let torn = hash.chosen.outcomes.iter().filter(|outcome| matches!(outcome.locality, Locality::NotLocal { .. }));
-    // Each begins with its function's name.
+    // Each explanation begins with the name of its function.
     let each: Vec<&str> = torn.map(|outcome| &*outcome.explanation).collect();
     let sets = each.join("; ");
     (!each.is_empty())

@@ -1,4 +1,4 @@
-//! From what a plan file says of the course of packets to a checked [`Course`].
+//! Validates what a plan file says about how packets traverse the functions, and makes a [`Course`] of it.
 
 use braid_profile::counted;
 use braid_runtime::nf::opposite;
@@ -9,10 +9,10 @@ use toml::Spanned;
 use crate::plan::{Link, named_once, word};
 use crate::plan_file::{NfFile, PlanFile, Problem};
 
-/// What has full tables let sets go.
+/// The value of `full` with which full tables evict sets.
 pub(crate) const EVICT_OLDEST: &str = "evict_oldest";
 
-/// Checks it and fills in what is left open.
+/// Validates the course and fills in defaults.
 pub(crate) fn course(file: &PlanFile, chain: &[Link], ports: u16) -> Result<Course, Problem> {
     let words = [("same", false), ("mirrored", true)];
     let wished = chain.len() > 1 && chain.iter().any(|link| link.entry.mirrors);
@@ -47,7 +47,7 @@ pub(crate) fn course(file: &PlanFile, chain: &[Link], ports: u16) -> Result<Cour
     })
 }
 
-/// What is written under `[chain]`, else what a function calls its `outside_ports`, else the odd ports. All have to agree.
+/// The outside ports: as written under `[chain]`, else a function's `outside_ports`, else the odd ports. All sources must agree.
 fn outside(file: &PlanFile, chain: &[Link], ports: u16) -> Result<PortSet, Problem> {
     let of_function = chain.iter().find_map(|link| Some((link, configured(link)?)));
     let outside = match (&file.chain.outside, &of_function) {
@@ -72,11 +72,11 @@ fn outside(file: &PlanFile, chain: &[Link], ports: u16) -> Result<PortSet, Probl
         let at = file.chain.outside.as_ref().map_or(0..0, Spanned::span);
         return Err(Problem::new(what, help).at(at));
     }
-    // Only ports that there are, so that a plan equals the one that is written of it.
+    // Keep only existing ports, so that a plan equals the one read back from its own text.
     Ok(PortSet::of(outside.iter(ports)))
 }
 
-/// What a function's configuration calls the ports outside.
+/// The outside ports according to a function's configuration.
 fn configured(link: &Link) -> Option<PortSet> {
     let table = link.config.table();
     let list = table.get("outside_ports")?.as_array()?;
@@ -101,7 +101,8 @@ fn when(nf: &NfFile, ports: u16) -> Result<When, Problem> {
     Ok(checked)
 }
 
-/// Before the first function nothing has been decided: every packet is to leave by the port opposite to its own.
+/// Rejects a condition that no packet can meet at the first function. Nothing has been decided before it: every packet is still due
+/// to leave by the port opposite to its own.
 fn met_first(nf: &NfFile, when: &When, ports: u16) -> Result<(), Problem> {
     let at = nf.function.span();
     if when.flooded == Some(true) {

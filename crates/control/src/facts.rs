@@ -1,34 +1,34 @@
-//! What can be said about a frame or a packet-set key without knowing any function: for filters, and to show what a function
-//! has changed.
+//! What a frame or a packet-set key says by itself, without knowledge of any function. Filters use it, and
+//! traces use it to show what a function changed.
 
 use braid_runtime::nf::packet::headers::{
     Arp, Ethernet, Header, Icmp, Icmpv6, Ipv4, Ipv6, Sctp, Tcp, Udp, VlanTags, ether_type, tcp_flags,
 };
 use braid_runtime::nf::packet::{FieldId, IpAddress, Link, MacAddress, SetKey, parse, protocol};
 
-/// What filters ask for.
+/// The values that filters test.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Source and destination address; those of ARP too.
+    /// Source and destination IP address; for ARP, sender and target.
     pub ips: [Option<IpAddress>; 2],
     /// Source and destination port.
     pub ports: [Option<u16>; 2],
-    /// Ethernet source and destination.
+    /// Source and destination Ethernet address.
     pub macs: [Option<MacAddress>; 2],
-    /// IP protocol.
+    /// IP protocol number.
     pub protocol: Option<u8>,
-    /// Ethernet type behind the VLAN tags.
+    /// Ethernet type after any VLAN tags.
     pub ether_type: Option<u16>,
-    /// VLANs, outermost first.
+    /// VLAN identifiers, outermost first.
     pub vlans: Vec<u16>,
-    /// Bytes of the frame; none for a key.
+    /// Length of the frame in bytes; `None` for a key.
     pub len: Option<usize>,
-    /// Which end comes first says nothing: both directions have this key.
+    /// Whether the order of the two ends means nothing, because both directions have this key.
     pub either_way: bool,
 }
 
 impl Facts {
-    /// Of a frame.
+    /// Extracts the facts of a frame.
     pub fn of_frame(bytes: &[u8], link: Link) -> Facts {
         let mut facts = Facts { len: Some(bytes.len()), ..Facts::default() };
         if link == Link::Ethernet
@@ -56,7 +56,7 @@ impl Facts {
         facts
     }
 
-    /// Of the key of a packet set, as far as it has the fields.
+    /// Extracts the facts of a packet-set key, as far as it has the fields.
     pub fn of_key(key: &SetKey) -> Facts {
         let parts = key.parts();
         let number = |field| parts.number(field);
@@ -74,7 +74,7 @@ impl Facts {
     }
 }
 
-/// The IP header of a frame and what lies behind it.
+/// The IP header of a frame and what follows it.
 struct Ip<'a> {
     source: IpAddress,
     destination: IpAddress,
@@ -116,7 +116,7 @@ impl<'a> Ip<'a> {
     }
 }
 
-/// A frame in a line: `10.0.0.1:1234 > 198.18.0.1:80 tcp SYN, 60 bytes`.
+/// Summarises a frame in one line: `10.0.0.1:1234 > 198.18.0.1:80 tcp SYN, 60 bytes`.
 pub fn summary(bytes: &[u8], link: Link) -> String {
     let facts = Facts::of_frame(bytes, link);
     let end = |side: usize| match (facts.ips[side], facts.ports[side]) {
@@ -137,7 +137,7 @@ pub fn summary(bytes: &[u8], link: Link) -> String {
     format!("{} > {} {what}{detail}, {} bytes", end(0), end(1), bytes.len())
 }
 
-/// The header fields of a frame, in the order in which they stand in it.
+/// The header fields of a frame, in wire order.
 pub fn fields(bytes: &[u8], link: Link) -> Vec<(&'static str, String)> {
     let mut fields = Vec::new();
     let mut add = |name, value: String| fields.push((name, value));
@@ -226,18 +226,18 @@ fn flags(flags: u8) -> String {
     if set.is_empty() { "none".to_owned() } else { set.join(" ") }
 }
 
-/// One field that differs between two states of a frame.
+/// One field that differs between two versions of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Edit {
     /// Its name.
     pub field: String,
-    /// What it was; empty if it was not there.
+    /// Its old value; empty if the field was absent.
     pub before: String,
-    /// What it is; empty if it is gone.
+    /// Its new value; empty if the field is gone.
     pub after: String,
 }
 
-/// What changed from one state of a frame to the next; bytes outside known fields as `payload`.
+/// What changed between two versions of a frame; a change outside the known fields is reported as `payload`.
 pub fn edits(before: &[u8], after: &[u8], link: Link) -> Vec<Edit> {
     if before == after {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Which packets or packet sets are meant: a small part of the language of capture filters (pcap-filter(7)).
+//! Selects packets or packet sets with a small subset of the capture filter language (pcap-filter(7)).
 //!
 //! ```text
 //! expression = term { "or" term }         term = factor { "and" factor }      factor = "not" factor | "(" expression ")" | primitive
@@ -6,30 +6,30 @@
 //!            | ether [src|dst] host MAC | ip | ip6 | arp | tcp | udp | icmp | icmp6 | sctp | ip proto N | vlan [N]
 //!            | less N | greater N | ADDRESS | ADDRESS/BITS
 //! ```
-//! `&&`, `||` and `!` may be written for the words, and a protocol directly before `host`, `port`, … means both: `tcp port 80`.
-//! What a packet does not have, it does not match: a key of a set by address has no port.
+//! `&&`, `||` and `!` are synonyms of the words. A protocol directly before `host`, `port`, … means both conditions: `tcp port 80`.
+//! A packet or key without a field does not match a condition on it: the key of a per-address set has no port.
 
 use braid_runtime::nf::packet::headers::ether_type;
 use braid_runtime::nf::packet::{IpAddress, MacAddress, protocol};
 
 use crate::facts::Facts;
 
-/// Most levels of parentheses and `not`.
+/// Maximum nesting depth of parentheses and `not`.
 const DEPTH_MAX: usize = 64;
-/// Longest text.
+/// Maximum length of a filter in bytes.
 const TEXT_MAX: usize = 4096;
 
-/// A text that is no filter.
+/// Why a text is not a valid filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct FilterError {
-    /// What is wrong, with the word and its place.
+    /// What is wrong, with the word and its position.
     pub what: String,
     /// What to write instead.
     pub help: String,
 }
 
-/// A filter, ready to be asked.
+/// A parsed filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(Expression);
 
@@ -49,7 +49,7 @@ enum Expression {
     Longer(usize),
 }
 
-/// Which end is meant.
+/// Which end of a packet's path a condition refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Either,
@@ -69,7 +69,7 @@ impl Way {
 }
 
 impl Filter {
-    /// Reads a filter; an empty one matches everything.
+    /// Parses a filter; an empty text matches everything.
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
         if text.len() > TEXT_MAX {
             return Err(error(format!("a filter of {} bytes", text.len()), format!("{TEXT_MAX} are the most")));
@@ -86,7 +86,7 @@ impl Filter {
         }
     }
 
-    /// Whether it matches.
+    /// Whether a packet or key with these facts matches.
     pub fn matches(&self, facts: &Facts) -> bool {
         self.0.matches(facts)
     }
@@ -123,7 +123,7 @@ impl Expression {
 }
 
 impl Facts {
-    /// A key says nothing of the Ethernet type, but its addresses do.
+    /// Whether the Ethernet type is `kind`. A key has no Ethernet type, but its addresses imply one.
     fn has_type(&self, kind: u16) -> bool {
         let v4 = self.ips.iter().flatten().next().map(IpAddress::is_v4);
         match (self.ether_type, kind) {
@@ -135,7 +135,7 @@ impl Facts {
     }
 }
 
-/// A word and where it begins, counted in characters from 1.
+/// A word and the column of its first character, counted from 1.
 struct Word<'a> {
     text: &'a str,
     column: usize,
@@ -279,7 +279,7 @@ impl<'a> Parser<'a> {
         Ok(found)
     }
 
-    /// Behind `src` or `dst`, or at `host`, `net`, `port`, `portrange`.
+    /// Parses what follows `src` or `dst`, or what begins with `host`, `net`, `port` or `portrange`.
     fn end(&mut self, way: Way) -> Result<Expression, FilterError> {
         let word = self.value("host, net, port or an address")?;
         match word.text {
@@ -329,7 +329,7 @@ impl<'a> Parser<'a> {
 const KNOWN: &str = "a primitive: host, net, port, portrange, tcp, udp, icmp, icmp6, sctp, ip, ip6, arp, vlan, ether host, \
 less, greater, or an address";
 
-/// An address, or a range of addresses: its first one and how many bits count.
+/// Parses an address or a prefix, into its first address and the number of significant bits.
 fn range(text: &str) -> Option<(IpAddress, u8)> {
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits.parse::<u8>().ok()?)),

@@ -1,4 +1,4 @@
-//! Frames held in memory, to be played again and again.
+//! Frames held in memory, which can be replayed any number of times.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use braid_runtime::io::memory::{Repeat, ReplaySource};
 use braid_runtime::io::{FrameStream, Next};
 use braid_runtime::nf::packet::FrameInfo;
 
-/// Frames of an input, in order.
+/// The frames of an input, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Frames(Arc<Vec<(FrameInfo, Vec<u8>)>>);
 
@@ -28,46 +28,46 @@ impl Frames {
         Frames(Arc::new(frames))
     }
 
-    /// How many.
+    /// Number of frames.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Ports by which they come in: 0 to this number, exclusive.
+    /// Number of ports on which the frames arrive: one more than the highest port number.
     pub fn ports(&self) -> u16 {
         self.0.iter().map(|(info, _)| info.port + 1).max().unwrap_or(1)
     }
 
-    /// Those of a range of positions, with their numbers in the whole.
+    /// The frames in a range of positions; they keep their sequence numbers.
     pub fn part(&self, range: std::ops::Range<usize>) -> Frames {
         Frames(Arc::new(self.0[range].to_vec()))
     }
 
-    /// All but those of a range of positions.
+    /// All frames except those in a range of positions.
     pub fn without(&self, range: std::ops::Range<usize>) -> Frames {
         let (before, behind) = (&self.0[..range.start], &self.0[range.end..]);
         Frames(Arc::new(before.iter().chain(behind).cloned().collect()))
     }
 
-    /// As a source that plays them again and again, until each queue has delivered so many.
+    /// A source that replays the frames until each queue has delivered this many packets.
     pub fn repeated(&self, name: &str, packets_per_queue: u64) -> ReplaySource {
         let mut cursor = Cursor { frames: self.clone(), next: 0 };
         ReplaySource::load(name, &mut cursor, u64::MAX, Repeat::PacketsPerQueue(packets_per_queue))
     }
 
-    /// As a source that delivers each once, without a thread of its own.
+    /// A source that delivers each frame once, without a thread of its own.
     pub fn source(&self, name: &str) -> ReplaySource {
         let mut cursor = Cursor { frames: self.clone(), next: 0 };
         ReplaySource::load(name, &mut cursor, u64::MAX, Repeat::Passes(1))
     }
 }
 
-/// A place in frames.
+/// A position in a list of frames.
 struct Cursor {
     frames: Frames,
     next: usize,

@@ -1,12 +1,13 @@
-//! Control: from a plan file to a running plan and back to figures.
+//! The control plane: turns a plan file into a running plan, and the run's counters into reports.
 //!
 //! ```text
 //!  plan file ─▶ PlanFile ─▶ Plan ─▶ Compiled ─▶ (runtime) ─▶ RunReport
 //!   text         inert      checked  steering chosen           table, JSON
 //! ```
 //!
-//! Control knows no function: a [`Catalog`] of those that can be named is passed in. It prints nothing, and writes no file but a
-//! run's control socket and snapshots ([`live`]); errors are [`Problem`]s that carry their place and what to write instead.
+//! Control knows no network function itself: the caller passes in a [`Catalog`] of the functions that a plan may name. It prints
+//! nothing and writes no files except a run's control socket and snapshots ([`live`]). Errors are [`Problem`]s, which carry
+//! their position in the plan file and a suggested correction.
 #![forbid(unsafe_code)]
 
 pub mod catalog;
@@ -40,10 +41,10 @@ pub use plan::{Link, Plan};
 pub use plan_file::{PlanFile, Problem};
 pub use report::RunReport;
 
-/// Which pages buffers, tables and objects ask for.
+/// Page policy for packet buffers, tables and state objects.
 pub use braid_runtime::HugePages;
 
-/// Most packets in a batch unless the plan says otherwise.
+/// Default for the maximum number of packets in a batch.
 pub const BATCH_DEFAULT: i64 = 128;
-/// Packet sets of one group over all workers unless the plan says otherwise.
+/// Default capacity for the packet sets of one group of functions, over all workers.
 pub const SETS_DEFAULT: i64 = 1_000_000;

@@ -1,31 +1,31 @@
-//! The machine that a figure belongs to, and that a plan is made for.
+//! Describes the machine on which a figure was measured, or for which a plan is made.
 
 use std::fmt;
 use std::process::Command;
 
 use serde::Serialize;
 
-/// What a figure means nothing without.
+/// The context without which a measured figure means nothing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// Processor model.
+    /// Model of the processor.
     pub processor: String,
     /// Processors that this program may use.
     pub processors: usize,
-    /// Caches of its first processor, as `L1 Data 48K`.
+    /// Caches of the first processor, in the form `L1 Data 48K`.
     pub caches: Vec<String>,
     /// Kernel version.
     pub kernel: String,
-    /// Processes that wanted a processor in the last minute, on average, as measured before the first row.
+    /// Load average over the last minute, sampled before the first measurement.
     pub load: String,
-    /// Whether this program asks for cache lines before it needs them: not if it was built with `--cfg braid_no_prefetch`.
+    /// Whether this program prefetches cache lines; false if it was built with `--cfg braid_no_prefetch`.
     pub prefetch: bool,
-    /// Commit of Braid, with `+` if files were changed since; `unknown` outside its repository.
+    /// Commit of Braid, followed by `+` if files have changed since; `unknown` outside its repository.
     pub commit: String,
 }
 
 impl Machine {
-    /// This one. What cannot be found out is `unknown`.
+    /// This machine. Whatever cannot be determined is `unknown`.
     pub fn here() -> Machine {
         let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = file("/proc/cpuinfo");
@@ -46,16 +46,16 @@ impl Machine {
 /// A cache of the first processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// 1 is the nearest.
+    /// 1 is the level nearest to the core.
     pub level: u32,
     /// `Data`, `Instruction` or `Unified`.
     pub kind: String,
-    /// Its size.
+    /// Its size in KiB.
     pub kib: usize,
 }
 
 impl Cache {
-    /// All that the kernel knows of.
+    /// All caches that the kernel reports.
     pub fn all() -> impl Iterator<Item = Cache> {
         (0..8).filter_map(|index| {
             let file = |what: &str| format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{what}");
@@ -69,7 +69,7 @@ impl Cache {
         Some(Cache { level: level.trim().parse().ok()?, kind: kind.trim().to_owned(), kib })
     }
 
-    /// Bytes of the first-level cache for data, if it is known.
+    /// Bytes of the first-level data cache, if the kernel reports it.
     pub fn first_level() -> Option<usize> {
         let of_data = |cache: &Cache| cache.level == 1 && cache.kind != "Instruction";
         Cache::all().find(of_data).map(|cache| cache.kib * 1024).filter(|bytes| *bytes > 0)

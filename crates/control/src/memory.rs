@@ -1,8 +1,9 @@
-//! The memory that a plan may come to use, against what there is: the kernel maps more than it has, and ends a program that uses it.
+//! Compares the memory that a plan may need with what is available: the kernel maps more memory than it
+//! has, and kills a program that then uses it.
 //!
-//! Counted are the tables of packet sets and the state objects, full (what they hold at first is less), and the packet buffers. Not counted, for nobody knows it before
-//! it is there: the buffers that interfaces hold besides, some megabytes a queue, and what functions make of their configuration, such as a
-//! classifier of rules; that is there when the plan has been compiled.
+//! The figures count packet-set tables and state objects when full (initially they use less), and packet buffers. They omit what
+//! is not known in advance: additional buffers held by interfaces (a few megabytes per queue), and what functions build from their
+//! configuration, such as a rule classifier, which exists once the plan is compiled.
 
 use std::fmt;
 use std::path::Path;
@@ -16,30 +17,30 @@ use crate::explain::human_bytes;
 use crate::plan::Plan;
 use crate::plan_file::Problem;
 
-/// Bytes of a plan's state.
+/// Memory needs of a plan, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Memory {
-    /// Of the tables of packet sets and the indexes of shared ones, of all workers.
+    /// The tables of packet sets and the indexes of shared sets, of all workers.
     pub sets_bytes: usize,
-    /// The part of it that only sets with keys of IPv6 size touch: without them it is mapped and never used.
+    /// The part of `sets_bytes` that only sets with keys of IPv6 size touch; without such sets it is mapped but never used.
     pub sets_v6_bytes: usize,
-    /// Of the state objects; packet sets that workers share are among them.
+    /// The state objects, including packet sets that workers share.
     pub objects_bytes: usize,
-    /// Of the packet buffers; those that interfaces hold come on top.
+    /// The packet buffers, without those that interfaces hold in addition.
     pub buffers_bytes: usize,
-    /// The largest state object and its bytes.
+    /// The name and size of the largest state object.
     pub largest: Option<(String, usize)>,
-    /// That this program may use: of the machine, or of its control group if that has fewer.
+    /// Memory that this program may use: the machine's, or its control group's if that is smaller.
     pub available_bytes: usize,
 }
 
 impl Memory {
-    /// Of a chain under a plan.
+    /// Determines the memory needs of a chain under a plan.
     pub(crate) fn of(run: &RunPlan, chain: &Chain) -> Memory {
         let sets = run.sets_per_worker();
         let tables = |group: &braid_runtime::chain::Group| {
             let shape = group.extractor.shape();
-            // Only mapped: nothing of it is used.
+            // The tables are mapped only to learn their size; nothing is touched.
             match SetTables::new(group.capacity(sets), group.state_bytes, shape, HugePages::Never) {
                 Ok(tables) => [tables.memory_bytes(), tables.wide_bytes()],
                 Err(error) => [error.bytes, 0],
@@ -61,12 +62,12 @@ impl Memory {
         }
     }
 
-    /// All of it.
+    /// The sum of all parts.
     pub fn all_bytes(&self) -> usize {
         self.sets_bytes.saturating_add(self.objects_bytes).saturating_add(self.buffers_bytes)
     }
 
-    /// Refuses a plan that cannot be full without more memory than there is.
+    /// Rejects a plan that would need more memory than is available when all its tables are full.
     pub(crate) fn check(&self, plan: &Plan) -> Result<(), Problem> {
         let Memory { sets_bytes, objects_bytes, buffers_bytes, available_bytes, .. } = self;
         if self.all_bytes() <= *available_bytes {
@@ -98,7 +99,7 @@ impl Memory {
     }
 }
 
-/// In words, as a list.
+/// Lists the parts in words.
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Memory { sets_bytes, sets_v6_bytes, objects_bytes, buffers_bytes, .. } = self;
@@ -111,7 +112,7 @@ impl fmt::Display for Memory {
     }
 }
 
-/// Bytes that this program may use; no limit if the kernel does not tell.
+/// Bytes that this program may use; `usize::MAX` if the kernel does not report a limit.
 pub(crate) fn available() -> usize {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let machine = read(Path::new("/proc/meminfo")).and_then(|text| of_machine(&text));
@@ -119,13 +120,13 @@ pub(crate) fn available() -> usize {
     of_groups(&groups, read).into_iter().chain(machine).min().unwrap_or(usize::MAX)
 }
 
-/// `MemTotal` of `/proc/meminfo`.
+/// Parses `MemTotal` in the text of `/proc/meminfo`.
 fn of_machine(meminfo: &str) -> Option<usize> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
 }
 
-/// The least limit of the control groups that `/proc/self/cgroup` lists, and of those above them; cgroups(7), both versions.
+/// The lowest limit of the control groups listed in `/proc/self/cgroup` and of their ancestors; cgroups(7), both versions.
 fn of_groups(listed: &str, read: impl Fn(&Path) -> Option<String>) -> Option<usize> {
     let limits = |line: &str| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
@@ -136,7 +137,7 @@ fn of_groups(listed: &str, read: impl Fn(&Path) -> Option<String>) -> Option<usi
             }
             _ => return None,
         };
-        // In a container the path may be one of the machine outside: then its root is all that is seen here.
+        // In a container the path may be one of the host; then only the root of the hierarchy is visible here.
         let groups = Path::new(path.trim_start_matches('/')).ancestors();
         groups.filter_map(|group| read(&Path::new(root).join(group).join(file))?.trim().parse::<usize>().ok()).min()
     };

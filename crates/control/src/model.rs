@@ -1,8 +1,8 @@
-//! The scaling model: calibrates on one real worker, then runs as many virtual ones as asked for.
+//! The scaling model: calibrates on one real worker, then runs any number of virtual workers.
 //!
-//! Every run, modelled or real, is over the same packets, shared among its workers: what a run has still to learn (sessions, stations)
-//! is a matter of how far it goes. Real runs are repeated, and medians are compared; how far the real workers had their processors is
-//! said beside them, for workers that take turns on one do not meet.
+//! Every run, modelled or real, processes the same number of packets, divided among its workers: how much a run still has to learn
+//! (sessions, stations) depends on how far it gets. Real runs are repeated and their medians compared. The report states how much
+//! of the time the real workers had a processor, because workers that take turns on one processor do not conflict.
 
 use braid_profile::model::MODELLED;
 use braid_profile::{Measured, ModelReport, ModelRow};
@@ -21,13 +21,13 @@ mod calibrate;
 
 pub use calibrate::{Calibration, calibrate};
 
-/// A model that cannot be made.
+/// Why a model could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// The plan does not compile for so many workers.
+    /// The plan does not compile for this number of workers.
     #[error(transparent)]
     Plan(#[from] Problem),
-    /// It does not run.
+    /// The plan does not run.
     #[error(transparent)]
     Run(#[from] RunError),
 }
@@ -35,15 +35,15 @@ pub enum ModelError {
 /// What to model.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// The packets; played again and again.
+    /// The packets, replayed as often as needed.
     pub frames: &'a Frames,
-    /// Their name.
+    /// Name of the input.
     pub input: &'a str,
-    /// Packets of each run, modelled or real, over all its workers.
+    /// Number of packets in each run, modelled or real, over all workers.
     pub packets: u64,
-    /// Calibrations, and real runs of each number of workers.
+    /// Number of calibrations, and of real runs for each number of workers.
     pub repeats: usize,
-    /// Moves virtual workers a little apart.
+    /// Seed that slightly varies the start times of virtual workers and the costs of their packets.
     pub seed: u64,
 }
 
@@ -53,13 +53,13 @@ impl Request<'_> {
     }
 }
 
-/// The plan for so many workers, as fast as it goes; with ports that are interfaces the input takes their place.
+/// The plan for this number of workers, at full speed; if its ports are interfaces, the frames replace them.
 fn with_workers(plan: &Plan, workers: usize) -> Plan {
     let distribution = if plan.devices.is_empty() { plan.distribution } else { Distribution::Hardware };
     Plan { workers, distribution, time: Time::Live, ..plan.clone() }
 }
 
-/// Real workers, in memory.
+/// Runs the plan on real workers, in memory.
 pub fn real(plan: &Plan, workers: usize, request: Request<'_>, profile: bool) -> Result<Report, ModelError> {
     real_with(plan, workers, request, &Control { profile, ..Control::default() })
 }
@@ -67,14 +67,14 @@ pub fn real(plan: &Plan, workers: usize, request: Request<'_>, profile: bool) ->
 fn real_with(plan: &Plan, workers: usize, request: Request<'_>, control: &Control) -> Result<Report, ModelError> {
     let mut compiled = with_workers(plan, workers).compile(Carry::Nothing)?;
     if compiled.run.pages == HugePages::Prefer {
-        // What zeroing memory takes depends on the tables' sizes, not on packets.
+        // The time to zero memory depends on the sizes of the tables, not on packets, and must not be measured.
         compiled.run.pages = HugePages::Touched;
     }
     let source = request.frames.repeated(request.input, request.packets_of_each(workers));
     Ok(launch(&compiled.run, Box::new(source), Box::new(NullSink), control)?)
 }
 
-/// Virtual workers.
+/// Runs the plan on virtual workers.
 pub fn modelled(plan: &Plan, workers: usize, costs: &Costs, request: Request<'_>) -> Result<Report, ModelError> {
     let mut compiled = with_workers(plan, workers).compile(Carry::Nothing)?;
     compiled.run.pages = HugePages::Never;
@@ -83,16 +83,16 @@ pub fn modelled(plan: &Plan, workers: usize, costs: &Costs, request: Request<'_>
     Ok(launch(&compiled.run, Box::new(source), Box::new(NullSink), &control)?)
 }
 
-/// Real workers, once.
+/// Measures one run on real workers.
 fn measure(plan: &Plan, workers: usize, request: Request<'_>) -> Result<Measured, ModelError> {
     let report = real(plan, workers, request, false)?;
-    // Of each worker's own time, from its first step to its last: starting threads is no absence.
+    // Relative to each worker's own time, from its first step to its last: starting the threads does not count as absence.
     let present = |worker: &WorkerCounters| worker.cpu_ns as f64 / (worker.wall_ns as f64).max(1.0);
     let presence = report.workers.iter().map(present).fold(1.0, f64::min);
     Ok(Measured { rate: rate(&report), abort_share: abort_share(&report), presence })
 }
 
-/// Real workers, several times: medians.
+/// Measures several runs on real workers; returns medians.
 pub fn measured(plan: &Plan, workers: usize, request: Request<'_>) -> Result<Measured, ModelError> {
     let runs = (0..request.repeats.max(1)).map(|_| measure(plan, workers, request));
     Ok(medians(&runs.collect::<Result<Vec<_>, _>>()?))
@@ -107,8 +107,8 @@ fn medians(runs: &[Measured]) -> Measured {
     Measured { rate: median(|m| m.rate), abort_share: median(|m| m.abort_share), presence: median(|m| m.presence) }
 }
 
-/// Calibrates and models each number of workers, beside real runs of `real_workers`. Calibrations and real runs take turns, so that
-/// other work on the machine meets both.
+/// Calibrates, models each number of workers, and measures real runs of `real_workers` for comparison. Calibrations and real runs
+/// alternate, so that other load on the machine affects both.
 pub fn model(
     plan: &Plan,
     workers: &[usize],
@@ -158,12 +158,13 @@ fn row(plan: &Plan, workers: usize, report: &Report, request: Request<'_>) -> Mo
     }
 }
 
-/// Share of attempts that were taken back.
+/// Share of attempts that were rolled back.
 pub fn abort_share(report: &Report) -> f64 {
     report.total.aborts as f64 / ((report.total.aborts + report.total.commits) as f64).max(1.0)
 }
 
-/// Packets per second of processor time (of a model: of virtual time), over all workers: what they do with processors of their own.
+/// Packets per second of processor time (of virtual time in a model), summed over all workers: the rate if
+/// each worker had its own processor.
 pub fn rate(report: &Report) -> f64 {
     report.workers.iter().map(|w| w.packets_in as f64 * 1e9 / (w.cpu_ns as f64).max(1.0)).sum()
 }

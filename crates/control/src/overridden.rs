@@ -1,4 +1,4 @@
-//! A function under another packet set than its own.
+//! A function whose packet set the plan replaces.
 
 use std::any::Any;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use braid_runtime::nf::{
     ShareError, SharedSet, Stage, Tick,
 };
 
-/// Passes everything on but the packet set.
+/// Delegates everything except the packet set to the inner function.
 pub(crate) struct Overridden {
     inner: Box<dyn Stage>,
     set: SetDef,

@@ -1,5 +1,5 @@
-//! The validated plan: every value in range, every name known, every default filled in. Passive and printable;
-//! [`Plan::compile`](crate::compile) makes a runnable one of it.
+//! The validated plan: every value is in range, every name is known, every default is filled in. It is passive and printable;
+//! [`Plan::compile`](crate::compile) makes it runnable.
 
 mod link;
 
@@ -21,17 +21,17 @@ use crate::plan_file::{InputFile, PlanFile, PortFile, Problem};
 use crate::{BATCH_DEFAULT, HugePages, SETS_DEFAULT};
 use braid_runtime::nf::suggest::nearest;
 
-/// Most workers, packets of a batch, ports.
+/// Maximum numbers of workers, packets in a batch, ports, and packet sets.
 const WORKERS_MAX: i64 = 256;
 const BATCH_MAX: i64 = 256;
 const PORTS_MAX: i64 = 256;
 const SETS_MAX: i64 = 1 << 30;
-/// Longest wait for a batch, in microseconds: more would be seen as delay.
+/// Maximum time in microseconds to gather a batch; a longer wait would be noticeable as delay.
 const GATHER_US_MAX: i64 = 1_000;
-/// What [`DefaultSplit::Inside`] takes for inside: private addresses (RFC 1918, RFC 4193).
+/// The prefixes that [`DefaultSplit::Inside`] treats as inside: private addresses (RFC 1918, RFC 4193).
 const INSIDE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
 
-/// Words for pages; the first is the default.
+/// Values of `pages` in a plan file; the first is the default.
 pub(crate) const PAGES: [(&str, HugePages); 4] = [
     ("prefer", HugePages::Prefer),
     ("transparent", HugePages::Transparent),
@@ -39,53 +39,53 @@ pub(crate) const PAGES: [(&str, HugePages); 4] = [
     ("touched", HugePages::Touched),
 ];
 
-/// A plan in which nothing is missing.
+/// A complete, validated plan.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The functions, in order.
     pub chain: Vec<Link>,
-    /// Which packets meet which of them, and in which order.
+    /// Which packets reach which functions, and in which order.
     pub course: Course,
     /// Worker threads.
     pub workers: usize,
-    /// Most packets in a batch.
+    /// Maximum number of packets in a batch.
     pub batch: usize,
-    /// Ports.
+    /// Number of ports.
     pub ports: u16,
-    /// Packet sets per group of functions, over all workers.
+    /// Capacity for the packet sets of each group of functions, over all workers.
     pub sets: usize,
-    /// Where that stands.
+    /// Position of `sets` in the plan file.
     pub sets_at: Range<usize>,
-    /// Which time the functions see.
+    /// Which clock the functions see.
     pub time: Time,
-    /// How packets come to workers.
+    /// How packets are distributed to workers.
     pub distribution: Distribution,
-    /// Whether workers handle packets one after another in the order of the input.
+    /// Whether the workers together process packets strictly in input order.
     pub in_order: bool,
-    /// Longest time for which a batch is gathered up.
+    /// Maximum time for which a worker gathers packets into a batch.
     pub gather: Duration,
-    /// Whether and when load is moved between workers.
+    /// Whether and how often load is rebalanced between workers.
     pub balance: Option<Balance>,
-    /// Which pages.
+    /// Page policy.
     pub pages: HugePages,
     /// The NIC to check.
     pub nic: Option<&'static Nic>,
-    /// Who the run becomes once its interfaces are open.
+    /// The user that the process switches to once its interfaces are open.
     pub user: Option<User>,
     /// How a single capture is split by port.
     pub split: PortSplit,
-    /// Whether somebody asked for that: generated traffic comes by the ports of its sides otherwise.
+    /// Whether the user specified the split; otherwise generated traffic arrives on the ports of its sides.
     pub split_is_asked: bool,
     /// Inputs as written.
     pub from: Vec<String>,
     /// Outputs as written.
     pub to: Vec<PathBuf>,
-    /// Interfaces, one for each port; none if packets come from an input.
+    /// Interfaces, one for each port; empty if packets come from an input.
     pub devices: Vec<PortSpec>,
 }
 
 impl Plan {
-    /// Checks a plan file and fills in what it leaves open.
+    /// Validates a plan file and fills in the defaults.
     pub fn new(file: &PlanFile, catalog: &Catalog) -> Result<Plan, Problem> {
         if file.nf.is_empty() {
             let help = "add at least one:\n[[nf]]\nfunction = \"forward\"";
@@ -117,7 +117,7 @@ impl Plan {
                 }
             });
         }
-        // Live, the kernel needs a processor as well, and one worker needs no dispatcher.
+        // In a live run the kernel needs a processor too. A single worker needs no dispatcher.
         let usual_workers = if is_live { (processors() - 1).max(1) } else { processors() };
         let workers = number("workers", &file.workers, usual_workers, 1..=WORKERS_MAX)? as usize;
         let (times, styles) = (
@@ -126,7 +126,7 @@ impl Plan {
         );
         let time = word("time", &file.time, &times)?;
         let distribution = word("distribution", &file.distribution, &styles)?;
-        // Between interfaces load is moved by the one thread that receives.
+        // In a live run, load is rebalanced by the one thread that receives.
         let is_balanced = file.balance.as_ref().is_some_and(|wish| *wish.get_ref()) && file.distribution.is_none();
         let distribution = if is_live && is_balanced { Distribution::Software } else { distribution };
         Ok(Plan {
@@ -153,13 +153,13 @@ impl Plan {
         })
     }
 
-    /// The chain in words: `firewall → nat`.
+    /// The names of the functions joined by arrows: `firewall → nat`.
     pub fn chain_name(&self) -> String {
         self.chain.iter().map(|link| link.name.as_str()).collect::<Vec<_>>().join(" → ")
     }
 }
 
-/// Reports and settings tell functions apart by their names.
+/// Checks that names are unique, because reports and settings refer to functions by name.
 fn check_names(file: &PlanFile, chain: &[Link]) -> Result<(), Problem> {
     for (i, link) in chain.iter().enumerate() {
         if chain[..i].iter().any(|earlier| earlier.name == link.name) {
@@ -172,7 +172,7 @@ fn check_names(file: &PlanFile, chain: &[Link]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Interfaces as they are written.
+/// Parses the interfaces.
 fn devices(ports: &[PortFile]) -> Result<Vec<PortSpec>, Problem> {
     let device = |port: &PortFile| {
         port.device.get_ref().parse::<PortSpec>().map_err(|error| {
@@ -190,7 +190,7 @@ fn devices(ports: &[PortFile]) -> Result<Vec<PortSpec>, Problem> {
     Ok(devices)
 }
 
-/// What contradicts ports that are interfaces, in a plan with so many ports.
+/// Rejects settings that contradict ports that are interfaces, in a plan with `ports` ports.
 fn check_live(file: &PlanFile, ports: u16) -> Result<(), Problem> {
     let count = file.port.len();
     if usize::from(ports) != count {
@@ -217,7 +217,7 @@ fn check_live(file: &PlanFile, ports: u16) -> Result<(), Problem> {
     Ok(())
 }
 
-/// An input has an order; packets from interfaces come when they come.
+/// Validates `in_order`: an input has an order, whereas packets from interfaces arrive at any time.
 fn in_order(wish: Option<&Spanned<bool>>, is_live: bool) -> Result<bool, Problem> {
     match wish {
         Some(wish) if *wish.get_ref() && is_live => {
@@ -228,7 +228,7 @@ fn in_order(wish: Option<&Spanned<bool>>, is_live: bool) -> Result<bool, Problem
     }
 }
 
-/// Workers that go abreast take no more than what comes before the others' packets.
+/// Validates `gather_us`: workers that process packets in input order wait for each other, so they cannot gather batches.
 fn gather(file: &PlanFile, workers: usize) -> Result<Duration, Problem> {
     let gather_us = number("gather_us", &file.gather_us, 0, 0..=GATHER_US_MAX)? as u64;
     let in_order = file.in_order.as_ref().filter(|in_order| *in_order.get_ref() && workers > 1);
@@ -241,7 +241,7 @@ fn gather(file: &PlanFile, workers: usize) -> Result<Duration, Problem> {
     Ok(Duration::from_micros(gather_us))
 }
 
-/// Whoever moves load has to own the indirection table.
+/// Validates `balance`: rebalancing requires ownership of the indirection table.
 fn balance(file: &PlanFile, distribution: Distribution) -> Result<Option<Balance>, Problem> {
     let usual = Balance::default();
     let every_packets = number("balance_every", &file.balance_every, usual.every_packets as i64, 1..=i64::MAX)? as u64;
@@ -266,7 +266,7 @@ fn processors() -> i64 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as i64).min(WORKERS_MAX)
 }
 
-/// Refuses a number that stands in a list a second time; `what` says so of it.
+/// Rejects a number that occurs twice in a list; `what` formats the error for that number.
 pub(crate) fn named_once(list: &[Spanned<i64>], what: impl Fn(i64) -> String) -> Result<(), Problem> {
     let is_again = |&at: &usize| list[..at].iter().any(|other| other.get_ref() == list[at].get_ref());
     match (1..list.len()).find(is_again) {
@@ -289,7 +289,7 @@ fn number(
     Err(Problem::new(what, format!("write a number from {} to {}", range.start(), range.end())).at(value.span()))
 }
 
-/// One of some words; the first is the default.
+/// Parses one of several words; the first is the default.
 pub(crate) fn word<T: Copy>(key: &str, value: &Option<Spanned<String>>, words: &[(&str, T)]) -> Result<T, Problem> {
     let Some(value) = value else { return Ok(words[0].1) };
     if let Some((_, meaning)) = words.iter().find(|(word, _)| word == value.get_ref()) {
@@ -303,7 +303,7 @@ pub(crate) fn word<T: Copy>(key: &str, value: &Option<Spanned<String>>, words: &
     Err(Problem::new(format!("{key} = \"{}\" means nothing here", value.get_ref()), help).at(value.span()))
 }
 
-/// Who the run becomes: only one that opens interfaces has privileges to give up.
+/// Validates `user`: only a run that opens interfaces has privileges to drop.
 fn user(name: &Spanned<String>, is_live: bool) -> Result<User, Problem> {
     if !is_live {
         let what = "`user` is for runs that open interfaces";
@@ -329,11 +329,11 @@ fn nic_named(name: &Spanned<String>) -> Result<&'static Nic, Problem> {
     })
 }
 
-/// What is written, else what the first function with a wish wishes.
+/// The split as written, else the first split that a function in the chain prefers.
 fn split(input: &InputFile, chain: &[Link], ports: u16) -> Result<PortSplit, Problem> {
     let wish = chain.iter().map(|link| &link.entry.split).find(|split| **split != DefaultSplit::Single);
     let default = wish.cloned().unwrap_or(DefaultSplit::Single);
-    // With one port nobody is on another side; a translator cannot do without.
+    // With one port there is no other side, so packets are not split, unless a function such as a translator depends on sides.
     let is_alone = ports == 1 && !chain.iter().any(|link| link.entry.mirrors);
     let default = match &input.inside {
         None if is_alone => DefaultSplit::Single,
@@ -358,7 +358,7 @@ fn split(input: &InputFile, chain: &[Link], ports: u16) -> Result<PortSplit, Pro
     })
 }
 
-/// What comes in by port 0: what is written, else private addresses.
+/// The prefixes whose packets arrive on port 0: as written, else private addresses.
 fn inside(written: Option<&Spanned<Vec<Spanned<String>>>>) -> Result<Vec<Prefix>, Problem> {
     let Some(list) = written else { return Ok(INSIDE.iter().filter_map(|prefix| prefix.parse().ok()).collect()) };
     if list.get_ref().is_empty() {

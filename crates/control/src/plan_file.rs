@@ -1,8 +1,8 @@
-//! Plan files: what somebody wrote, as inert data that remembers where each value stands.
+//! Plan files: what the user wrote, as inert data that records the position of each value.
 //!
-//! Nothing is checked here but the shape; [`Plan::new`](crate::Plan::new) gives it meaning. Unknown keys are errors, so a
-//! misspelt one does not silently mean its default. Every error refuses the whole file with its place, what is wrong and what
-//! to write instead.
+//! Only the structure is checked here; [`Plan::new`](crate::Plan::new) interprets the values. Unknown keys
+//! are errors, so a misspelt key does not silently leave its default in force. An error rejects the whole
+//! file and states the position, what is wrong and what to write instead.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use toml::Spanned;
 use crate::written::Written;
 use braid_runtime::nf::suggest::nearest;
 
-/// What is wrong with a plan, and what to write instead.
+/// An error in a plan, with a suggested correction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Problem {
@@ -21,23 +21,23 @@ pub struct Problem {
     pub what: String,
     /// What to write instead.
     pub help: String,
-    /// Where it stands in the plan file, in bytes; none if it stands on the command line or nowhere.
+    /// Byte range in the plan file; `None` if the value came from the command line or has no position.
     pub at: Option<Range<usize>>,
 }
 
 impl Problem {
-    /// A problem without a place.
+    /// Makes a problem without a position.
     pub fn new(what: impl Into<String>, help: impl Into<String>) -> Problem {
         Problem { what: what.into(), help: help.into(), at: None }
     }
 
-    /// The same at a place; an empty range (a value from the command line) is none.
+    /// Sets the position; an empty range (a value from the command line) counts as none.
     pub fn at(mut self, place: Range<usize>) -> Problem {
         self.at = Some(place).filter(|place| !place.is_empty());
         self
     }
 
-    /// Line and column of its place, from 1.
+    /// Line and column of its position, counted from 1.
     pub fn line_and_column(&self, text: &str) -> Option<(usize, usize)> {
         let before = text.get(..self.at.as_ref()?.start)?;
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -45,43 +45,43 @@ impl Problem {
     }
 }
 
-/// A plan file as it was written; what is not there means a default.
+/// A plan file as written; whatever is missing takes its default.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlanFile {
     /// Worker threads.
     pub workers: Option<Spanned<i64>>,
-    /// Most packets in a batch.
+    /// Maximum number of packets in a batch.
     pub batch: Option<Spanned<i64>>,
-    /// Ports.
+    /// Number of ports.
     pub ports: Option<Spanned<i64>>,
-    /// Packet sets per group of functions, over all workers.
+    /// Capacity for the packet sets of each group of functions, over all workers.
     pub sets: Option<Spanned<i64>>,
     /// `capture` or `live`.
     pub time: Option<Spanned<String>>,
     /// `hardware` or `software`.
     pub distribution: Option<Spanned<String>>,
-    /// Whether workers handle packets one after another in the order of the input.
+    /// Whether the workers together process packets strictly in input order.
     pub in_order: Option<Spanned<bool>>,
-    /// Longest time in microseconds for which a batch is gathered up.
+    /// Maximum time in microseconds for which a worker gathers packets into a batch.
     pub gather_us: Option<Spanned<i64>>,
-    /// Whether load is moved between workers.
+    /// Whether load is rebalanced between workers.
     pub balance: Option<Spanned<bool>>,
-    /// Packets between two looks at the load.
+    /// Number of packets between two checks of the load.
     pub balance_every: Option<Spanned<i64>>,
     /// `prefer`, `transparent` or `never`.
     pub pages: Option<Spanned<String>>,
-    /// A NIC whose hashing is checked.
+    /// A NIC whose hashing capabilities are checked.
     pub nic: Option<Spanned<String>>,
-    /// Who the run becomes once its interfaces are open.
+    /// The user that the process switches to once its interfaces are open.
     pub user: Option<Spanned<String>>,
-    /// Interfaces, in the order of the ports; with them the run is live.
+    /// Interfaces, in the order of the ports; if there are any, the run is live.
     pub port: Vec<PortFile>,
     /// Where packets come from.
     pub input: InputFile,
     /// Where packets go.
     pub output: OutputFile,
-    /// The course of packets through the functions.
+    /// How packets traverse the functions.
     pub chain: ChainFile,
     /// The functions, in order.
     pub nf: Vec<NfFile>,
@@ -110,7 +110,7 @@ fn is_in_file<T>(value: &Spanned<T>) -> bool {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortFile {
-    /// An interface, as after `--port`.
+    /// An interface, in the syntax of `--port`.
     pub device: Spanned<String>,
 }
 
@@ -122,9 +122,9 @@ pub struct ChainFile {
     pub order: Option<Spanned<String>>,
     /// Ports on the outside.
     pub outside: Option<Spanned<Vec<Spanned<i64>>>>,
-    /// `function` or `chain`: what of a packet's way is one transaction.
+    /// `function` or `chain`: how much of a packet's processing forms one transaction.
     pub atomic: Option<Spanned<String>>,
-    /// `indexed` or `looked_up`: how a worker comes to a packet set that workers share.
+    /// `indexed` or `looked_up`: how a worker finds a packet set that workers share.
     pub shared_sets: Option<Spanned<String>>,
 }
 
@@ -132,11 +132,11 @@ pub struct ChainFile {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InputFile {
-    /// Files or a generator, as after `--in`.
+    /// Files or a generator, in the syntax of `--in`.
     pub from: Vec<Spanned<String>>,
     /// `single`, `inside` or `mac_hash`.
     pub split: Option<Spanned<String>>,
-    /// Prefixes whose packets come in by port 0.
+    /// Prefixes whose packets arrive on port 0.
     pub inside: Option<Spanned<Vec<Spanned<String>>>>,
 }
 
@@ -144,7 +144,7 @@ pub struct InputFile {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OutputFile {
-    /// Files, as after `--out`.
+    /// Files, in the syntax of `--out`.
     pub to: Vec<Spanned<String>>,
 }
 
@@ -152,24 +152,24 @@ pub struct OutputFile {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NfFile {
-    /// Which function.
+    /// Name of the function in the catalog.
     pub function: Spanned<String>,
-    /// What it is called in this plan; its function's name if nothing is said.
+    /// Its name in this plan; defaults to the function's name.
     #[serde(default)]
     pub name: Option<Spanned<String>>,
     /// Its configuration.
     #[serde(default)]
     pub config: Config,
-    /// Another packet set than its own.
+    /// A packet set that replaces the function's own.
     #[serde(default)]
     pub packet_set: Option<SetFile>,
-    /// State objects that it has together with other functions: its own name for each, and the common one.
+    /// State objects shared with other functions: the function's own name for each object, and the common name.
     #[serde(default)]
     pub share: BTreeMap<Spanned<String>, Spanned<String>>,
-    /// Which packets meet it.
+    /// Which packets reach the function.
     #[serde(default)]
     pub when: Option<WhenFile>,
-    /// `refuse` or `evict_oldest`.
+    /// `refuse` or `evict_oldest`: what happens to a new packet set when the table is full.
     #[serde(default)]
     pub full: Option<Spanned<String>>,
 }
@@ -178,12 +178,12 @@ pub struct NfFile {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WhenFile {
-    /// Ports by which packets came.
+    /// Ports on which packets arrived.
     #[serde(rename = "in")]
     pub came_by: Option<Spanned<Vec<Spanned<i64>>>>,
-    /// Ports by which they leave, as far as is known.
+    /// Ports through which packets will leave, as far as this is known.
     pub out: Option<Spanned<Vec<Spanned<i64>>>>,
-    /// Whether they are flooded.
+    /// Whether packets are flooded.
     pub flooded: Option<bool>,
 }
 
@@ -193,10 +193,10 @@ pub struct WhenFile {
 pub struct SetFile {
     /// Header fields.
     pub fields: Vec<Spanned<String>>,
-    /// Whether both directions are one set.
+    /// Whether both directions belong to one set.
     #[serde(default)]
     pub symmetric: bool,
-    /// IP protocols that belong; all if nothing is said.
+    /// IP protocols that belong to the set; all by default.
     #[serde(default)]
     pub protocols: Option<Vec<Spanned<i64>>>,
 }
@@ -207,12 +207,12 @@ pub struct SetFile {
 pub struct Config(BTreeMap<Spanned<String>, Spanned<Written>>);
 
 impl Config {
-    /// As a table, for the function to read.
+    /// The configuration as a table, which the function reads.
     pub fn table(&self) -> toml::Table {
         self.0.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().value())).collect()
     }
 
-    /// Sets a key; dots lead into tables.
+    /// Sets a key; dots separate the keys of nested tables.
     pub fn set(&mut self, path: &str, value: toml::Value) {
         let (key, rest) = path.split_once('.').unwrap_or((path, ""));
         let known = self.0.remove(key).map(|known| known.get_ref().value());
@@ -220,7 +220,8 @@ impl Config {
         self.0.insert(unplaced(key.to_owned()), unplaced(value.into()));
     }
 
-    /// Place of a key and its value, as far as a path such as `route.via` or `service[1].backends` leads; none if it stands in no file.
+    /// The byte range of a key and its value, as far as a path such as `route.via` or `service[1].backends`
+    /// can be followed; `None` if the value comes from no file.
     pub fn place(&self, path: &str) -> Option<Range<usize>> {
         let (first, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
         let (key, value) = self.0.iter().find(|(key, _)| key.get_ref() == first)?;
@@ -229,13 +230,13 @@ impl Config {
     }
 }
 
-/// Place of a list, from its first value to its last; empty if it has none or stands in no file.
+/// The byte range of a list, from its first value to its last; empty if the list is empty or comes from no file.
 pub fn place_of<T>(list: &[Spanned<T>]) -> Range<usize> {
     let (first, last) = (list.first().map_or(0..0, Spanned::span), list.last().map_or(0..0, Spanned::span));
     first.start..last.end
 }
 
-/// A value that stands in no file.
+/// Wraps a value that has no position in a file.
 pub fn unplaced<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }
@@ -253,7 +254,7 @@ fn set_within(table: Option<toml::Value>, path: &str, value: toml::Value) -> tom
 }
 
 impl PlanFile {
-    /// Reads a plan file.
+    /// Parses a plan file.
     pub fn parse(text: &str) -> Result<PlanFile, Problem> {
         toml::from_str(text).map_err(|error| {
             let written = error.span().and_then(|span| text.get(span)).unwrap_or_default();
@@ -263,12 +264,12 @@ impl PlanFile {
         })
     }
 
-    /// A plan of some functions with their defaults, as `--nf` means it.
+    /// A plan that consists of these functions with default settings, as `--nf` requests it.
     pub fn of_functions<'a>(functions: impl IntoIterator<Item = &'a str>) -> PlanFile {
         let mut nf: Vec<NfFile> = Vec::new();
         for function in functions {
             let same = nf.iter().filter(|other| other.function.get_ref() == function).count();
-            // The second one of a kind needs a name of its own.
+            // A second instance of the same function needs its own name.
             let name = (same > 0).then(|| unplaced(format!("{function}_{}", same + 1)));
             nf.push(NfFile {
                 function: unplaced(function.to_owned()),
@@ -284,7 +285,7 @@ impl PlanFile {
     }
 }
 
-/// What the TOML reader says of what is written there, in words that are not Rust's.
+/// Translates an error message of the TOML reader about the text `written` into words that do not refer to Rust types.
 fn in_words(message: &str, written: &str) -> String {
     const WORDS: [(&str, &str); 5] = [
         ("expected i64", "expected a whole number"),
@@ -293,7 +294,7 @@ fn in_words(message: &str, written: &str) -> String {
         (": map,", ": table,"),
         ("` as i128", "`"),
     ];
-    // A date or a time of day comes as a table of one key, whose name it says where two are wanted.
+    // The reader presents a date or a time of day as a table with one private key, which appears in its messages.
     const DATES: [(&str, &str); 3] = [
         ("string \"$__toml_private_datetime\"", "a date or a time of day"),
         ("type: map", "type: a date or a time of day"),
@@ -303,17 +304,17 @@ fn in_words(message: &str, written: &str) -> String {
     let dates: &[_] = if is_date { &DATES } else { &[] };
     let ours =
         dates.iter().chain(&WORDS).fold(message.to_owned(), |message, (theirs, ours)| message.replace(theirs, ours));
-    // What is a struct here is a table there.
+    // A Rust struct corresponds to a TOML table.
     ours.split_once("expected struct ").map_or(ours.clone(), |(before, _)| format!("{before}expected a table"))
 }
 
-/// What to write instead, from what the TOML reader says.
+/// Derives a suggested correction from the message of the TOML reader.
 fn help_for(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     if message.starts_with("unknown field") || message.starts_with("unknown variant") {
         let wrong = quoted.next().unwrap_or_default();
         let known: Vec<&str> = quoted.collect();
-        // A table of the plan's stands by itself wherever it is written: who writes its name inside another one means something else.
+        // The plan's own tables are always top-level. If their name appears inside another table, the user meant something else.
         let is_table = ["port", "input", "output", "chain", "nf"].contains(&wrong);
         let elsewhere = belongs_to(wrong).filter(|_| message.starts_with("unknown field") && !is_table);
         return match (nearest(wrong, known.iter().copied()), elsewhere) {
@@ -347,7 +348,7 @@ fn help_for(message: &str) -> String {
             "a list" if is_table => "write two brackets, as [[nf]]: there may be several",
             "a list" => "write it in brackets, as [first, second], even if it is only one",
             "a table" => "write a table, as { key = value }",
-            // A word that begins as `nan`, or as `true`, is taken for a bad one of these.
+            // The reader takes a word that begins like `nan` or `true` for a misspelt one.
             "`nan`" | "`inf`" | "`true`" | "`false`" => "write words in quotes, numbers without",
             _ if expected.contains("visible characters") => "write control characters as \\u0000, with four digits",
             "`\"`" | "`'`" => "end the text with the quote with which it begins",
@@ -358,7 +359,7 @@ fn help_for(message: &str) -> String {
     "correct the TOML at this place; docs/plan-file.md lists every key with an example".to_owned()
 }
 
-/// The table of a plan file to which a key belongs, as its reader knows it.
+/// Finds the table of a plan file to which a key belongs, by asking the reader of each table.
 fn belongs_to(key: &str) -> Option<&'static str> {
     const TABLES: [(&str, &str); 7] = [
         ("", "the beginning of the file, before the first table"),

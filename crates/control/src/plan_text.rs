@@ -1,5 +1,5 @@
-//! A plan as a plan file: every key, so that the file says all and nothing depends on a default of tomorrow. Reading it gives the
-//! same plan.
+//! Writes a plan as a plan file with every key, so that the file is complete and does not depend on future
+//! defaults. Reading it back yields the same plan.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use braid_runtime::{Course, Distribution, Full, Order, Time, When};
 use crate::plan::{Link, PAGES, Plan, Share};
 use crate::tune::{Measured, Outcome, Trial, Tuned};
 
-/// A tuned plan, complete, with the evidence as comments.
+/// The complete text of a tuned plan, with the evidence as comments.
 pub fn plan_text(outcome: &Outcome) -> String {
     let Outcome { plan, tuned, workers, measured, input } = outcome;
     let mut out = format!(
@@ -32,7 +32,7 @@ pub fn plan_text(outcome: &Outcome) -> String {
     out
 }
 
-/// A plan, complete.
+/// The complete text of a plan.
 pub fn complete(plan: &Plan) -> String {
     let mut out = String::new();
     body(&mut out, plan, &[]);
@@ -84,7 +84,7 @@ fn general(out: &mut String, plan: &Plan) {
     }
 }
 
-/// Where packets come from and go to, if not by interfaces.
+/// Writes where packets come from and where they go, unless through interfaces.
 fn files(out: &mut String, plan: &Plan) {
     if !plan.from.is_empty() {
         let _ = writeln!(out, "\n[input]\nfrom = {}", list(plan.from.iter().map(String::as_str)));
@@ -114,7 +114,7 @@ fn ports(out: &mut String, plan: &Plan) {
     }
 }
 
-/// As a port is written.
+/// Formats a port in the syntax of plan files.
 fn device_text(spec: &PortSpec) -> String {
     let mut keys = Vec::new();
     let PortSpec { mode, copy, busy_poll_us, memif, .. } = spec;
@@ -159,7 +159,7 @@ fn port_list(set: PortSet, ports: u16) -> String {
     format!("[{}]", set.iter(ports).map(|port| port.to_string()).collect::<Vec<_>>().join(", "))
 }
 
-/// Which packets meet a function, and what it does when its table is full.
+/// Writes which packets reach a function, and what it does when its table is full.
 fn met(out: &mut String, course: &Course, position: usize, ports: u16) {
     let When { came_by, leaves_by, flooded } = course.when(position);
     let mut conditions = Vec::new();
@@ -199,7 +199,7 @@ fn function(out: &mut String, link: &Link, tuned: &[Tuned]) {
     let table = link.config.table();
     if !table.is_empty() {
         let text = toml::to_string(&toml::Table::from_iter([("config".to_owned(), toml::Value::Table(table))]));
-        // Nested tables are headed `[config.x]`, tables of tables `[[config.x]]`.
+        // `toml` heads nested tables `[config.x]` and arrays of tables `[[config.x]]`.
         let _ = writeln!(out, "{}", text.unwrap_or_default().replace("[config", "[nf.config").trim_end());
     }
 }

@@ -1,4 +1,4 @@
-//! From a run's counters to a profile that names causes and what to write.
+//! Turns a run's counters into a profile that names the causes of conflicts and suggests changes.
 
 use braid_profile::{Balance, CauseAborts, HotElement, LineAborts, OverTime, Profile, Setting, TimePart, Tried};
 use braid_runtime::Report;
@@ -12,13 +12,13 @@ use crate::compile::Carry;
 use crate::model::{ModelError, Request, abort_share, real};
 use crate::plan::Plan;
 
-/// What reading or writing an object in this core's cache costs, in nanoseconds, where no calibration has measured it.
+/// Default cost in nanoseconds of reading or writing an object in this core's cache, where no calibration has measured it.
 pub const ACCESS_NS: f64 = 2.0;
 
-/// Changes that are tried, at most.
+/// Maximum number of changes that are tried.
 const TRIED_MAX: usize = 3;
 
-/// The profile of a finished run.
+/// Makes the profile of a finished run.
 pub fn profile(plan: &Plan, input: &str, report: &Report, modelled: bool) -> Profile {
     let relaxations = relaxations(plan);
     let total = &report.total;
@@ -55,7 +55,7 @@ pub fn profile(plan: &Plan, input: &str, report: &Report, modelled: bool) -> Pro
     }
 }
 
-/// A lock that was met and a change that was met are one cause to whoever reads of it.
+/// Merges rows with the same cause: for the reader, finding an object locked and finding it changed are one cause.
 fn causes(rows: impl Iterator<Item = CauseAborts>) -> Vec<CauseAborts> {
     let mut causes: Vec<CauseAborts> = Vec::new();
     for row in rows {
@@ -74,7 +74,7 @@ fn causes(rows: impl Iterator<Item = CauseAborts>) -> Vec<CauseAborts> {
     causes
 }
 
-/// Each function's name with what it allows to be relaxed.
+/// Each relaxation that the functions of a plan allow, with the function's name.
 pub fn relaxations(plan: &Plan) -> Vec<(String, Relaxation)> {
     let Ok(chain) = plan.probe(Carry::Nothing) else { return Vec::new() };
     let mut all = Vec::new();
@@ -91,10 +91,10 @@ fn line_of(row: &AbortRow) -> String {
     }
 }
 
-/// Why an attempt was taken back that met no object.
+/// Why an attempt was rolled back without a conflicting object.
 pub(crate) const HAD_ITS_TURN: &str =
     "another worker had its turn after repeated conflicts: a consequence of the others";
-/// Why one was that met an object in the middle of a commit: what that commit had done to it is not known yet.
+/// Why an attempt was rolled back by an object in the middle of another commit: the operation of that commit is not known yet.
 pub(crate) const WAS_COMMITTED: &str = "the same element, while another worker committed it";
 
 fn explain(
@@ -138,7 +138,7 @@ fn explain(
     found
 }
 
-/// What a function allows to be relaxed against a cause.
+/// The relaxation that helps against a cause, with its function's name.
 fn relaxation_for<'a>(cause: &CauseAborts, all: &'a [(String, Relaxation)]) -> Option<(&'a str, &'a Relaxation)> {
     let helps = |(name, r): &&(String, Relaxation)| {
         let operations = [cause.mine.as_str(), cause.theirs.as_str()];
@@ -147,7 +147,7 @@ fn relaxation_for<'a>(cause: &CauseAborts, all: &'a [(String, Relaxation)]) -> O
     all.iter().find(helps).map(|(name, relaxation)| (name.as_str(), relaxation))
 }
 
-/// What to write into the plan file or on the command line.
+/// The change to make in the plan file or on the command line.
 fn change(plan: &Plan, name: &str, relaxation: &Relaxation) -> String {
     let Relaxation { key, meaning, candidates, .. } = relaxation;
     let Some(value) = candidates.get(candidates.len() / 2) else {
@@ -161,7 +161,7 @@ fn change(plan: &Plan, name: &str, relaxation: &Relaxation) -> String {
     )
 }
 
-/// Tries the changes that a profile proposes, each by itself, on the same packets and as many workers.
+/// Tries each change that a profile suggests, separately, on the same packets and number of workers.
 pub fn try_changes(plan: &Plan, request: Request<'_>, profile: &mut Profile) -> Result<(), ModelError> {
     let mut tried: Vec<(Setting, Tried)> = Vec::new();
     for cause in &mut profile.causes {
@@ -181,7 +181,7 @@ pub fn try_changes(plan: &Plan, request: Request<'_>, profile: &mut Profile) -> 
     Ok(())
 }
 
-/// The plan with a key set.
+/// The plan with one configuration key changed.
 pub fn with_setting(plan: &Plan, setting: &Setting) -> Plan {
     let mut plan = plan.clone();
     for link in plan.chain.iter_mut().filter(|link| link.name == setting.function) {
@@ -197,7 +197,7 @@ fn balance(report: &Report) -> Balance {
     let sampled = report.splits.iter().map(|split| split.sampled).sum::<u64>().max(1) as f64;
     let mut sets: Vec<(SetKey, u64)> = Vec::new();
     for (key, count) in report.splits.iter().flat_map(TimeSplit::certain_sets) {
-        // What no steering keeps on one worker is met on several.
+        // A set that no steering keeps on one worker occurs on several workers.
         match sets.iter_mut().find(|known| known.0 == key) {
             Some(known) => known.1 += count,
             None => sets.push((key, count)),
@@ -211,7 +211,7 @@ fn balance(report: &Report) -> Balance {
     Balance { packets, factor: if mean > 0.0 { most / mean } else { 1.0 }, heaviest: heaviest.collect() }
 }
 
-/// Where the time went, in the order of a batch; begin and access are estimated from what the transactions logged.
+/// How the time was spent, in the order of a batch. The parts `begin` and `access` are estimated from what the transactions logged.
 fn time(plan: &Plan, report: &Report) -> Vec<TimePart> {
     let packets = report.total.packets_in.max(1) as f64;
     let ns = |cycles: &dyn Fn(&TimeSplit) -> u64| {

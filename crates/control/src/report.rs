@@ -1,8 +1,8 @@
 //! What a run did, as a table for people and as one JSON object for programs.
 //!
-//! Invariant: `packets_in + packets_copied = packets_out + Σ dropped`. Every frame of the input counts as in; a frame that
-//! the source could not deliver is dropped with its reason, under the function name `source`, and what a device did not take
-//! under `sink`.
+//! Invariant: `packets_in + packets_copied = packets_out + Σ dropped`. Every frame of the input counts as
+//! received. A frame that the source could not deliver counts as a drop with its reason, under the function
+//! name `source`; a packet that a device did not accept, under `sink`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,15 +22,15 @@ pub struct RunReport {
     pub chain: Vec<String>,
     /// Frames of the input.
     pub packets_in: u64,
-    /// Packets beyond those: copies by flooding, and packets that functions made.
+    /// Additional packets: copies by flooding, and packets that functions made.
     pub packets_copied: u64,
     /// Packets sent.
     pub packets_out: u64,
-    /// Packets that did not get out, by reason.
+    /// Packets that did not leave, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// The same by function and reason.
+    /// The same drops, by function and reason.
     pub dropped_by_nf: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Bytes received, as they were on the wire.
+    /// Bytes received, by length on the wire.
     pub bytes_in: u64,
     /// Bytes sent.
     pub bytes_out: u64,
@@ -38,29 +38,29 @@ pub struct RunReport {
     pub sets: Sets,
     /// Each worker's share.
     pub workers: Vec<Share>,
-    /// What was moved between them, if load was balanced.
+    /// What moved between the workers, if load was balanced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub balanced: Option<Moved>,
-    /// From the first worker's start to the last one's end.
+    /// Seconds from the first worker's start to the last worker's end.
     pub seconds: f64,
     /// Transactions.
     pub transactions: Transactions,
-    /// Pages under the packet buffers.
+    /// The kind of pages that hold the packet buffers.
     pub pages: String,
-    /// Bytes of tables and state objects.
+    /// Bytes of memory of tables and state objects.
     pub memory_bytes: usize,
-    /// What functions have to tell, by function.
+    /// What the functions report, by function.
     pub findings: BTreeMap<String, Told>,
-    /// Places at which the input is damaged.
+    /// Positions at which the input is damaged.
     pub damages: Vec<String>,
-    /// What could not be written.
+    /// Output that could not be written.
     pub lost: Vec<String>,
 }
 
-/// What one function has to tell.
+/// What one function reports.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Told {
-    /// Sums by name.
+    /// Totals, by name.
     pub sums: BTreeMap<String, u64>,
     /// Findings, by kind and subject.
     pub found: Vec<Found>,
@@ -71,37 +71,37 @@ pub struct Told {
 pub struct Found {
     /// What was found.
     pub kind: String,
-    /// About whom.
+    /// What the finding is about, an address for example.
     pub subject: String,
-    /// What speaks for it.
+    /// The evidence for it.
     pub detail: String,
-    /// The number that the detail is about, if it is about one.
+    /// The number in `detail`, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,
 }
 
-/// Findings of one function that the table shows; JSON has all.
+/// Maximum number of findings of one function in the table; the JSON output has all.
 const SHOWN: usize = 20;
 
 /// Packet sets of all groups.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Sets {
-    /// Became live.
+    /// Sets that became live.
     pub created: u64,
-    /// Ended.
+    /// Sets that ended.
     pub expired: u64,
-    /// Live at the end.
+    /// Sets live at the end.
     pub live: u64,
-    /// Ended to make room in a full table; they count as expired too.
+    /// Sets ended to make room in a full table; they count as expired too.
     #[serde(default)]
     pub evicted: u64,
-    /// Refused because a table was full.
+    /// Sets refused because a table was full.
     #[serde(default)]
     pub refused: u64,
 }
 
 impl Sets {
-    /// From what the runtime counted.
+    /// Takes the figures from the runtime's counters.
     pub fn of(total: &WorkerCounters) -> Sets {
         Sets {
             created: total.sets_created,
@@ -120,28 +120,28 @@ pub struct Share {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Batches.
+    /// Batches received.
     pub batches: u64,
     /// Sets live at the end.
     pub sets_live: u64,
-    /// Attempts taken back.
+    /// Attempts rolled back.
     pub aborts: u64,
 }
 
-/// What load balance did.
+/// What load balancing did.
 #[derive(Clone, Debug, Serialize)]
 pub struct Moved {
-    /// Times that somebody looked at the load.
+    /// Number of times the load was checked.
     pub looks: u64,
-    /// Entries of the indirection table that went to another worker.
+    /// Entries of the indirection table that moved to another worker.
     pub entries: u64,
-    /// Packet sets that went with them.
+    /// Packet sets that moved with them.
     pub sets: u64,
-    /// Entries that stayed because their packet sets found no room.
+    /// Entries that stayed because the target worker had no room for their packet sets.
     pub refused: u64,
-    /// How long in microseconds nobody got packets because of it: in all, and at the longest.
+    /// Total time in microseconds during which rebalancing held back packets.
     pub held_us: u64,
-    /// The longest of these pauses.
+    /// The longest such pause, in microseconds.
     pub held_longest_us: u64,
 }
 
@@ -157,16 +157,16 @@ impl Moved {
 pub struct Transactions {
     /// Committed.
     pub commits: u64,
-    /// Taken back.
+    /// Attempts rolled back.
     pub aborts: u64,
-    /// Turns taken alone after repeated conflicts.
+    /// Exclusive turns taken after repeated conflicts.
     pub turns: u64,
     /// Handlers that panicked.
     pub panics: u64,
 }
 
 impl RunReport {
-    /// From what the runtime counted.
+    /// Makes the report from the runtime's counters.
     pub fn new(chain: Vec<String>, report: &Report) -> RunReport {
         let total = &report.total;
         let mut dropped = BTreeMap::new();
@@ -207,7 +207,7 @@ impl RunReport {
         }
     }
 
-    /// All drops together.
+    /// Total number of drops.
     pub fn dropped_total(&self) -> u64 {
         self.dropped.values().sum()
     }
@@ -307,7 +307,8 @@ impl Told {
         }
     }
 
-    /// As many as the table shows, in their order; of each kind as many as of the others, as far as there are: a long log hides no counter.
+    /// The findings that the table shows, in their order. Each kind gets an equal share of the rows while
+    /// it has findings, so a long log hides no counter.
     fn shown(&self) -> Vec<&Found> {
         let mut of_kind = BTreeMap::new();
         let mut ranks: Vec<(usize, usize)> = Vec::with_capacity(self.found.len());
@@ -323,7 +324,7 @@ impl Told {
     }
 }
 
-/// A number with its thousands apart.
+/// Formats a number with a comma between groups of three digits.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -336,7 +337,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// The same with what it counts.
+/// Formats a number with the noun it counts.
 pub fn grouped_of(number: u64, noun: &str) -> String {
     format!("{} {}", grouped(number), noun_of(number, noun))
 }
@@ -368,7 +369,7 @@ mod tests {
         }
     }
 
-    /// Sixty lines of a log, and three counters behind them in the order of kinds.
+    /// Sixty log lines, followed by three counters in the order of kinds.
     #[test]
     fn each_kind_of_finding_has_its_share_of_the_table() {
         let of = |kind: &str, count| {

@@ -1,5 +1,5 @@
-//! Recipes that try themselves: each value that a function allows for a relaxation is tried in the model, and the mildest one
-//! that gains nearly as much as the best is chosen.
+//! Tunes a plan: models each value that a function allows for a relaxation, and chooses the mildest value
+//! that gains nearly as much as the best.
 
 use braid_profile::Setting;
 use braid_runtime::nf::Relaxation;
@@ -9,73 +9,74 @@ use crate::model::{Calibration, ModelError, Request, abort_share, calibrate, mea
 use crate::plan::Plan;
 use crate::profile_run::{relaxations, with_setting};
 
-/// A milder value that reaches this share of the best rate is preferred to it.
+/// A milder value is preferred if it reaches this share of the best rate.
 const ENOUGH: f64 = 0.9;
-/// Less than this gain over the plan as it stands is none.
+/// Minimum gain over the unchanged plan; a smaller one counts as none.
 const GAIN: f64 = 1.05;
 
-/// One value tried.
+/// One tried value.
 #[derive(Clone, Debug, Serialize)]
 pub struct Trial {
-    /// The value; none for the plan as it stands.
+    /// The value; `None` for the unchanged plan.
     pub value: Option<i64>,
     /// Packets per second, modelled.
     pub rate: f64,
-    /// Share of attempts taken back, modelled.
+    /// Share of attempts rolled back, modelled.
     pub abort_share: f64,
 }
 
-/// What became of one relaxation.
+/// The result for one relaxation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tuned {
     /// The function.
     pub function: String,
-    /// The key.
+    /// The configuration key.
     pub key: &'static str,
-    /// What users will notice.
+    /// What users would notice of the relaxation.
     pub meaning: &'static str,
-    /// The plan as it stands, then each value.
+    /// The unchanged plan, followed by each value.
     pub trials: Vec<Trial>,
-    /// The value to write, if any helps.
+    /// The value to set, if any helps.
     pub chosen: Option<i64>,
 }
 
-/// What tuning found.
+/// The result of tuning.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The plan with the values set.
+    /// The plan with the chosen values set.
     pub plan: Plan,
     /// Every relaxation that was tried.
     pub tuned: Vec<Tuned>,
-    /// Virtual workers it was tuned for.
+    /// Number of virtual workers for which the plan was tuned.
     pub workers: usize,
-    /// Real ones beside them.
+    /// Measurements on real workers, for comparison.
     pub measured: Vec<Measured>,
-    /// The packets.
+    /// Name of the input.
     pub input: String,
 }
 
-/// The plan before and after on some real workers: packets per second of processor time, and the share of attempts taken back.
+/// Measurements of the plan before and after tuning on some number of real workers: packets per second of
+/// processor time, and the share of attempts rolled back.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Measured {
-    /// Workers.
+    /// Number of workers.
     pub workers: usize,
-    /// As it was.
+    /// Before tuning.
     pub before: (f64, f64),
-    /// With the values set.
+    /// With the chosen values set.
     pub after: (f64, f64),
 }
 
-/// Real workers that a tuned plan is measured on.
+/// Numbers of real workers on which a tuned plan is measured.
 const REAL: [usize; 2] = [1, 2];
 
-/// What of a plan can be relaxed, with values to try: each function's name and the relaxation.
+/// The relaxations of a plan that have candidate values, each with its function's name.
 pub fn tried(plan: &Plan) -> Vec<(String, Relaxation)> {
     relaxations(plan).into_iter().filter(|(_, relaxation)| !relaxation.candidates.is_empty()).collect()
 }
 
-/// Tries every relaxation of the plan on so many virtual workers, each on top of those chosen before, and measures the plan as it
-/// was and as it became on this machine.
+/// Tunes every relaxation of the plan for this number of virtual workers, each on top of the values chosen before, and measures the
+/// plan before and after on real workers of this machine.
 pub fn tune(before: &Plan, workers: usize, request: Request<'_>) -> Result<Outcome, ModelError> {
     let mut plan = before.clone();
     let mut all = Vec::new();

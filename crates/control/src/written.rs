@@ -1,5 +1,5 @@
-//! A value of a plan file with the places of everything in it, so that a refusal of `service[1].backends` shows the second service and not
-//! the first.
+//! A value of a plan file with the positions of everything inside it, so that an error about
+//! `service[1].backends` points to the second service and not to the first.
 
 use std::fmt::{self, Formatter};
 use std::ops::Range;
@@ -8,17 +8,17 @@ use serde::de::{Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::{Spanned, Value};
 
-/// Such a value. Its own place is known to whoever holds it.
+/// A value whose inner values have positions. Its own position is kept by its owner.
 #[derive(Clone, Debug)]
 pub(crate) enum Written {
-    /// A text, a number, a truth.
+    /// A string, number or boolean.
     One(Value),
     List(Vec<Spanned<Written>>),
     Table(Vec<(String, Spanned<Written>)>),
 }
 
 impl Written {
-    /// The value alone.
+    /// The plain value without positions.
     pub(crate) fn value(&self) -> Value {
         match self {
             Written::One(value) => value.clone(),
@@ -29,7 +29,8 @@ impl Written {
         }
     }
 
-    /// Where a path leads within it, as far as it goes: `[1].backends`, `.via`. None if it leads nowhere.
+    /// The position to which a path such as `[1].backends` or `.via` leads, as far as it can be followed;
+    /// `None` if its first step does not exist.
     pub(crate) fn place(&self, path: &str) -> Option<Range<usize>> {
         let path = path.trim_start_matches(['.', '[', ']']);
         let (step, rest) = path.split_at(path.find(['.', '[', ']']).unwrap_or(path.len()));
@@ -41,14 +42,14 @@ impl Written {
             }
             Written::List(list) => match step.parse::<usize>() {
                 Ok(number) => list.get(number).map(|one| one.get_ref().place(rest).unwrap_or(one.span())),
-                // Without a number only one can be meant.
+                // Without an index the path is unambiguous only if the list has one element.
                 Err(_) => list.first().filter(|_| list.len() == 1)?.get_ref().place(path),
             },
         }
     }
 }
 
-/// What stands in no file.
+/// Makes a value that has no position in a file.
 impl From<Value> for Written {
     fn from(value: Value) -> Written {
         Written::One(value)
@@ -107,7 +108,7 @@ impl<'de> Visitor<'de> for AnyValue {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Written, A::Error> {
         let mut table = Vec::new();
         while let Some(key) = entries.next_key::<String>()? {
-            // A date comes as a table of one key; functions know none, and say what they want.
+            // The reader presents a date as a table with one private key. Functions accept no dates and report what they expect.
             if key == "$__toml_private_datetime" {
                 return entries.next_value::<String>().map(|date| Written::One(date.into()));
             }

@@ -1,4 +1,4 @@
-//! The certificate catches functions that break the rules: each of these is wrong in a way that the compiler does not see.
+//! The certificate detects functions that break the rules: each function here is wrong in a way that the compiler cannot detect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,14 +15,14 @@ use braid_control::runtime::steer::{Fields, Key, Reta, Steering, Symmetry};
 use braid_control::runtime::{BuildError, Plan};
 use braid_nf::network_function;
 
-/// Writes a number where the replay will look for it.
+/// Writes a number into the packet, where the replay will compare it.
 fn stamp(packet: &mut Packet<'_>, number: u64) {
     if let Some(place) = packet.bytes_mut().last_chunk_mut() {
         *place = number.to_be_bytes();
     }
 }
 
-/// A function without packet sets that handles every packet alike.
+/// Implements a function without packet sets that handles every packet the same way.
 macro_rules! orphans_only {
     ($type:ty, $name:literal, |$self:ident, $cx:ident, $packet:ident| $body:expr) => {
         impl NetworkFunction for $type {
@@ -156,7 +156,7 @@ fn certified(build: Build, hashed: Fields) -> Certificate {
     };
     let mut config = Profile::Uniform.config(1000);
     config.flows = 500;
-    // Many clients, few servers: packets to one destination come from many flows.
+    // With many clients and few servers, packets to one destination come from many flows.
     config.addresses = Addresses { server_bits: 2, ..config.addresses };
     let frames = Frames::read(&mut Generator::new(config).expect("valid"), usize::MAX);
     let request = Request { frames: &frames, input: "uniform", runs: 12, seed: 0, watchdog: None, meanwhile: None };

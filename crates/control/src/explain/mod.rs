@@ -1,7 +1,7 @@
-//! What a plan will do and why, before it does it: like a database's EXPLAIN.
+//! Explains what a plan will do and why, before it runs, like a database's EXPLAIN.
 //!
-//! Figures of memory are those of the framework: lines of packets, metadata, packet sets, and of one use of each state object. How often
-//! handlers use an object is theirs to know; `braid profile` measures it.
+//! The memory-access figures cover what the framework touches: cache lines of packets, metadata and packet sets, and of one use of
+//! each state object. How often handlers use an object is not known here; `braid profile` measures it.
 
 mod parts;
 mod words;
@@ -60,7 +60,7 @@ fn order(plan: &Plan, chain: &Chain) -> OrderPart {
     }
 }
 
-/// A condition in words; none if it lets all packets through.
+/// A condition in words; `None` if it lets all packets through.
 fn when_in_words(when: When, ports: u16) -> Option<String> {
     let list = |set: PortSet| set.iter(ports).map(|port| port.to_string()).collect::<Vec<_>>().join(", ");
     let came = when.came_by.map(|set| format!("came by port {}", list(set)));
@@ -78,7 +78,7 @@ pub fn set_in_words(set: &SetDef) -> String {
     format!("{} ({}{way}{only})", set.name, fields.join(", "))
 }
 
-/// Who else has an object, if the plan says that it is one in common.
+/// Names the other functions that have an object, if the plan declares the object as shared.
 fn in_common(plan: &Plan, at: usize, chain: &Chain, object: &dyn StateObject) -> Option<String> {
     plan.chain[at].share.iter().find(|share| share.name == object.name())?;
     let has = |stage: &dyn Stage| stage.objects().iter().any(|other| other.id() == object.id());
@@ -96,7 +96,8 @@ fn function(plan: &Plan, at: usize, chain: &Chain, outcome: &Outcome) -> Functio
     let mut state = Vec::new();
     if stage.packet_set().is_some() && stage.set_bytes() > 0 {
         let local = outcome.locality == Locality::Local;
-        // In the chain that is explained nothing is shared: it would be with the workers of the plan, and then these sets in this way.
+        // The explained chain was built without sharing. With the plan's number of workers, non-local sets
+        // would be shared in the way described here.
         let looks_up = stage.has_objects() || !plan.course.indexes();
         let (placement, why) = match outcome.explanation.clone() {
             _ if plan.workers == 1 => ("local", "there is one worker".to_owned()),
@@ -145,15 +146,16 @@ fn function(plan: &Plan, at: usize, chain: &Chain, outcome: &Outcome) -> Functio
     }
 }
 
-/// The line of tags where a key is at home.
+/// A look-up touches the one line of tags in which the key's home slot lies.
 const TAG_LINES: usize = 1;
-/// Lines of a set in a transactional map: a bucket, or a line of the worker's index, and an entry of two lines.
+/// Cache lines that a set in a transactional map takes: a bucket (or a line of the worker's index), and an entry of two lines.
 const SHARED_LINES: usize = 3;
 const LINE: usize = 64;
-/// The one look at shared state that a steady packet may take.
+/// The only read of shared state that a steady packet may make.
 const STEADY_LINES: usize = 1;
 
-/// Lines that one use of a state object touches: of a map a bucket and an entry, of all others an element, the worker's own if each has one.
+/// Cache lines that one use of a state object touches: a bucket and an entry for a map, one element for any other kind (the
+/// worker's own element if each worker has one).
 fn lines_of_use(kind: &str) -> usize {
     if kind == "Map" { 2 } else { 1 }
 }
@@ -179,7 +181,7 @@ fn groups(plan: &Plan, chain: &Chain, hash: &HashPlan) -> Vec<GroupPart> {
     chain.groups().iter().enumerate().map(group).collect()
 }
 
-/// Why functions with one definition stand in two groups.
+/// Why functions with the same packet-set definition are in two groups.
 fn apart(chain: &Chain, earlier: &[Group], group: &Group) -> Option<String> {
     let same = earlier.iter().rev().find(|other| same_packets(&other.set, &group.set))?;
     let (last, first) = (*same.stages.last()?, group.stages[0]);
@@ -207,9 +209,9 @@ fn accesses(
 ) -> AccessPart {
     let lines: usize = metadata.cache_lines_per_batch.iter().sum();
     let sets = |version: usize| groups.iter().map(|group| group.lines[version]).sum();
-    // An object that functions share is named once for each of them, and touched by each.
+    // A shared object is listed once for each function that uses it, and each of them touches it.
     let uses = |function: &FunctionPart| function.state.iter().map(|state| state.lines).sum::<usize>();
-    // Where a packet's whole way is one transaction every packet goes the long way.
+    // In a chain with `atomic = "chain"` no packet takes the fast path of steady packets.
     let is_steady = |stage: &dyn Stage| stage.is_steady() && !plan.course.atomic;
     let steady = |(function, stage): (&FunctionPart, &dyn Stage)| {
         if is_steady(stage) { uses(function).min(STEADY_LINES) } else { uses(function) }
@@ -256,14 +258,14 @@ fn nic(plan: &Plan, chain: &Chain) -> Vec<NicPart> {
     chain.groups().iter().map(judge).collect()
 }
 
-/// What a first-level cache has at least, for a machine that does not tell.
+/// Minimum size of a first-level data cache, for a machine that does not report its own.
 const FIRST_LEVEL_BYTES: usize = 32 << 10;
 
 fn metadata(plan: &Plan, chain: &Chain) -> MetadataPart {
     let layout = chain.layout();
     let first_level = Cache::first_level();
     let first_level_bytes = first_level.unwrap_or(FIRST_LEVEL_BYTES);
-    // The other half is for state.
+    // The other half is left for state.
     let budget = first_level_bytes / 2 / LINE;
     let lines = layout.cache_lines(plan.batch);
     let field = |row: &braid_runtime::nf::packet::fields::FieldRow| FieldPart {

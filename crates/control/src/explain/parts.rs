@@ -1,60 +1,60 @@
-//! What an explanation says: inert data, as `braid plan --json` prints it.
+//! The parts of an explanation: inert data, as `braid plan --json` prints it.
 
 use serde::Serialize;
 
 use crate::memory::Memory;
 
-/// Everything that is decided about a plan.
+/// All decisions about a plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct Explanation {
     /// Worker threads.
     pub workers: usize,
-    /// Ports.
+    /// Number of ports.
     pub ports: u16,
-    /// Most packets in a batch.
+    /// Maximum number of packets in a batch.
     pub batch: usize,
-    /// In which order packets meet the functions.
+    /// In which order packets traverse the functions.
     pub order: OrderPart,
     /// The functions, in order.
     pub functions: Vec<FunctionPart>,
-    /// Records of packet sets.
+    /// Groups of functions that share a record for each packet set.
     pub groups: Vec<GroupPart>,
-    /// Which packet goes to which worker.
+    /// Which packets go to which worker.
     pub steering: SteeringPart,
-    /// What the named NIC can do of it; one judgement per packet-set group.
+    /// What the named NIC can do of the steering; one assessment for each packet-set group.
     pub nic: Vec<NicPart>,
-    /// Metadata beside the packets.
+    /// Metadata stored beside the packets.
     pub metadata: MetadataPart,
     /// Cache lines that a packet touches.
     pub accesses: AccessPart,
-    /// Memory that state may come to use.
+    /// Memory that state may need.
     pub memory: Memory,
 }
 
-/// In which order packets meet the functions.
+/// In which order packets traverse the functions.
 #[derive(Clone, Debug, Serialize)]
 pub struct OrderPart {
-    /// Packets from inside, or all.
+    /// The order for packets from inside, or for all packets.
     pub from_inside: Vec<String>,
-    /// Packets from outside, if they go another way.
+    /// The order for packets from outside, if it differs.
     pub from_outside: Option<Vec<String>>,
-    /// The ports outside, if that matters.
+    /// The outside ports, if they matter.
     pub outside: Vec<u16>,
-    /// What of a packet's way is one transaction: its part in each `function`, or in the whole `chain`.
+    /// How much of a packet's processing is one transaction: its part in each `function`, or in the whole `chain`.
     pub atomic: &'static str,
 }
 
-/// Cache lines that the framework touches for a packet, on average over a full batch.
+/// Cache lines that the framework touches per packet, averaged over a full batch.
 #[derive(Clone, Debug, Serialize)]
 pub struct AccessPart {
-    /// Of headers, records and extensions.
+    /// Lines of headers, records and extensions.
     pub packet: f64,
-    /// Of the tables of packet sets, of IPv4 packets and of IPv6 packets, if every packet meets every function.
+    /// Lines of packet-set tables, for IPv4 and for IPv6 packets, if every packet reaches every function.
     pub sets: [usize; 2],
-    /// Of state objects, if handlers use each of them once.
+    /// Lines of state objects, if handlers use each object once.
     pub objects: usize,
-    /// Of state objects at most, where functions need no more than the packet, its set and one look
-    /// ([`NetworkFunction::steady`](braid_runtime::nf::NetworkFunction::steady)): most packets of live sets.
+    /// Maximum lines of state objects, where functions need only the packet, its set and one read of shared state
+    /// ([`NetworkFunction::steady`](braid_runtime::nf::NetworkFunction::steady)). This applies to most packets of live sets.
     pub objects_steady: usize,
 }
 
@@ -63,15 +63,15 @@ pub struct AccessPart {
 pub struct FunctionPart {
     /// Its name in the plan.
     pub name: String,
-    /// Which function it is.
+    /// Name of the function in the catalog.
     pub function: String,
-    /// Which packets meet it, in words; none if all do.
+    /// Which packets reach it, in words; `None` if all do.
     pub when: Option<String>,
-    /// Its packet set in words; none if every packet is an orphan.
+    /// Its packet set in words; `None` if every packet is an orphan.
     pub packet_set: Option<String>,
     /// Packet-set state and state objects.
     pub state: Vec<StatePart>,
-    /// How long its periods are, in milliseconds.
+    /// Its tick periods, in milliseconds.
     pub ticks_ms: Vec<u64>,
 }
 
@@ -84,87 +84,87 @@ pub struct StatePart {
     pub kind: String,
     /// `local`, `indexed`, `transactional`, `distributed` or `constant`.
     pub placement: &'static str,
-    /// Why it is placed so.
+    /// Why this placement was chosen.
     pub why: String,
-    /// Most elements; for packet-set state, sets over all workers.
+    /// Maximum number of elements; for packet-set state, of sets over all workers.
     pub capacity: usize,
-    /// Bytes of memory; for packet-set state, of one set.
+    /// Bytes of memory; for packet-set state, bytes per set.
     pub bytes: usize,
-    /// Cache lines that one use touches; of packet-set state none, for they are those of its record.
+    /// Cache lines that one use touches; zero for packet-set state, which is counted with its record.
     pub lines: usize,
 }
 
-/// Functions that share a record.
+/// A group of functions that share a record for each packet set.
 #[derive(Clone, Debug, Serialize)]
 pub struct GroupPart {
-    /// Its packet set.
+    /// The packet set.
     pub packet_set: String,
     /// The functions.
     pub functions: Vec<String>,
-    /// Bytes of their state in one record.
+    /// Bytes of the functions' state in one record.
     pub state_bytes: usize,
     /// Whether steering keeps each set on one worker; if not, sets are shared in transactional maps, one for each function.
     pub local: bool,
-    /// Bytes of a record with a short key (IPv4) and with a long one (IPv6).
+    /// Bytes of a record with a short key (IPv4) and with a long key (IPv6).
     pub record_bytes: [usize; 2],
-    /// Cache lines that a look-up touches, likewise.
+    /// Cache lines that a look-up touches, with a short and with a long key.
     pub lines: [usize; 2],
-    /// What becomes of a new set when the table is full: `refuse` or `evict_oldest`.
+    /// What happens to a new set when the table is full: `refuse` or `evict_oldest`.
     pub full: &'static str,
-    /// Why it shares no record with an earlier group of the same packet set.
+    /// Why the group does not share a record with an earlier group of the same packet set.
     pub apart: Option<String>,
 }
 
-/// Which packet goes to which worker.
+/// Which packets go to which worker.
 #[derive(Clone, Debug, Serialize)]
 pub struct SteeringPart {
-    /// Fields that are hashed.
+    /// Header fields that are hashed.
     pub fields: Vec<String>,
-    /// Whether both directions hash alike.
+    /// Whether both directions have the same hash.
     pub symmetric: bool,
-    /// Whether the fields are those of packets from inside, and of packets from outside their opposites.
+    /// Whether `fields` applies to packets from inside, and the opposite fields to packets from outside.
     pub by_sides: bool,
     /// `hardware` or `software`.
     pub distribution: &'static str,
-    /// Whether entries of the indirection table move between workers, with their packet sets.
+    /// Whether entries of the indirection table move between workers, together with their packet sets.
     pub balanced: bool,
-    /// Longest time in microseconds for which a worker gathers packets into a batch.
+    /// Maximum time in microseconds for which a worker gathers packets into a batch.
     pub gather_us: u64,
     /// Key of the Toeplitz hash.
     pub key: String,
-    /// What it means for each function.
+    /// Consequences for each function.
     pub outcomes: Vec<String>,
-    /// What else could be hashed, best first.
+    /// Alternative choices of fields, best first.
     pub alternatives: Vec<String>,
 }
 
-/// A NIC's judgement.
+/// What a NIC can do for one packet set.
 #[derive(Clone, Debug, Serialize)]
 pub struct NicPart {
     /// The packet set.
     pub packet_set: String,
-    /// Whether it stays on one queue.
+    /// Whether the NIC can keep each set on one queue.
     pub fits: bool,
-    /// Why, and what to do.
+    /// The reason, and what to do.
     pub words: String,
 }
 
-/// Metadata beside the packets.
+/// Metadata stored beside the packets.
 #[derive(Clone, Debug, Serialize)]
 pub struct MetadataPart {
     /// Bytes of the record that every packet has.
     pub record_bytes: usize,
-    /// Bytes of the extension that this chain needs.
+    /// Bytes of the extension that this chain needs per packet.
     pub extension_bytes: usize,
-    /// Its fields.
+    /// The fields of the extension.
     pub fields: Vec<FieldPart>,
     /// First-level cache lines that a full batch touches: headers, records, extensions.
     pub cache_lines_per_batch: [usize; 3],
-    /// Bytes of the first-level cache for data: this machine's, or 32 KiB if it does not tell.
+    /// Bytes of the first-level data cache: of this machine, or 32 KiB if it does not report its size.
     pub first_level_bytes: usize,
-    /// Whether this machine told.
+    /// Whether this machine reported the size.
     pub first_level_is_known: bool,
-    /// Largest batch of which these fill at most half of that cache.
+    /// Largest batch for which these lines fill at most half of that cache.
     pub batch_that_fits: usize,
 }
 
@@ -175,10 +175,10 @@ pub struct FieldPart {
     pub name: String,
     /// Its size.
     pub bytes: u8,
-    /// Where it lies in the extension; none if nobody reads it, so that it is not written.
+    /// Offset in the extension; `None` if nobody reads the field, in which case it is not written.
     pub offset: Option<u16>,
-    /// Who writes it.
+    /// The parties that write it.
     pub written_by: Vec<String>,
-    /// Who reads it.
+    /// The parties that read it.
     pub read_by: Vec<String>,
 }

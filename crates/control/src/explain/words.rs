@@ -1,4 +1,4 @@
-//! The explanation as people read it.
+//! The explanation as text for people.
 
 use std::fmt;
 
@@ -157,7 +157,7 @@ impl fmt::Display for MetadataPart {
     }
 }
 
-/// Bytes as people read them.
+/// Formats a number of bytes with a binary unit.
 pub fn human_bytes(bytes: usize) -> String {
     const UNITS: [&str; 4] = ["bytes", "KiB", "MiB", "GiB"];
     let mut unit = 0;

@@ -1,4 +1,4 @@
-//! Filters against packets and keys, and texts that are none.
+//! Filters applied to packets and keys, and texts that are not valid filters.
 
 use super::*;
 

@@ -1,8 +1,9 @@
-//! Another plan for a run that goes on: the difference is found, checked and applied, or refused with its reason.
+//! Applies another plan to a run while it continues: finds the difference, validates it, and applies it or refuses with a reason.
 //!
-//! What the new plan leaves open stays as it is. Only the chain may change (functions' configuration, as far as each function
-//! says that its state survives it; functions added, removed, reordered) and the number of packet sets. Everything else needs another process, which goes on
-//! with the state: whether it could is found out before anything is ended ([`Current::check_successor`]).
+//! Settings that the new plan omits stay as they are. Only the chain and the number of packet sets may change. In the chain,
+//! functions may be added, removed and reordered, and a function's configuration may change as far as the function declares that
+//! its state survives. Any other change needs another process that takes over the state; whether it could is checked before
+//! anything ends ([`Current::check_successor`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,20 +22,20 @@ use crate::plan::Plan;
 use crate::plan_file::{PlanFile, Problem, unplaced};
 use crate::plan_text::complete;
 
-/// What runs, as its plan says it.
+/// What runs now, as its plan describes it.
 #[derive(Debug)]
 pub struct Current {
-    /// Functions that can be named.
+    /// The functions that a plan may name.
     pub catalog: Catalog,
-    /// The plan as it was written, options laid over it.
+    /// The plan file as written, with command-line options applied.
     pub file: PlanFile,
-    /// The plan.
+    /// The validated plan.
     pub plan: Plan,
-    /// The same, runnable.
+    /// The compiled plan.
     pub compiled: Arc<Compiled>,
-    /// What the sink wants to know.
+    /// Which metadata of each packet the sink needs.
     pub carry: Carry,
-    /// The plan that the next process is to run, complete, as a plan file, if there is to be one.
+    /// The plan for the next process, as a complete plan file, if there is to be a next process.
     pub successor: Option<String>,
 }
 
@@ -43,35 +44,35 @@ pub struct Current {
 pub struct Applied {
     /// Functions whose configuration changed.
     pub changed: Vec<String>,
-    /// Functions that are new.
+    /// Functions that were added.
     pub added: Vec<String>,
-    /// Functions that are gone, with their state.
+    /// Functions that were removed, with their state.
     pub removed: Vec<String>,
-    /// Functions that went on with their state.
+    /// Functions that kept their state.
     pub kept: Vec<String>,
     /// State objects that were copied because their size changed.
     pub copied: Vec<String>,
-    /// Elements of them that were copied while packets went through.
+    /// Elements of these objects that were copied while packets passed through.
     #[serde(default)]
     pub elements: usize,
-    /// Elements that were copied while the workers stood still.
+    /// Elements that were copied while the workers were stopped.
     #[serde(default)]
     pub elements_held: usize,
-    /// The number of packet sets before and now, if it changed.
+    /// The number of packet sets before and after, if it changed.
     #[serde(default)]
     pub sets: Option<(usize, usize)>,
-    /// Packet sets that come over to other tables from now on, while packets go through.
+    /// Packet sets that are moved to other tables from now on, while packets pass through.
     #[serde(default)]
     pub moving: usize,
-    /// Packet sets that full tables let go because there is less room for them.
+    /// Packet sets that were evicted because there is less room for them.
     #[serde(default)]
     pub evicted: usize,
-    /// How long the workers stood still, in microseconds.
+    /// How long the workers were stopped, in microseconds.
     pub held_us: u64,
 }
 
 impl Current {
-    /// Applies the plan of a file to a run; after a refusal nothing has changed.
+    /// Applies the plan in the text of a plan file to a run. If it is refused, nothing has changed.
     pub fn apply(&mut self, live: &Live, text: &str) -> Result<Applied, Refused> {
         let wrong = |problem: Problem| wrong(&problem, text);
         let file = completed(PlanFile::parse(text).map_err(wrong)?, &self.file, self.plan.ports);
@@ -95,8 +96,8 @@ impl Current {
         Ok(Applied { changed, added, removed, kept, copied, elements, elements_held, sets, moving, evicted, held_us })
     }
 
-    /// Whether another process can go on with the state under the plan of a file: ports, workers and sizes may differ from what runs.
-    /// All of that is tried with a copy of the state, so that nothing has ended if it cannot.
+    /// Whether another process can take over the state under the plan in `text`, whose ports, workers and sizes may differ from the
+    /// current plan. The check uses a copy of the state, so nothing has ended if it fails. Returns the complete plan.
     pub fn check_successor(&self, live: &Live, text: &str) -> Result<String, Refused> {
         let wrong = |problem: Problem| wrong(&problem, text);
         let file = completed(PlanFile::parse(text).map_err(wrong)?, &self.file, self.plan.ports);
@@ -109,7 +110,7 @@ impl Current {
         Ok(complete(&plan))
     }
 
-    /// Whether another process can go on with the plan that runs: files that it names may have changed since. The plan, complete.
+    /// Whether another process can continue with the current plan, since files that it names may have changed. Returns the complete plan.
     pub fn check_again(&self) -> Result<String, Refused> {
         let text = complete(&self.plan);
         let refused = |problem: Problem| Refused::new(format!("the plan that runs: {}", problem.what), problem.help);
@@ -118,7 +119,7 @@ impl Current {
         Ok(text)
     }
 
-    /// Refuses what cannot change while packets go through.
+    /// Rejects changes that are impossible while packets pass through.
     fn check_frame(&self, new: &Plan) -> Result<(), Refused> {
         let old = &self.plan;
         let differs = [
@@ -163,13 +164,13 @@ impl Current {
     }
 }
 
-/// What functions that are there before and after share.
+/// Which objects the functions of a plan share: function, its own name for the object, common name.
 fn shares(plan: &Plan) -> Vec<(&str, &str, &str)> {
     let all = plan.chain.iter().flat_map(|link| link.share.iter().map(move |share| (link, share)));
     all.map(|(link, share)| (&*link.name, &*share.own, &*share.name)).collect()
 }
 
-/// A plan file for a run that was started with `own` and has so many ports: what it leaves open is as it was.
+/// Completes a plan file for a run that was started with `own` and has `ports` ports: settings that the file omits stay as they were.
 pub fn completed(mut file: PlanFile, own: &PlanFile, ports: u16) -> PlanFile {
     let numbers = [
         (&mut file.workers, &own.workers),
@@ -216,14 +217,15 @@ const RESTART: &str = "nothing has changed; another process may go on with this 
 
 const ANEW: &str = "nothing has changed; under another name it would begin without its state";
 
-/// What differs between two chains.
+/// The difference between two chains.
 struct Changed {
     any: bool,
-    /// Functions of both whose configuration differs, or a file that it names, or which packets meet them, or what their full tables do.
+    /// Functions in both chains for which something differs: the configuration, a file that it names, which packets reach the
+    /// function, or what it does when its table is full.
     names: Vec<String>,
 }
 
-/// Why a run keeps its chain, with its place: of the first key that the reason names, else of the function.
+/// Why a run keeps its chain, with a position in the plan file: that of the first key that the reason names, else that of the function.
 fn not_exchanged(error: &ExchangeError, (old, plan): (&Plan, &Plan), text: &str) -> Refused {
     let (function, reason, help) = match error {
         ExchangeError::Sets { needed, .. } => {
@@ -248,7 +250,8 @@ fn not_exchanged(error: &ExchangeError, (old, plan): (&Plan, &Plan), text: &str)
     refused(&Problem::new(error.to_string(), help).at(written.unwrap_or(link.at.clone())), text)
 }
 
-/// Why a state object cannot be as small as a plan says: with the keys of its function that may have made it so, at the first of them.
+/// Why a state object cannot be as small as the plan requires. Names the configuration keys that may have
+/// reduced it, and points to the first of them.
 fn too_small(error: &ExchangeError, beyond: &Beyond, (old, new): (&Plan, &Plan), text: &str) -> Refused {
     let Beyond { object, needed, .. } = beyond;
     let is_owner = |name: &str| object.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
@@ -272,7 +275,7 @@ fn too_small(error: &ExchangeError, beyond: &Beyond, (old, new): (&Plan, &Plan),
     refused(&problem, text)
 }
 
-/// Keys of whole numbers that are smaller in the second table, or may be: one of both leaves them open.
+/// Integer keys whose value is smaller in the second table, or may be smaller because one of the tables omits them.
 fn reduced(old: &toml::Table, new: &toml::Table) -> Vec<String> {
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let of_key = |key: &String| match (old.get(key), new.get(key)) {
@@ -286,13 +289,13 @@ fn reduced(old: &toml::Table, new: &toml::Table) -> Vec<String> {
     keys.into_iter().flat_map(of_key).collect()
 }
 
-/// A problem with its place in the text.
+/// Makes a refusal from a problem, with its position in the text.
 fn refused(problem: &Problem, text: &str) -> Refused {
     let place = problem.line_and_column(text).map_or(String::new(), |(line, column)| format!("line {line}:{column}: "));
     Refused::new(format!("{place}{}", problem.what), problem.help.clone())
 }
 
-/// The same of a plan that is wrong whatever runs.
+/// Makes a refusal of a plan that is invalid for any run.
 fn wrong(problem: &Problem, text: &str) -> Refused {
     Refused { is_wrong: true, ..refused(problem, text) }
 }

@@ -1,8 +1,9 @@
-//! The other end of the control socket.
+//! The client side of the control socket.
 //!
-//! Some answers take long: a snapshot of a million sets, state objects that are copied while packets go through. So silence alone is no
-//! failure. After [`SILENCE`] the run is asked by another connection whether it is there at all, which any run answers whatever its workers do;
-//! one that does not answer that within [`PATIENCE`] is stopped, and is given up.
+//! Some answers take long, for example a snapshot of a million sets, or state objects that are copied while
+//! packets pass through. Silence alone is therefore not a failure. After [`SILENCE`] the client asks over
+//! another connection whether the run is alive, which any run answers regardless of its workers. A run that
+//! does not answer that within [`PATIENCE`] must have been suspended, and the client gives up.
 
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,37 +15,37 @@ use serde_json::Value;
 
 use super::protocol::{Answer, Refused, Request, read_line};
 
-/// Most bytes of an answer: a listing of a million sets.
+/// Maximum size of an answer in bytes; a listing of a million sets must fit.
 const ANSWER_MAX: usize = 1 << 30;
 
-/// A run that says nothing for so long is asked whether it is there at all.
+/// After this time without data, the client checks whether the run is alive.
 pub const SILENCE: Duration = Duration::from_secs(5);
-/// Longest time for which it may keep the answer to that: twice as long as it waits for its own workers.
+/// Time limit for that check: twice as long as the run waits for its own workers.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens, or the connection broke.
+    /// Nobody listens on the socket, or the connection broke.
     #[error("{path}: {source}", path = path.display())]
     Io {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Its process is there, and neither answers nor says that it is at work.
+    /// The process exists, but it neither answers nor reports that it is alive.
     #[error("{path}: the run there says nothing, not even within {PATIENCE:?} that it is there", path = .0.display())]
     Silent(PathBuf),
-    /// The run refuses.
+    /// The run refused the request.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The answer cannot be read.
+    /// The answer could not be parsed.
     #[error("{path}: the answer cannot be read: {reason}", path = path.display())]
     Answer {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -57,23 +58,23 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to the control socket at `path`.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
         let patient = Patient::connect(path).map_err(|source| failed(path, source))?;
         Ok(Client { path: path.to_owned(), stream: BufReader::new(patient) })
     }
 
-    /// The line itself: whoever shuts it down ends the waiting, which then fails.
+    /// A handle to the connection itself. Shutting it down ends a pending wait with an error.
     pub fn line(&self) -> Result<UnixStream, ClientError> {
         self.stream.get_ref().stream.try_clone().map_err(|source| failed(&self.path, source))
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the answer.
     pub fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
         self.ask_more(request, |_: Value| ())
     }
 
-    /// The same with every part that comes before the answer given to `part`.
+    /// Like [`ask`](Client::ask), but passes every part that precedes the answer to `part`.
     pub fn ask_more<P: DeserializeOwned, T: DeserializeOwned>(
         &mut self,
         request: &Request,
@@ -114,12 +115,12 @@ fn failed(path: &Path, source: io::Error) -> ClientError {
     if is_late(&source) { ClientError::Silent(path) } else { ClientError::Io { path, source } }
 }
 
-/// What a socket says when its time is over: the first is Linux's word for it.
+/// Whether an error means that a socket timeout has expired; Linux reports the first kind.
 fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// A connection that is waited for as long as the run is there.
+/// A connection whose reads wait as long as the run is alive.
 #[derive(Debug)]
 struct Patient {
     stream: UnixStream,
@@ -134,7 +135,8 @@ impl Patient {
         Ok(Patient { stream, path: path.to_owned() })
     }
 
-    /// Whether the run answers a line that is no request, as any does at once. While it ends nobody answers there, and what was asked before still comes.
+    /// Whether the run answers an invalid request, as any run does at once. An error other than a timeout counts as alive: while a
+    /// run ends, nobody answers there, but the answer to the earlier request still arrives.
     fn is_there(&self) -> bool {
         let ask = || {
             let mut another = UnixStream::connect(&self.path)?;

@@ -1,9 +1,9 @@
-//! A small HTTP/1.1 server for metrics and the page: GET only, one request per connection, everything bounded.
+//! A small HTTP/1.1 server for metrics and the web page: GET only, one request per connection, all resources bounded.
 //!
-//! Metrics are for everybody who reaches the address. The page itself says nothing; the figures that it fetches need the
-//! token, which is compared in constant time. A request's head has at most [`HEAD_MAX`] bytes
-//! and [`PATIENCE`] to arrive; at most [`CONNECTIONS_MAX`] are served at once, and who has been silent for longest makes room. No request
-//! changes anything.
+//! Metrics are available to everybody who can reach the address. The page itself contains no data; the figures that it fetches
+//! require the token, which is compared in constant time. The head of a request has at most [`HEAD_MAX`] bytes and must arrive
+//! within [`PATIENCE`]. At most [`CONNECTIONS_MAX`] connections are served at once; the one that has been silent for longest makes
+//! room for a new one. No request changes anything.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,14 +15,14 @@ use super::metrics;
 use super::seat::Seat;
 use super::service::Service;
 
-/// Most bytes of a request's head.
+/// Maximum size of a request's head, in bytes.
 pub const HEAD_MAX: usize = 8192;
-/// Most connections at once.
+/// Maximum number of simultaneous connections.
 pub const CONNECTIONS_MAX: usize = 16;
-/// Longest time in which a request has to arrive and its answer to be taken.
+/// Time limit for a request to arrive, and for its answer to be accepted.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// An offered server. Dropping it ends it.
+/// A running server. Dropping it ends it.
 #[derive(Debug)]
 pub struct HttpServer {
     address: SocketAddr,
@@ -32,9 +32,9 @@ pub struct HttpServer {
 /// What a server offers.
 #[derive(Clone, Debug)]
 pub enum Offer {
-    /// Metrics, to everybody.
+    /// Metrics, without authentication.
     Metrics,
-    /// The page, and figures to those who know the token.
+    /// The page, and the figures for clients that know the token.
     Page {
         /// The token.
         token: String,
@@ -42,14 +42,14 @@ pub enum Offer {
 }
 
 impl HttpServer {
-    /// Offers something at `address`; port 0 is any that is free.
+    /// Starts a server at `address`; port 0 selects any free port.
     pub fn offer(address: SocketAddr, service: &Arc<Service>, offer: Offer) -> io::Result<HttpServer> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         Ok(HttpServer { address, _listening: Listening::begin("http", listener, service, offer)? })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -57,7 +57,7 @@ impl HttpServer {
 
 impl Serve<TcpStream> for Offer {
     const MOST: usize = CONNECTIONS_MAX;
-    // A request is there as soon as its connection is.
+    // A client sends its request as soon as it has connected.
     const SPARED: Duration = Duration::from_millis(100);
 
     fn serve(&self, seat: &Seat<TcpStream>, service: &Service) -> io::Result<()> {
@@ -65,11 +65,11 @@ impl Serve<TcpStream> for Offer {
     }
 }
 
-/// Nothing from elsewhere is loaded, nothing is embedded elsewhere, no type is guessed.
+/// Security headers: load no external resources, forbid embedding, guess no content types.
 const PROTECTION: &str = "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
 connect-src 'self'; img-src data:; frame-ancestors 'none'\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n";
 
-/// An answer: status line, content type, body.
+/// A response: status line, content type, body.
 struct Response(&'static str, &'static str, String);
 
 fn serve(seat: &Seat<TcpStream>, service: &Service, offer: &Offer) -> io::Result<()> {
@@ -143,10 +143,10 @@ fn respond(head: &Head, service: &Service, offer: &Offer) -> Response {
     }
 }
 
-/// Everything in one file.
+/// The page, in one file.
 const PAGE: &str = include_str!("page.html");
 
-/// Whether two tokens are equal, in a time that says nothing of where they differ.
+/// Whether two tokens are equal. The time this takes does not reveal where they differ.
 fn is_same(wanted: &[u8], given: &[u8]) -> bool {
     let differences = wanted.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
     std::hint::black_box(differences) == 0 && wanted.len() == given.len() && !wanted.is_empty()

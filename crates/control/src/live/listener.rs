@@ -1,7 +1,7 @@
-//! Accepts connections, a thread for all and one more for each, until dropped.
+//! Accepts connections until dropped, with one thread for accepting and one for each connection.
 //!
-//! Where there are as many as may be, the one whose other end has been silent for longest makes room for a new one (`seat.rs`).
-//! Dropping it waits for the accepting thread, so nobody connects after that; connections that are open end by themselves.
+//! At the maximum number of connections, the one whose peer has been silent for longest makes room for a new one (`seat.rs`).
+//! Dropping the listener waits for the accepting thread, so nobody connects afterwards; open connections end on their own.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -14,18 +14,18 @@ use std::time::Duration;
 use super::seat::{Seat, Seating, Seats, Shut};
 use super::service::Service;
 
-/// How often the accepting thread looks whether it shall end.
+/// How often the accepting thread checks whether it must end.
 const ROUND: Duration = Duration::from_millis(20);
 
-/// Where connections come from; it does not wait for them.
+/// A non-blocking source of connections.
 pub(super) trait Listen: Send + 'static {
-    /// A connection.
+    /// The type of a connection.
     type Stream: Shut;
 
-    /// The next connection, if there is one.
+    /// Accepts the next connection, if there is one.
     fn next(&self) -> io::Result<Self::Stream>;
 
-    /// Makes `next` return at once, and the connection wait.
+    /// Makes `next` return at once, while accepted connections block.
     fn prepare(&self) -> io::Result<()>;
 }
 
@@ -57,19 +57,19 @@ impl Listen for UnixListener {
 
 /// How connections are served.
 pub(super) trait Serve<S>: Send + Sync + 'static {
-    /// Most connections at once.
+    /// Maximum number of simultaneous connections.
     const MOST: usize;
-    /// One that has been silent for no longer makes no room for others.
+    /// A connection that has been silent for at most this long is not closed to make room for another.
     const SPARED: Duration;
 
-    /// Serves one until it ends. A connection that breaks is over; whoever made it knows.
+    /// Serves one connection until it ends. A broken connection needs no report: its peer knows.
     fn serve(&self, seat: &Seat<S>, service: &Service) -> io::Result<()>;
 
-    /// Says that there are too many.
+    /// Tells the peer that there are too many connections.
     fn refuse(&self, _: &S) {}
 }
 
-/// A listener at work. Dropping it ends it.
+/// A running listener. Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Listening {
     ends: Arc<AtomicBool>,
@@ -77,7 +77,7 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Begins; `name` is that of its threads.
+    /// Starts the listener; `name` becomes the name of its threads.
     pub(super) fn begin<L: Listen>(
         name: &'static str,
         listener: L,
@@ -103,7 +103,7 @@ impl Drop for Listening {
     }
 }
 
-/// Who is served: leaves the seat at the end, also by a panic.
+/// A connection that is being served. It gives up its seat at the end, even after a panic.
 struct Seated<S: Shut> {
     seats: Seats<S>,
     seat: Arc<Seat<S>>,

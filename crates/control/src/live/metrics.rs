@@ -1,8 +1,8 @@
-//! The figures of a run in the OpenMetrics text format (openmetrics.io, version 1.0), for Prometheus and its kin.
+//! The figures of a run in the OpenMetrics text format (openmetrics.io, version 1.0), for Prometheus and compatible collectors.
 //!
-//! Names begin with `braid_`, units stand last (`_seconds`, `_bytes`), counters end in `_total`; labels are few and their values
-//! come from the plan: functions, drop reasons, ports, workers, state objects, rules and backends. Nothing is labelled by packet set or by
-//! an address of a packet.
+//! Names begin with `braid_`, units are suffixes (`_seconds`, `_bytes`), and counters end in `_total`. There are few labels, and
+//! their values come from the plan: functions, drop reasons, ports, workers, state objects, rules and backends. Nothing is labelled
+//! by packet set or by an address of a packet.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use prometheus_client::registry::{Registry, Unit};
 use super::stats::{Function, Object, PortStats, Stats, WorkerStats};
 use crate::report::Told;
 
-/// What the answer is called in HTTP.
+/// Content type of the response.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The text of a sample.
+/// Formats a sample as text.
 pub fn text(stats: &Stats) -> String {
     let mut registry = Registry::with_prefix("braid");
     registry.register_collector(Box::new(Sample(stats.clone())));
@@ -32,10 +32,10 @@ pub fn text(stats: &Stats) -> String {
 #[derive(Debug)]
 struct Sample(Stats);
 
-/// Label names and values of one value.
+/// Label names and values of one metric value.
 type Labels<'a> = Vec<(&'a str, String)>;
 
-/// One family: name, help, unit, values with their labels.
+/// Encodes one metric family: name, help, unit, values with their labels.
 fn family<'a, M: EncodeMetric>(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help, unit): (&str, &str, Option<Unit>),
@@ -46,7 +46,7 @@ fn family<'a, M: EncodeMetric>(
     let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
     for (labels, metric) in values {
         if labels.is_empty() {
-            // The only one of its family.
+            // A value without labels is the only one of its family.
             return metric.encode(family);
         }
         metric.encode(family.encode_family(&labels)?)?;
@@ -128,7 +128,7 @@ fn functions(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(), s
     )
 }
 
-/// What functions tell in numbers: their sums, and findings that are about a number. Two about the same are one figure.
+/// Encodes what functions report in numbers: their sums, and findings with a number. Findings about the same subject are added up.
 fn told(findings: &BTreeMap<String, Told>, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
     let mut figures: BTreeMap<[&str; 3], u64> = BTreeMap::new();
     for (function, told) in findings {

@@ -1,13 +1,13 @@
-//! Operating a run: looking at it, asking it and changing it while packets go through.
+//! Operates a run while packets pass through: observes it, queries it and changes it.
 //!
 //! ```text
 //!  braid top, stats, sets, trace, apply … ─▶ socket ─▶ Service ─▶ runtime::Live ─▶ workers, between two batches
 //!  Prometheus, browser ─────────────────▶ http ──┘
 //! ```
 //!
-//! [`Service`] answers [`Request`]s and knows no transport; [`socket`] carries them as lines of JSON over a Unix socket that
-//! only its owner may open. Whatever comes in by either is untrusted: sizes are limited, and what is wrong is answered, never
-//! a crash.
+//! [`Service`] answers [`Request`]s and knows no transport. [`socket`] carries them as lines of JSON over a
+//! Unix socket that only its owner may open. Input from either transport is untrusted: sizes are limited,
+//! and invalid input yields an error answer, never a crash.
 
 pub mod apply;
 pub mod client;

@@ -1,7 +1,7 @@
-//! What is said over the control socket: one JSON object per line, in both directions.
+//! The protocol of the control socket: one JSON object per line, in both directions.
 //!
-//! A request is an object with a member `ask`; every other member is a parameter, and an unknown one is refused. An answer
-//! has exactly one member: `ok`, or `error` with `what` and `help`; before it may stand lines with one member `more`.
+//! A request is an object with a member `ask`; all other members are parameters, and unknown ones are refused. An answer has
+//! exactly one member: `ok`, or `error` with `what` and `help`. Lines with one member `more` may precede it.
 
 use std::io::{self, BufRead};
 use std::path::PathBuf;
@@ -9,65 +9,66 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Most bytes of a request: a plan file has a few thousand, with a million routes 55 million.
+/// Maximum size of a request in bytes: a plan file has a few thousand, or 55 million with a million routes.
 pub const REQUEST_MAX: usize = 1 << 26;
 
-/// A question or an order.
+/// A query or a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// All figures now.
+    /// Returns all current figures.
     Stats {
-        /// Takes the time of every stage from now on, until nobody has asked for it for [`TIMING_LASTS`](super::service::TIMING_LASTS).
+        /// Measures the time of every stage from now on, until nobody has asked for times for
+        /// [`TIMING_LASTS`](super::service::TIMING_LASTS).
         #[serde(default)]
         timing: bool,
     },
-    /// Live packet sets.
+    /// Lists live packet sets.
     Sets {
-        /// Which; empty for all.
+        /// Filter for the sets; empty for all.
         #[serde(default)]
         filter: String,
-        /// Most sets in the answer.
+        /// Maximum number of sets in the answer.
         #[serde(default = "sets_default")]
         limit: usize,
     },
     /// Ends live packet sets as if they had expired.
     EndSets {
-        /// Which; must not be empty.
+        /// Filter for the sets; must not be empty.
         filter: String,
     },
-    /// Follows packets through the chain; each is a line `{"more": …}` before the answer.
+    /// Follows packets through the chain; each packet is a line `{"more": …}` before the answer.
     Trace {
-        /// Which packets; empty for all.
+        /// Filter for the packets; empty for all.
         #[serde(default)]
         filter: String,
-        /// How many.
+        /// Maximum number of packets.
         #[serde(default = "packets_default")]
         count: u64,
-        /// How long they are waited for.
+        /// Time limit in seconds.
         #[serde(default = "seconds_default")]
         seconds: f64,
     },
-    /// Applies the difference between what runs and another plan.
+    /// Applies the difference between the current plan and another plan.
     Apply {
         /// The text of the plan file.
         plan: String,
     },
-    /// Saves the state to a file, which the run writes.
+    /// Saves the state to a file, which the run itself writes.
     Snapshot {
         /// The file, as an absolute path.
         path: PathBuf,
     },
-    /// Ends the run in order and continues it in another program, with its state.
+    /// Ends the run gracefully and continues it in another program, with its state.
     Upgrade {
-        /// The program, as an absolute path; the one that runs if it is left out.
+        /// The program, as an absolute path; if omitted, the current program.
         #[serde(default)]
         program: Option<PathBuf>,
-        /// The text of a plan file to go on with; what it leaves open stays as it is.
+        /// The text of a plan file to continue with; settings that it omits stay as they are.
         #[serde(default)]
         plan: Option<String>,
     },
-    /// Ends the run in order.
+    /// Ends the run gracefully.
     Stop {},
 }
 
@@ -92,35 +93,35 @@ pub struct Refused {
     /// What to do about it; may be empty.
     #[serde(default)]
     pub help: String,
-    /// Whether what was sent is wrong in itself, as a plan that no run would take, and not only for this run or now.
+    /// Whether the request is invalid in itself, such as a plan that no run would accept, and not only for this run at this time.
     #[serde(default)]
     pub is_wrong: bool,
-    /// Whether there is no run that could carry it out: not yet, or not any more.
+    /// Whether no run exists that could carry it out: it has not started, or it has ended.
     #[serde(default)]
     pub is_without_run: bool,
 }
 
 impl Refused {
-    /// With what is wrong and what to do about it.
+    /// Makes a refusal from what is wrong and what to do about it.
     pub fn new(what: impl Into<String>, help: impl Into<String>) -> Refused {
         Refused { what: what.into(), help: help.into(), is_wrong: false, is_without_run: false }
     }
 }
 
-/// A line of an answer.
+/// One line of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// A part of what was asked for; the answer follows.
+    /// A part of the result; the answer follows.
     More(Value),
-    /// What was asked for.
+    /// The result.
     Ok(Value),
-    /// It was not carried out.
+    /// The request was not carried out.
     Error(Refused),
 }
 
 impl Request {
-    /// Reads a request.
+    /// Parses a request.
     pub fn parse(line: &str) -> Result<Request, Refused> {
         serde_json::from_str(line).map_err(|error| {
             let help = "write one JSON object per line, as {\"ask\":\"stats\"}; docs/operations.md lists them all";
@@ -129,13 +130,14 @@ impl Request {
     }
 }
 
-/// Reads a line of at most `limit` bytes; one that is longer is read to its end and is none. `None`: the other side has closed.
+/// Reads a line of at most `limit` bytes. A longer line is consumed to its end and is an error. Returns
+/// `None` if the other side has closed.
 pub fn read_line(from: &mut impl BufRead, limit: usize) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     loop {
         let available = from.fill_buf()?;
         if available.is_empty() {
-            // What is not ended by a line feed was cut off.
+            // A line without a line feed was cut off.
             return Ok(None);
         }
         let end = available.iter().position(|byte| *byte == b'\n');

@@ -1,15 +1,16 @@
-//! The places of those who ask about a run: so many at once, and whoever has been silent for longest makes room.
+//! Limits the number of simultaneous clients of a run; the client that has been silent for longest makes room for a new one.
 //!
-//! Silent is who has not yet said all of what is wanted, or has not taken all of an answer, since it began. Who waits for an answer is not.
+//! A client is silent from the moment it is expected to send a request until it has sent all of it, and while it has not accepted
+//! all of an answer. A client that waits for an answer is not silent.
 
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A connection that may be ended while another thread serves it.
+/// A connection that one thread may shut down while another one serves it.
 pub(super) trait Shut: Send + Sync + 'static {
-    /// Ends it in one direction or both; one that has ended already stays so.
+    /// Shuts it down in one direction or both; does nothing if that has already happened.
     fn shut(&self, how: Shutdown);
 }
 
@@ -25,28 +26,29 @@ impl Shut for TcpStream {
     }
 }
 
-/// A connection, and since when its other end has been silent.
+/// A connection, with the time since which its peer has been silent.
 #[derive(Debug)]
 pub(super) struct Seat<S> {
     /// The connection.
     pub(super) stream: S,
-    /// None while it is waited for; with it what ends the silence.
+    /// `None` while an answer is being prepared; otherwise the start of the silence and the direction to shut down to end it.
     silent: Mutex<Option<(Instant, Shutdown)>>,
 }
 
 impl<S> Seat<S> {
-    /// Receives a request by `receive`. If the seat is taken away meanwhile, what had arrived is still read, and then the end.
+    /// Receives a request with `receive`. If the seat is taken away meanwhile, data that has already
+    /// arrived is still read, followed by the end of the stream.
     pub(super) fn hear<T>(&self, receive: impl FnOnce() -> T) -> T {
         self.wait(Shutdown::Read, receive)
     }
 
-    /// Sends an answer by `send`, which fails if the seat is taken away meanwhile.
+    /// Sends an answer with `send`, which fails if the seat is taken away meanwhile.
     pub(super) fn tell<T>(&self, send: impl FnOnce() -> T) -> T {
         self.wait(Shutdown::Both, send)
     }
 
     fn wait<T>(&self, how: Shutdown, until: impl FnOnce() -> T) -> T {
-        // Who has only come is silent since then, however late its thread begins.
+        // A new client is silent since it connected, however late its thread starts.
         lock(&self.silent).get_or_insert_with(|| (Instant::now(), how));
         let done = until();
         *lock(&self.silent) = None;
@@ -54,18 +56,18 @@ impl<S> Seat<S> {
     }
 }
 
-/// What became of somebody who came.
+/// The outcome for a new client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seating {
     /// A seat was free.
     Free,
-    /// Somebody silent has made room.
+    /// A silent client was disconnected to make room.
     MadeFree,
-    /// All are served.
+    /// No seat was free, and no client was silent for long enough.
     Refused,
 }
 
-/// The seats that are taken.
+/// All occupied seats.
 #[derive(Debug)]
 pub(super) struct Seats<S> {
     taken: Arc<Mutex<Vec<Arc<Seat<S>>>>>,
@@ -80,12 +82,12 @@ impl<S> Clone for Seats<S> {
 }
 
 impl<S: Shut> Seats<S> {
-    /// `most` of them; who has been silent for no longer than `spared` keeps its own.
+    /// Makes `most` seats; a client that has been silent for at most `spared` keeps its seat.
     pub(super) fn new(most: usize, spared: Duration) -> Seats<S> {
         Seats { taken: Arc::default(), most, spared }
     }
 
-    /// Somebody comes. Who is refused has a seat nowhere.
+    /// Seats a new client. A refused client occupies no seat.
     pub(super) fn take(&self, stream: S) -> (Arc<Seat<S>>, Seating) {
         let seat = Arc::new(Seat { stream, silent: Mutex::new(Some((Instant::now(), Shutdown::Read))) });
         let mut all = lock(&self.taken);
@@ -98,7 +100,7 @@ impl<S: Shut> Seats<S> {
         (seat, taken)
     }
 
-    /// Somebody goes.
+    /// Frees a seat.
     pub(super) fn leave(&self, seat: &Arc<Seat<S>>) {
         lock(&self.taken).retain(|one| !Arc::ptr_eq(one, seat));
     }
@@ -114,7 +116,7 @@ impl<S: Shut> Seats<S> {
     }
 }
 
-/// What a panic leaves behind is whole: each of these is replaced at once.
+/// Ignores poisoning: every value under these locks is replaced in one step, so it is consistent after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -125,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// Those who have come, in order: their own ends and their seats.
+    /// Clients in order of arrival: each one's own end of the connection, and its seat.
     struct Guests {
         seats: Seats<UnixStream>,
         come: Vec<(UnixStream, Arc<Seat<UnixStream>>)>,
@@ -144,7 +146,7 @@ mod tests {
             self.come.push((there, seat));
         }
 
-        /// Which of them are heard no more.
+        /// Positions of clients that have been disconnected.
         fn out(&mut self) -> Vec<usize> {
             let out = |(there, _): &mut (UnixStream, _)| there.write(b"x").is_err();
             self.come.iter_mut().map(out).enumerate().filter_map(|(at, out)| out.then_some(at)).collect()
@@ -157,7 +159,7 @@ mod tests {
         for _ in 0..3 {
             guests.one_comes(Seating::Free);
         }
-        // What the first one asks for takes long; the third one has said something since the second one did.
+        // The first client's request takes long; the third client has been silent for less time than the second one.
         let third = Arc::clone(&guests.come[2].1);
         guests.come[0].1.hear(|| ());
         *lock(&third.silent) = Some((Instant::now(), Shutdown::Both));

@@ -1,4 +1,4 @@
-//! Answers requests about a run, whoever carries them.
+//! Answers requests about a run, independently of the transport.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -26,28 +26,28 @@ use crate::facts::Facts;
 use crate::filter::Filter;
 use crate::plan::Plan;
 
-/// How long times are taken after somebody has asked for them.
+/// How long stage times are measured after a client last asked for them.
 pub const TIMING_LASTS: Duration = Duration::from_secs(10);
 
-/// Most packets that one order follows.
+/// Maximum number of packets that one trace order follows.
 pub const TRACED_MAX: u64 = 10_000;
 
-/// Who answers for a run.
+/// The service that answers requests about a run.
 #[derive(Debug)]
 pub struct Service {
     live: Arc<Live>,
     stop: Arc<AtomicBool>,
-    /// When somebody last asked for times; none if they are not taken.
+    /// When a client last asked for times; `None` if times are not being measured.
     timed: Mutex<Option<Instant>>,
     /// Held while packets are traced: a worker follows one order at a time.
     tracing: Mutex<()>,
-    /// What runs, and what another plan is compared with.
+    /// The current plan, with which a new plan is compared.
     current: Mutex<Current>,
-    /// The program in which the run is to be continued.
+    /// The program in which the run is to continue.
     successor: Mutex<Option<Successor>>,
-    /// Why it cannot be continued in another program.
+    /// Why the run cannot continue in another program.
     bound: OnceLock<Refused>,
-    /// Interfaces of the ports, which do not change; none if packets come from an input.
+    /// Interfaces of the ports, which never change; empty if packets come from an input.
     interfaces: Vec<String>,
     /// What the devices of the ports count.
     devices: OnceLock<Arc<[PortCounters]>>,
@@ -55,18 +55,18 @@ pub struct Service {
     askers: Askers,
 }
 
-/// Connections by which somebody asks, of socket and HTTP together.
+/// Counts of client connections, over the socket and HTTP together.
 #[derive(Debug, Default)]
 struct Askers {
     ended_for_others: AtomicU64,
     refused: AtomicU64,
 }
 
-/// Takes a part of an answer; without one it is only asked whether somebody still listens. An error ends what goes on.
+/// Receives a part of an answer. `None` only checks whether the client still listens. An error ends the request.
 pub type More<'a> = dyn FnMut(Option<Value>) -> io::Result<()> + 'a;
 
 impl Service {
-    /// For a run: its workers' desks, the flag that ends it, its plan.
+    /// Makes the service of a run from its workers' desks, the flag that ends it, and its plan.
     pub fn new(live: &Arc<Live>, stop: &Arc<AtomicBool>, current: Current) -> Arc<Service> {
         let interfaces = current.plan.devices.iter().map(|device| device.name.clone()).collect();
         Arc::new(Service {
@@ -92,7 +92,7 @@ impl Service {
     pub fn apply(&self, text: &str) -> Result<Applied, Refused> {
         let mut current = lock(&self.current);
         let applied = current.apply(&self.live, text)?;
-        // Times of another chain begin anew.
+        // Measurements start anew for a different chain.
         *lock(&self.timed) = None;
         Ok(applied)
     }
@@ -104,17 +104,17 @@ impl Service {
 
     /// Refuses upgrades from now on, for this reason.
     pub fn forbid_upgrade(&self, why: Refused) {
-        // Whoever forbids it twice has said so already.
+        // If a reason is already set, the first one remains.
         let _ = self.bound.set(why);
     }
 
-    /// Ends the run; whoever began it continues it in another program.
+    /// Ends the run; the process that started it then continues it in another program.
     fn upgrade(&self, program: Option<PathBuf>, plan: Option<&str>) -> Result<(), Refused> {
         if let Some(why) = self.bound.get() {
             return Err(why.clone());
         }
         let own = std::env::current_exe().map_err(|error| Refused::new(error.to_string(), "name the program"))?;
-        // So Linux names a file that was replaced since it was started, which is what an upgrade does.
+        // Linux adds this suffix to the name of an executable that was replaced after it started, as an upgrade does.
         let replaced = own.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from);
         let program = program.unwrap_or(replaced.unwrap_or(own));
         let executable =
@@ -140,7 +140,7 @@ impl Service {
         Ok(())
     }
 
-    /// The program in which the run is to be continued, if somebody asked for it.
+    /// The program in which the run is to continue, if a client asked for it.
     pub fn successor(&self) -> Option<Successor> {
         lock(&self.successor).clone()
     }
@@ -150,7 +150,7 @@ impl Service {
         lock(&self.current).plan.clone()
     }
 
-    /// The plan for the next process as a plan file.
+    /// The plan for the next process, as a plan file.
     pub fn successor_plan(&self) -> Option<String> {
         lock(&self.current).successor.clone()
     }
@@ -160,7 +160,7 @@ impl Service {
         if !path.is_absolute() {
             return Err(Refused::new(format!("{} is no absolute path", path.display()), "begin it with /"));
         }
-        // Nobody changes the chain meanwhile.
+        // The lock keeps the chain unchanged meanwhile.
         let current = lock(&self.current);
         let (snapshot, stood) = Snapshot::take(&self.live, &current.plan)?;
         let help = "name a folder that can be written to and has room; what was there before is as it was";
@@ -168,7 +168,7 @@ impl Service {
         Ok(snapshot.taken(bytes, stood))
     }
 
-    /// Carries a request out; parts of the answer go to `more`.
+    /// Carries out a request; parts of the answer go to `more`.
     pub fn answer(&self, request: Request, more: &mut More<'_>) -> Result<Value, Refused> {
         match request {
             Request::Stats { timing: true } => json(&self.stats(true)),
@@ -197,7 +197,7 @@ impl Service {
         }
     }
 
-    /// All figures now.
+    /// All current figures.
     pub fn stats(&self, timing: bool) -> Stats {
         if timing {
             self.begin_timing();
@@ -214,12 +214,12 @@ impl Service {
         stats
     }
 
-    /// All figures now, and the numbers that functions have to tell.
+    /// All current figures, including the numbers that functions report.
     pub fn stats_with_figures(&self) -> Stats {
         self.stats(false).with_figures(&self.live)
     }
 
-    /// Follows packets; returns how many were.
+    /// Traces packets; returns how many were traced.
     fn trace(&self, filter: &Arc<Filter>, count: u64, wait: Duration, more: &mut More<'_>) -> Result<u64, Refused> {
         let Ok(_tracing) = self.tracing.try_lock() else {
             return Err(Refused::new("packets are being traced already", "wait until that has ended"));
@@ -243,12 +243,12 @@ impl Service {
     fn begin_timing(&self) {
         let mut timed = lock(&self.timed);
         if timed.replace(Instant::now()).is_none() {
-            // A worker that does not answer will not be timed.
+            // A worker that does not answer is not timed.
             let _ = self.live.ask_all(|worker| worker.begin_timing());
         }
     }
 
-    /// Somebody has connected.
+    /// Counts a new connection by its outcome.
     pub(super) fn count(&self, taken: Seating) {
         let count = match taken {
             Seating::Free => return,
@@ -258,7 +258,8 @@ impl Service {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Called now and then by whoever accepts connections: ends what nobody asks for any more. Somebody who begins to ask is not waited for.
+    /// Called regularly by the thread that accepts connections: stops measurements that nobody has asked
+    /// for recently. It does not wait for a client that is just asking.
     pub fn rest(&self) {
         let Ok(mut timed) = self.timed.try_lock() else { return };
         if timed.is_some_and(|asked| asked.elapsed() > TIMING_LASTS) {
@@ -268,30 +269,30 @@ impl Service {
     }
 }
 
-/// A program in which a run is to be continued.
+/// A program in which a run is to continue.
 #[derive(Clone, Debug)]
 pub struct Successor {
     /// Its file.
     pub program: PathBuf,
-    /// What it says of `braid run`.
+    /// Its output for `braid run --help`.
     help: String,
 }
 
 impl Successor {
-    /// Asks a program, better while there still is a run; none if it cannot go on with a state.
+    /// Queries a program, preferably while the run still exists; `None` if the program cannot restore a state.
     fn ask(program: PathBuf) -> Option<Successor> {
         let help = Command::new(&program).args(["run", "--help"]).stdin(Stdio::null()).output().ok()?;
         let successor = Successor { program, help: String::from_utf8_lossy(&help.stdout).into_owned() };
         successor.knows_of("--restore").then_some(successor)
     }
 
-    /// Whether it names this option or variable.
+    /// Whether its help mentions this option or variable.
     pub fn knows_of(&self, word: &str) -> bool {
         self.help.contains(word)
     }
 }
 
-/// An order to follow packets, and where they come out: there is room for all of them.
+/// Makes an order to trace packets, and the channel that delivers them, which has room for all of them.
 pub fn order(filter: &Arc<Filter>, count: u64) -> (TraceOrder, Receiver<Traced>) {
     let count = count.min(TRACED_MAX);
     let (into, traced) = sync_channel(count as usize);
@@ -300,7 +301,8 @@ pub fn order(filter: &Arc<Filter>, count: u64) -> (TraceOrder, Receiver<Traced>)
     (TraceOrder { wanted: Arc::new(wanted), left: Arc::new(AtomicU64::new(count)), into }, traced)
 }
 
-/// What a panic leaves behind is whole: each of these is replaced as a whole, and a plan only after it was applied.
+/// Ignores poisoning: every value under these locks is replaced as a whole (a plan only after it was
+/// applied), so it is consistent after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

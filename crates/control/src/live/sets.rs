@@ -1,8 +1,8 @@
-//! Live packet sets of a run: found by a filter, listed, ended.
+//! Finds the live packet sets of a run by a filter, lists them and ends them.
 //!
-//! A worker walks a bounded number of slots of its tables between two batches, so a listing of millions of sets delays no packet by
-//! more than some tens of microseconds. Sets that workers share ([`crate::compile`] says which) lie in state objects; the first
-//! worker reads and ends them.
+//! A worker visits a bounded number of table slots between two batches, so a listing of millions of sets
+//! delays no packet by more than a few tens of microseconds. Sets that workers share ([`crate::compile`]
+//! decides which) are in state objects; the first worker reads and ends them.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use super::trace::hex;
 use crate::facts::Facts;
 use crate::filter::Filter;
 
-/// Slots that a worker looks at between two batches.
+/// Number of slots that a worker visits between two batches.
 const SLOTS: usize = 16 * 1024;
 
-/// Some of the live sets.
+/// A listing of live sets.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Listing {
-    /// The sets found, at most as many as asked for.
+    /// The matching sets, up to the limit.
     pub sets: Vec<SetReport>,
-    /// All sets in the workers' tables, and those that workers share.
+    /// Number of all sets: those in the workers' tables and those that workers share.
     pub live: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct Listing {
 pub struct SetReport {
     /// Its key.
     pub key: String,
-    /// Worker that keeps it; none if workers share it.
+    /// The worker that owns it; `None` if workers share it.
     pub worker: Option<usize>,
     /// Seconds since its last packet.
     pub idle_seconds: f64,
@@ -43,7 +43,7 @@ pub struct SetReport {
 }
 
 impl SetReport {
-    /// From what a worker keeps.
+    /// Makes the report from a set that a worker listed.
     pub fn new(set: &ListedSet, chain: &Chain) -> SetReport {
         let state = |(position, state): &(usize, Vec<u8>)| (chain.stages()[*position].name().to_owned(), hex(state));
         SetReport {
@@ -55,13 +55,13 @@ impl SetReport {
     }
 }
 
-/// Whether a filter matches a set.
+/// Makes the predicate of a filter on keys.
 pub fn wanted(filter: &Arc<Filter>) -> impl Fn(&SetKey) -> bool + Clone + Send + Sync + use<> {
     let filter = Arc::clone(filter);
     move |key: &SetKey| filter.matches(&Facts::of_key(key))
 }
 
-/// The sets of one worker, all at once: when it does not run any more.
+/// All matching sets of one worker, in one step; only for a worker that has stopped.
 pub fn of_worker(worker: &mut Worker, filter: &Arc<Filter>, limit: usize) -> Vec<SetReport> {
     let chain = Arc::clone(worker.chain());
     let groups = 0..chain.groups().len();
@@ -69,7 +69,7 @@ pub fn of_worker(worker: &mut Worker, filter: &Arc<Filter>, limit: usize) -> Vec
     groups.flat_map(of_group).map(|set| SetReport::new(&set, &chain)).collect()
 }
 
-/// The sets that workers share, all at once, read by one of them: when no other one runs any more.
+/// All matching shared sets, read by one worker in one step; only when no other worker runs.
 pub fn of_all_workers(worker: &mut Worker, filter: &Arc<Filter>, limit: usize) -> Vec<SetReport> {
     let (chain, mut found) = (Arc::clone(worker.chain()), Vec::new());
     for position in shared(&chain) {
@@ -88,13 +88,13 @@ fn shared(chain: &Chain) -> impl Iterator<Item = usize> {
     chain.stages().iter().enumerate().filter(|(_, stage)| stage.is_shared()).map(|(position, _)| position)
 }
 
-/// How many sets workers share.
+/// Number of sets that workers share.
 fn shared_live(chain: &Chain) -> u64 {
     let of_stage = |position: usize| chain.stages()[position].objects().last().map_or(0, |sets| sets.len() as u64);
     shared(chain).map(of_stage).sum()
 }
 
-/// Lists sets of a run.
+/// Lists the sets of a run that match a filter, up to a limit.
 pub fn list(live: &Live, filter: &Arc<Filter>, limit: usize) -> Result<Listing, Refused> {
     let Some(running) = live.running() else { return Err(Refused::new("the run has not begun", "ask again")) };
     let seen = live.see();
@@ -118,7 +118,7 @@ pub fn list(live: &Live, filter: &Arc<Filter>, limit: usize) -> Result<Listing, 
     Ok(listing)
 }
 
-/// Ends sets of a run, as if they had expired; says how many.
+/// Ends the sets of a run that match a filter, as if they had expired; returns their number.
 pub fn end(live: &Live, filter: &Arc<Filter>) -> Result<u64, Refused> {
     let Some(running) = live.running() else { return Err(Refused::new("the run has not begun", "ask again")) };
     let mut ended = 0;
@@ -138,7 +138,7 @@ pub fn end(live: &Live, filter: &Arc<Filter>) -> Result<u64, Refused> {
     Ok(ended)
 }
 
-/// Visits all shared sets a stretch at a time; `visit` says where to go on.
+/// Visits all shared sets in pieces; `visit` returns where the next piece begins.
 fn walk_shared(
     chain: &Chain,
     mut visit: impl FnMut(usize, u32) -> Result<Option<u32>, Refused>,
@@ -156,13 +156,13 @@ fn unanswered(error: Unanswered) -> Refused {
     Refused::new(error.to_string(), "")
 }
 
-/// Visits all slots of all tables a stretch at a time, until `visit` says that it is enough.
+/// Visits all slots of all tables in pieces, until `visit` returns `false`.
 fn walk(
     live: &Live,
     chain: &Chain,
     mut visit: impl FnMut(usize, usize, std::ops::Range<usize>) -> Result<bool, Refused>,
 ) -> Result<(), Refused> {
-    // Those that are on their way to other tables would not be met.
+    // Sets that are still being moved to other tables would be missed.
     settle(live).map_err(unanswered)?;
     for worker in 0..live.workers() {
         for group in 0..chain.groups().len() {

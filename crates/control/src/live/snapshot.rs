@@ -1,11 +1,11 @@
-//! The state of a run as a file: written by `braid snapshot`, read by `braid run --restore`.
+//! The state of a run as a file: `braid snapshot` writes it, `braid run --restore` reads it.
 //!
 //! ```text
 //!  "BRAIDSNP" | version, 4 bytes | body | CRC-32C of all before, 4 bytes
 //! ```
-//! Numbers are little-endian, texts and images begin with their length in 8 bytes. A reader knows its own version and those
-//! before it; what a later version wrote is refused. Nothing in a file is trusted: the checksum, every length and every key
-//! are checked before anything is built, and a file of more than [`FILE_MAX`] bytes is not read.
+//! Numbers are little-endian; texts and images are preceded by their length in 8 bytes. A reader accepts its own version and
+//! earlier ones, and refuses later versions. Nothing in a file is trusted: the checksum, every length and every key are checked
+//! before anything is built, and a file of more than [`FILE_MAX`] bytes is not read.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -27,31 +27,31 @@ use super::protocol::Refused;
 use crate::plan::Plan;
 use crate::plan_file::Problem;
 
-/// Most bytes of a file.
+/// Maximum size of a file in bytes.
 pub const FILE_MAX: u64 = 16 << 30;
-/// The version that is written.
+/// The version that this program writes.
 pub const VERSION: u32 = 1;
-/// Its owner alone may read it.
+/// Only the owner may read the file.
 const FILE_MODE: u32 = 0o600;
 const MAGIC: &[u8; 8] = b"BRAIDSNP";
 const COUNT_MAX: u64 = 1 << 32;
 
-/// A run's state with what is needed to judge whether a plan may go on with it.
+/// The state of a run, with the information needed to decide whether a plan may continue with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The program that wrote it.
+    /// Version of the program that wrote it.
     pub program: String,
-    /// When, in nanoseconds since 1970.
+    /// When it was taken, in nanoseconds since 1970.
     pub taken_ns: u64,
-    /// Whether its functions saw the machine's clock.
+    /// Whether its functions used the machine's clock.
     pub live_time: bool,
-    /// Configuration of each function, as TOML, in the order of the functions.
+    /// The configuration of each function as TOML, in the order of the functions.
     pub configs: Vec<String>,
     /// The state.
     pub saved: Saved,
 }
 
-/// Why a file is no snapshot.
+/// Why a file cannot be used as a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The file cannot be read or written.
@@ -59,10 +59,10 @@ pub enum SnapshotError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Something else, or of a later version.
+    /// The file is not a snapshot, or it has a later version.
     #[error("{path}: {what}", path = path.display())]
     Content {
         /// The file.
@@ -72,21 +72,21 @@ pub enum SnapshotError {
     },
 }
 
-/// What a snapshot took.
+/// What a snapshot contains, and what it cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    /// Packet sets in it, those that workers share too.
+    /// Packet sets in it, including those that workers share.
     pub sets: usize,
-    /// State objects in it; the tables of sets that workers share are among them.
+    /// State objects in it, including the tables of sets that workers share.
     pub objects: usize,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// How long the workers stood still, in microseconds.
+    /// How long the workers were stopped, in microseconds.
     pub held_us: u64,
 }
 
 impl Snapshot {
-    /// Of a state, under the plan that it was made by.
+    /// Makes a snapshot of a state under the plan that produced it.
     pub fn new(plan: &Plan, saved: Saved) -> Snapshot {
         let config = |function: &SavedFunction| {
             let link = plan.chain.iter().find(|link| link.name == function.name);
@@ -101,7 +101,7 @@ impl Snapshot {
         }
     }
 
-    /// Of a run, between two batches of all its workers; says how long they stood still.
+    /// Takes a snapshot of a run between two batches of all its workers; also returns how long they were stopped.
     pub fn take(live: &Live, plan: &Plan) -> Result<(Snapshot, Duration), Refused> {
         let unanswered = |error: Unanswered| Refused::new(error.to_string(), "ask again");
         let running = live.running().ok_or_else(|| Refused::new("the run has not begun", "ask again"))?;
@@ -123,7 +123,7 @@ impl Snapshot {
         Ok((Snapshot::new(plan, saved), stood))
     }
 
-    /// Whether a plan may go on with it, and the state with its clock moved on by the time that has passed since.
+    /// Checks whether a plan may continue with the snapshot. Returns the state, with its clock advanced by the time that has passed since.
     pub fn for_plan(self, plan: &Plan) -> Result<Saved, Problem> {
         if self.live_time != (plan.time == Time::Live) {
             let (was, is) = if self.live_time { ("live", "capture") } else { ("capture", "live") };
@@ -140,7 +140,7 @@ impl Snapshot {
         Ok(self.at(wall_ns()))
     }
 
-    /// The state at a time of the machine: where time is live it has passed for it as for everybody, so ages and hours are right.
+    /// The state at the machine time `now_ns`: live time has continued meanwhile, so ages and times of day stay correct.
     fn at(self, now_ns: u64) -> Saved {
         let mut saved = self.saved;
         if self.live_time {
@@ -149,14 +149,14 @@ impl Snapshot {
         saved
     }
 
-    /// What is in it.
+    /// Summarises what is in it.
     pub fn taken(&self, bytes: u64, stood: Duration) -> Taken {
         let sets = self.saved.sets.len() + self.saved.shared_sets(|_| true);
         let objects = self.saved.objects.len();
         Taken { sets, objects, bytes, held_us: stood.as_micros() as u64 }
     }
 
-    /// As bytes.
+    /// Encodes the snapshot as bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend_from_slice(MAGIC);
@@ -197,7 +197,7 @@ impl Snapshot {
         out
     }
 
-    /// From bytes; an error says what is wrong with them.
+    /// Decodes bytes; the error says what is wrong with them.
     pub fn decode(bytes: &[u8]) -> Result<Snapshot, String> {
         let Some((body, checksum)) = bytes.split_last_chunk::<4>() else { return Err("it is too short".to_owned()) };
         let mut reader = Reader(body);
@@ -224,7 +224,7 @@ impl Snapshot {
             return Err(content(format!("{len} bytes, {FILE_MAX} are the most")));
         }
         let mut bytes = Vec::with_capacity(len as usize);
-        // A pipe or device says no length, and may have no end.
+        // A pipe or device reports no length and may never end.
         let mut read = |most| (&file).take(most).read_to_end(&mut bytes).map(|_| bytes.starts_with(MAGIC));
         if read(MAGIC.len() as u64).map_err(io)? {
             read(FILE_MAX).map_err(io)?;
@@ -232,7 +232,7 @@ impl Snapshot {
         Snapshot::decode(&bytes).map_err(content)
     }
 
-    /// Writes a file that only its owner may read, whole or not at all.
+    /// Writes a file that only its owner may read, either completely or not at all.
     pub fn write(&self, path: &Path) -> Result<u64, SnapshotError> {
         let bytes = self.encode();
         let write = || {
@@ -244,13 +244,13 @@ impl Snapshot {
         Ok(bytes.len() as u64)
     }
 
-    /// Whether a file could be written there: found out before there is state to lose.
+    /// Checks whether a file could be written at `path`, before there is state to lose.
     pub fn check_place(path: &Path) -> Result<(), SnapshotError> {
         begin(path).map(drop).map_err(|source| SnapshotError::Io { path: path.to_owned(), source })
     }
 }
 
-/// Begins a file. What is no file is left alone, for a device would be one no longer; and so is a file of another kind, a plan perhaps.
+/// Begins a file. It refuses to replace anything that is not a regular file, such as a device, and files of another kind, such as a plan.
 fn begin(path: &Path) -> io::Result<(Whole, File)> {
     match path.symlink_metadata() {
         Ok(found) if found.is_file() && found.len() > 0 && !begins_so(path) => {
@@ -264,13 +264,13 @@ fn begin(path: &Path) -> io::Result<(Whole, File)> {
     }
 }
 
-/// Whether a file begins as snapshots do.
+/// Whether a file begins with the magic of a snapshot.
 fn begins_so(path: &Path) -> bool {
     let mut begin = [0; MAGIC.len()];
     File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && begin == *MAGIC
 }
 
-/// A body from the front to the back.
+/// The unread rest of a body.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -284,7 +284,7 @@ impl<'a> Reader<'a> {
         Ok(self.take(8)?.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
     }
 
-    /// A number of things of which each has at least one byte.
+    /// Reads a number of elements, each of which takes at least one byte.
     fn count(&mut self) -> Result<usize, String> {
         let count = self.word()?;
         if count > COUNT_MAX || count > self.0.len() as u64 {

@@ -1,8 +1,8 @@
 //! The control socket: a Unix socket that only its owner may open, with one JSON object per line.
 //!
-//! One thread accepts, one more serves each connection, [`CONNECTIONS_MAX`] at once. A line that is too long, not UTF-8 or no
-//! request is answered with what is wrong. A connection that says nothing for [`SILENCE`] is closed, and one that says nothing
-//! for [`SPARED`] when another one finds no room.
+//! One thread accepts connections, and another one serves each of them, up to [`CONNECTIONS_MAX`] at once. A line that is too long,
+//! not UTF-8 or not a request is answered with an error. A connection that is silent for [`SILENCE`] is closed; one that is silent
+//! for [`SPARED`] is closed when a new connection finds no room.
 
 use std::fs;
 use std::io::{self, BufReader, Write};
@@ -20,28 +20,29 @@ use super::protocol::{Answer, REQUEST_MAX, Refused, Request, read_line};
 use super::seat::Seat;
 use super::service::Service;
 
-/// Most connections at once.
+/// Maximum number of simultaneous connections.
 pub const CONNECTIONS_MAX: usize = 32;
-/// A connection that says nothing for so long is closed.
+/// A connection that is silent for this long is closed.
 pub const SILENCE: Duration = Duration::from_secs(300);
-/// One that has been silent for no longer makes no room for another: whoever looks every second keeps its own.
+/// A connection that has been silent for at most this long is not closed to make room: a client that polls
+/// every second keeps its connection.
 pub const SPARED: Duration = Duration::from_secs(5);
 
 /// Why a control socket cannot be offered.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The operating system refuses.
+    /// The operating system reports an error.
     #[error("{path}: {source}", path = path.display())]
     Io {
         /// The path.
         path: PathBuf,
-        /// Its reason.
+        /// The error.
         source: io::Error,
     },
     /// Another run answers there.
     #[error("{path}: another run answers there", path = .0.display())]
     Taken(PathBuf),
-    /// Something else is there.
+    /// Something that is not a socket is there.
     #[error("{path}: something is there that is no socket", path = .0.display())]
     NoSocket(PathBuf),
 }
@@ -50,16 +51,16 @@ pub enum SocketError {
 #[derive(Debug)]
 pub struct ControlSocket {
     path: PathBuf,
-    /// None when it is being removed.
+    /// `None` while it is being removed.
     listening: Option<Listening>,
 }
 
 impl ControlSocket {
-    /// Offers a socket at `path`, with file permission 0600. What a run that was killed has left there is replaced.
+    /// Offers a socket at `path`, with file permissions 0600. A socket left behind by a killed run is replaced.
     pub fn offer(path: &Path, service: &Arc<Service>) -> Result<ControlSocket, SocketError> {
         let io = |source| SocketError::Io { path: path.to_owned(), source };
         make_room(path)?;
-        // The socket is made with its permission: there is no moment at which somebody else may open it.
+        // The socket is created with its final permissions, so at no moment can anybody else open it.
         let before = rustix::process::umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
         let listener = UnixListener::bind(path);
         rustix::process::umask(before);
@@ -71,14 +72,14 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // Who connects is answered, or finds no file.
+        // Stop listening first: a client that connects is either answered or finds no file.
         self.listening = None;
-        // Somebody may have removed it; nothing is lost then.
+        // It does no harm if somebody has already removed the file.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Removes a socket that nobody answers at.
+/// Removes a socket on which nobody answers.
 fn make_room(path: &Path) -> Result<(), SocketError> {
     let io = |source| SocketError::Io { path: path.to_owned(), source };
     match fs::symlink_metadata(path) {
@@ -88,13 +89,13 @@ fn make_room(path: &Path) -> Result<(), SocketError> {
         Ok(_) => match UnixStream::connect(path) {
             Ok(_) => Err(SocketError::Taken(path.to_owned())),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(io),
-            // Somebody else's, perhaps: whether a run answers there is not known.
+            // It may belong to another user; whether a run answers there is unknown.
             Err(error) => Err(io(error)),
         },
     }
 }
 
-/// A request and its answers a line each.
+/// Serves requests and answers as lines.
 struct Lines;
 
 impl Serve<UnixStream> for Lines {
@@ -129,7 +130,8 @@ fn serve(seat: &Seat<UnixStream>, service: &Service) -> io::Result<()> {
         };
         let mut more = |part: Option<Value>| match part {
             Some(part) => tell(&Answer::More(part)),
-            // Nothing is sent; it fails if the other end is closed, and not if that only says no more.
+            // An empty write sends nothing. It fails if the peer has closed the connection, but not if the
+            // peer has only shut down its sending side.
             None => (&mut &*stream).write(&[]).map(drop),
         };
         let answer = Request::parse(&line).and_then(|request| service.answer(request, &mut more));

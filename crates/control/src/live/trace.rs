@@ -1,4 +1,4 @@
-//! A packet's way through the chain in words: what `braid trace` prints and what goes over the control socket.
+//! Describes a packet's path through the chain: what `braid trace` prints and what the control socket carries.
 
 use std::fmt;
 
@@ -13,34 +13,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::{Edit, edits, summary};
 
-/// Kinds of link by number.
+/// Link types, indexed by the numbers used in [`TraceReport::link`].
 const LINKS: [Link; 8] =
     [Link::Ethernet, Link::RawIp, Link::Cooked1, Link::Cooked2, Link::Loopback, Link::Other, Link::Ppp, Link::Hdlc];
 
 /// A traced packet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TraceReport {
-    /// Its number in the source, from 0.
+    /// Its sequence number in the source, from 0.
     pub packet: u64,
-    /// Its time, in nanoseconds.
+    /// Its timestamp, in nanoseconds.
     pub time_ns: u64,
-    /// Worker that handled it.
+    /// The worker that processed it.
     pub worker: usize,
-    /// Port by which it came.
+    /// The port on which it arrived.
     pub port: Port,
-    /// The packet as it came, in a line.
+    /// The packet as it arrived, in one line.
     pub input: String,
     /// What each function did with it.
     pub steps: Vec<StepReport>,
-    /// What became of it.
+    /// Its fate.
     pub outcome: String,
-    /// As it left, in a line; empty if it was dropped.
+    /// The packet as it left, in one line; empty if it was dropped.
     pub output: String,
-    /// Its bytes as it came, in hexadecimal.
+    /// Its bytes on arrival, in hexadecimal.
     pub input_bytes: String,
-    /// Its bytes as it left, in hexadecimal; empty if it was dropped.
+    /// Its bytes on departure, in hexadecimal; empty if it was dropped.
     pub output_bytes: String,
-    /// Kind of its link, as [`Link`] numbers them.
+    /// Its link type, by the number of the [`Link`].
     pub link: u8,
 }
 
@@ -51,23 +51,23 @@ pub struct StepReport {
     pub function: String,
     /// The packet's set; empty if it is in none.
     pub set: String,
-    /// State of the set before, in hexadecimal; none if it was not live or is shared.
+    /// The state of the set before, in hexadecimal; `None` if the set was not live or is shared.
     pub state_before: Option<String>,
-    /// The same afterwards.
+    /// The state of the set afterwards, in hexadecimal, likewise.
     pub state_after: Option<String>,
     /// Header fields that were changed.
     pub edits: Vec<Edit>,
-    /// State objects that were read and written.
+    /// State objects that were read or written.
     pub accesses: Vec<AccessReport>,
-    /// Attempts that were taken back before this one held.
+    /// Attempts that were rolled back before this one succeeded.
     pub taken_back: u64,
     /// Packets that it made.
     pub made: Vec<String>,
-    /// What has been decided so far.
+    /// The verdict after this function.
     pub verdict: String,
 }
 
-/// Accesses of one element of a state object.
+/// Accesses to one element of a state object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessReport {
     /// The object.
@@ -76,14 +76,14 @@ pub struct AccessReport {
     pub operation: String,
     /// `read` or `write`.
     pub access: String,
-    /// Which element.
+    /// The element.
     pub element: String,
-    /// The line of the function.
+    /// The source line in the function.
     pub line: String,
 }
 
 impl TraceReport {
-    /// From what the runtime saw.
+    /// Makes the report from what the runtime recorded.
     pub fn new(traced: &Traced, running: &Running) -> TraceReport {
         let dropped = matches!(traced.verdict, Verdict::Drop(_));
         let output = |text: &dyn Fn(&[u8]) -> String| if dropped { String::new() } else { text(&traced.output) };
@@ -102,7 +102,7 @@ impl TraceReport {
         }
     }
 
-    /// The packet as it came and, if it left, as it left: for a capture file, with what happened as comment.
+    /// The packet as it arrived and, if it left, as it left, for a capture file, with a description of what happened as the comment.
     pub fn frames(&self) -> Vec<(Vec<u8>, FrameInfo, String)> {
         let link = LINKS.get(usize::from(self.link)).copied().unwrap_or_default();
         let frame = |text: &str, port: Port, comment: String| {

@@ -1,8 +1,8 @@
-//! What things cost on this machine: a profile of the chain on one worker, and two figures of the processor.
+//! Measures what operations cost on this machine, from a profile of the chain on one worker and two figures of the processor.
 //!
-//! The profile gives each stage's time. Where handlers differ in what they leave in the logs, it also says what an access costs with
-//! the work around it (making a mapping is not reading one): [`Fit`](braid_runtime::probe::Fit). What no stage accounts for (memory that
-//! is touched for the first time) is the rest of the worker's processor time.
+//! The profile gives the time of each stage. Where handlers differ in what they log, the profile also shows the cost of an access
+//! including the work around it (creating a mapping costs more than reading one): [`Fit`](braid_runtime::probe::Fit). Time that no
+//! stage accounts for (memory touched for the first time) is the rest of the worker's processor time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -16,37 +16,37 @@ use super::{ModelError, Request, real_with};
 use crate::compile::Carry;
 use crate::plan::{Link, Plan};
 
-/// What a line transfer costs, in nanoseconds, where it cannot be measured: one processor, or two that are never free at once.
+/// Cost of a cache-line transfer in nanoseconds where it cannot be measured: with one processor, or two that are never free at once.
 const TRANSFER_NS: f64 = 50.0;
-/// A longer transfer was interrupted: no machine's is.
+/// A longer transfer must have been interrupted; no machine is this slow.
 const TRANSFER_MAX_NS: f64 = 2000.0;
-/// What validating a read or publishing a write adds to a commit, in nanoseconds, where attempts are all alike.
+/// Additional commit cost in nanoseconds of validating a read or publishing a write, where all attempts are alike and cannot tell.
 const COMMIT_ACCESS_NS: f64 = 1.0;
-/// Packets of the runs that tell what taking the time costs.
+/// Number of packets in the runs that measure the cost of reading the clock.
 const SINGLE_PACKETS: u64 = 50_000;
-/// More than this is other work on the machine.
+/// A larger value is caused by other load on the machine.
 const DISTURBED_NS_MAX: f64 = 100.0;
-/// First look at a lock that is taken, in nanoseconds.
+/// Cost in nanoseconds of the first check of a lock that is held.
 const WAIT_NS: f64 = 20.0;
 
-/// What calibration found.
+/// The result of a calibration.
 #[derive(Clone, Debug)]
 pub struct Calibration {
-    /// What things cost here.
+    /// Costs of operations on this machine.
     pub costs: Costs,
-    /// A read of an object in the first-level cache, in nanoseconds.
+    /// Cost of reading an object in the first-level cache, in nanoseconds.
     pub access_ns: f64,
-    /// Processor time of a packet, in nanoseconds.
+    /// Processor time per packet, in nanoseconds.
     pub ns_per_packet: f64,
 }
 
-/// Measures what things cost: the run in the middle of several, by time per packet.
+/// Calibrates several times and returns the median run by time per packet.
 pub fn calibrate(plan: &Plan, request: Request<'_>) -> Result<Calibration, ModelError> {
     let all = (0..request.repeats.max(1)).map(|_| once(plan, request));
     Ok(middle(all.collect::<Result<Vec<_>, _>>()?))
 }
 
-/// The one in the middle by time per packet, with the median cost of a line that moves.
+/// The median calibration by time per packet, with the median cost of a line transfer.
 pub(super) fn middle(mut all: Vec<Calibration>) -> Calibration {
     all.sort_by(|a, b| a.costs.transfer.total_cmp(&b.costs.transfer));
     let transfer = all[all.len() / 2].costs.transfer;
@@ -56,7 +56,7 @@ pub(super) fn middle(mut all: Vec<Calibration>) -> Calibration {
     middle
 }
 
-/// One calibration.
+/// Performs one calibration.
 pub(super) fn once(plan: &Plan, request: Request<'_>) -> Result<Calibration, ModelError> {
     let chain = plan.probe(Carry::Nothing)?;
     let profiled = |calibrate| real_with(plan, 1, request, &Control { profile: true, calibrate, ..Control::default() });
@@ -103,8 +103,8 @@ pub(super) fn once(plan: &Plan, request: Request<'_>) -> Result<Calibration, Mod
     Ok(Calibration { costs, access_ns: access, ns_per_packet: cpu_ns / packets })
 }
 
-/// What taking the time once costs beyond what it takes in a loop, for it interrupts what the processor does at once: the difference
-/// that it makes to a run in which every packet is a batch of its own.
+/// What reading the clock costs in addition to its cost in a tight loop, because it disturbs the processor's parallel execution. It
+/// is measured as the difference between timed and untimed runs in which every packet is its own batch.
 fn disturbed_ns(plan: &Plan, request: Request<'_>) -> Result<f64, ModelError> {
     let single = Plan { batch: 1, ..plan.clone() };
     let request = Request { packets: request.packets.min(SINGLE_PACKETS), ..request };
@@ -121,7 +121,7 @@ fn packets_and_time(report: &Report) -> (f64, f64) {
 }
 
 impl Calibration {
-    /// The costs in words.
+    /// Describes the costs in words.
     pub fn words(&self, plan: &Plan) -> Vec<String> {
         let Costs { receive, parse, send, expire, memory, transfer, .. } = self.costs;
         let stage = |(link, s): (&Link, &StageCosts)| {
@@ -153,7 +153,7 @@ impl Calibration {
     }
 }
 
-/// What reading an object in the first-level cache costs within a transaction.
+/// Cost of reading an object in the first-level cache within a transaction, in nanoseconds.
 fn access_ns() -> f64 {
     let domain = Domain::new(1);
     let mut builder = StateBuilder::new(&domain, HugePages::Never);
@@ -173,9 +173,9 @@ fn access_ns() -> f64 {
     (0..8).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
 
-/// A quarter of a round trip of a line between two threads, each of which reads it, which brings a copy, and then writes it, which
-/// takes the other's away: two transfers there and two back. The best of many short rallies, for the machine may have other work
-/// and both threads must have a processor at once.
+/// Cost of a cache-line transfer: a quarter of a round trip between two threads. Each thread reads the line, which fetches a copy,
+/// and then writes it, which invalidates the other's copy: two transfers each way. It takes the best of many short rallies, because
+/// the machine may have other load and both threads need a processor at the same time.
 fn transfer_ns() -> f64 {
     const RALLIES: u64 = 500;
     const TRIPS: u64 = 32;
@@ -197,13 +197,13 @@ fn transfer_ns() -> f64 {
     if best < TRANSFER_MAX_NS { best } else { TRANSFER_NS }
 }
 
-/// Waits until the ball is here, and sends it back.
+/// Waits for the value `here`, then replies with the next one.
 fn answer(ball: &AtomicU64, here: u64) {
     let mut spins = 0u32;
-    // Acquire and release: each side sees the other's latest.
+    // Acquire and Release: each side sees the other's latest value.
     while ball.load(Ordering::Acquire) != here {
         spins += 1;
-        // The other thread may not have a processor just now.
+        // The other thread may currently have no processor.
         if spins > 10_000 { std::thread::yield_now() } else { std::hint::spin_loop() }
     }
     ball.store(here + 1, Ordering::Release);

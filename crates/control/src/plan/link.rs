@@ -1,4 +1,4 @@
-//! The functions of a plan: what a plan file says of each, checked.
+//! The functions of a plan: the validated settings of each.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::course::EVICT_OLDEST;
 use crate::plan_file::{Config, NfFile, Problem, SetFile, place_of};
 use braid_runtime::nf::suggest::nearest;
 
-/// Longest name of a function: it stands in every line of a report.
+/// Maximum length of a function's name, which appears in every line of a report.
 const NAME_MAX: usize = 64;
 
 /// One function of the chain.
@@ -25,33 +25,33 @@ pub struct Link {
     pub name: String,
     /// Its configuration as written.
     pub config: Config,
-    /// What the files hold that the configuration names, as a hash: of keys that end in `_file`.
+    /// A hash of the contents of the files that the configuration names, in keys that end in `_file`.
     pub files: u64,
-    /// Another packet set than its own.
+    /// A packet set that replaces the function's own.
     pub packet_set: Option<SetDef>,
-    /// Where that stands in the plan file.
+    /// Position of the packet set in the plan file.
     pub packet_set_at: Range<usize>,
-    /// State objects that it has together with other functions: its own name for each, the common one, and where that stands.
+    /// State objects that it shares with other functions.
     pub share: Vec<Share>,
-    /// Where it is said that full tables let sets go; empty if nowhere in a file.
+    /// Position of the setting that full tables evict sets; empty if it comes from no file.
     pub evicts_at: Range<usize>,
-    /// Where it stands in the plan file.
+    /// Position of the function in the plan file.
     pub at: Range<usize>,
 }
 
-/// A state object that functions have together.
+/// A state object that several functions share.
 #[derive(Clone, Debug)]
 pub struct Share {
-    /// What the function calls it.
+    /// The function's own name for it.
     pub own: String,
-    /// What it is called in the plan.
+    /// Its common name in the plan.
     pub name: String,
-    /// Where that stands in the plan file.
+    /// Position of the entry in the plan file.
     pub at: Range<usize>,
 }
 
 impl Link {
-    /// Checks what a plan file says of it.
+    /// Validates the function's entry in a plan file.
     pub(super) fn new(nf: &NfFile, catalog: &Catalog) -> Result<Link, Problem> {
         let function = nf.function.get_ref();
         let Some(entry) = catalog.find(function) else {
@@ -87,7 +87,7 @@ impl Link {
     }
 }
 
-/// A hash of the files that a configuration names, and of those that these name; one that cannot be read is for the function to complain about.
+/// Hashes the files that a configuration names, and the files that those name in turn. An unreadable file is for the function to report.
 fn files(config: &toml::Table, entry: &Entry) -> u64 {
     let named = config.iter().filter(|(key, _)| key.ends_with("_file")).filter_map(|(_, value)| value.as_str());
     let mut hasher = DefaultHasher::new();
@@ -98,7 +98,7 @@ fn files(config: &toml::Table, entry: &Entry) -> u64 {
     hasher.finish()
 }
 
-/// Whether something can be called that.
+/// Whether the text is a valid name.
 fn is_name(text: &str) -> bool {
     let is_plain = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
     (1..=NAME_MAX).contains(&text.chars().count()) && text.chars().all(is_plain)
@@ -117,12 +117,12 @@ fn share((own, name): (&Spanned<String>, &Spanned<String>)) -> Result<Share, Pro
     Ok(Share { own: own.get_ref().clone(), name: format!("{SHARED}.{common}"), at })
 }
 
-/// The field of that name: as reports print it (`ip.src`) or as programs write it (`ip_src`).
+/// The header field with this name, as reports print it (`ip.src`) or as identifiers are usually written (`ip_src`, `src_ip`).
 pub fn field(name: &str) -> Result<FieldId, Problem> {
     let by_name = FieldId::by_name(name).or_else(|| FieldId::by_name(&name.replace('_', ".")));
     let turned = || name.split_once('_').and_then(|(end, kind)| FieldId::by_name(&format!("{kind}.{end}")));
     by_name.or_else(turned).ok_or_else(|| {
-        // What segments are only a function knows.
+        // Only a function knows what segments are, so the list of suggestions omits them.
         let known = FieldId::ALL.into_iter().filter(|field| *field != FieldId::Segment);
         let known: Vec<&str> = known.map(FieldId::name).collect();
         let help = match nearest(name, known.iter().copied()) {
@@ -133,10 +133,10 @@ pub fn field(name: &str) -> Result<FieldId, Problem> {
     })
 }
 
-/// What reports call a packet set that the plan has given.
+/// The name in reports of a packet set that the plan specifies.
 const GIVEN: &str = "plan's own";
 
-/// A packet set of the function that stands at `at`.
+/// Validates the packet set of the function at position `at` in the file.
 fn set_def(set: &SetFile, at: Range<usize>) -> Result<SetDef, Problem> {
     let named =
         |name: &Spanned<String>| field(name.get_ref()).map_err(|problem| Problem { at: Some(name.span()), ..problem });
@@ -159,7 +159,7 @@ fn set_def(set: &SetFile, at: Range<usize>) -> Result<SetDef, Problem> {
     Ok(def)
 }
 
-/// Numbers of IP protocols, for the packet set of the function that stands at `at`.
+/// Validates IP protocol numbers, for the packet set of the function at position `at` in the file.
 fn protocols(list: &[Spanned<i64>], at: &Range<usize>) -> Result<Vec<u8>, Problem> {
     if list.is_empty() {
         let what = "a packet set of no protocols has no packets";

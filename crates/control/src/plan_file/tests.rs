@@ -1,4 +1,4 @@
-//! What is read of plan files, what is refused, and where.
+//! What the plan file reader accepts, what it rejects, and where.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What is written is read again, and nothing else.
+//! What is written can be read back, and anything else is rejected.
 
 use super::*;
 
@@ -58,7 +58,7 @@ proptest::proptest! {
         let at = 12 + at % (bytes.len() - 16);
         bytes[at] = value;
         bytes.truncate(bytes.len() - 4 - cut.min(bytes.len() - 20));
-        // With a right checksum, so that what is behind it is reached.
+        // A correct checksum, so that the code behind the checksum test is reached.
         let checksum = crc32c(&bytes);
         bytes.extend_from_slice(&checksum.to_le_bytes());
         let _ = Snapshot::decode(&bytes);

@@ -1,4 +1,4 @@
-//! How the figures are taken: each worker is asked between two of its batches, and what it says is put together.
+//! Collects the figures: each worker is queried between two of its batches, and the answers are combined.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,17 +14,17 @@ use super::{Abort, Function, Object, PortStats, Stats, TopSet, WorkerStats};
 use crate::profile_run::{HAD_ITS_TURN, WAS_COMMITTED};
 use crate::report::{Sets, Told, Transactions};
 
-/// Most rows of what is listed by frequency.
+/// Maximum number of rows in lists sorted by frequency.
 const ROWS_MAX: usize = 16;
 
-/// State of a worker that does not come to the end of a batch.
+/// State of a worker that does not reach the end of a batch.
 const LATE: &str = "late";
 
-/// Entries of a function's log that a worker reads between two batches: some tens of microseconds.
+/// Number of log entries of a function that a worker reads between two batches, which takes some tens of microseconds.
 const LOG_PIECE: u32 = 512;
 
 impl Stats {
-    /// Asks all workers.
+    /// Queries all workers.
     pub fn take(live: &Live) -> Stats {
         let Some(running) = live.running() else { return Stats { version: version(), ..Stats::default() } };
         let seen = live.see();
@@ -55,12 +55,12 @@ impl Stats {
         stats
     }
 
-    /// The same with all that functions have to tell. A worker reads a piece of a function's logs between two batches.
+    /// Adds everything that functions report. A worker reads one piece of a function's logs between two batches.
     pub fn with_findings(self, live: &Live) -> Stats {
         self.told(live, Findings::piece)
     }
 
-    /// The same with what functions have to tell apart from logs: what little metrics ask for every few seconds.
+    /// Adds what functions report except for logs: the few values that metrics request every few seconds.
     pub fn with_figures(self, live: &Live) -> Stats {
         self.told(live, Findings::figures)
     }
@@ -134,11 +134,11 @@ impl Stats {
     }
 }
 
-/// A piece of so many entries, from one on.
+/// Makes a request for one piece of what a function reports, from the first entry and the number of entries.
 type Piece = fn(u32, u32) -> Findings;
 
-/// What a function tells, piece by piece, each read by the first of the `answering` workers; one that does not answer is not asked again. It ends
-/// early if there are no more workers, or if another function has come to stand there.
+/// Collects what a function reports, piece by piece. The first of the `answering` workers reads each piece; a worker that does not
+/// answer is not asked again. Ends early if no worker is left, or if another function has taken that position.
 fn told(live: &Live, answering: &mut Vec<usize>, (position, piece): (usize, Piece), function: &str) -> Findings {
     let (mut all, mut from) = (Findings::default(), Some(0));
     while let Some(at) = from {
