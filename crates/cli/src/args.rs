@@ -1,4 +1,4 @@
-//! What somebody typed, not yet what it means.
+//! The command line as typed, not yet interpreted.
 
 use std::path::{Path, PathBuf};
 
@@ -21,13 +21,13 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Reads the command line; ends the program if it cannot be understood.
+    /// Reads the command line; exits the program if it is invalid.
     pub fn typed() -> Cli {
         let typed = Cli::understood().get_matches();
         Cli::from_arg_matches(&typed).unwrap_or_else(|error| error.exit())
     }
 
-    /// All that can be typed.
+    /// The definition of the command line.
     pub fn understood() -> clap::Command {
         may_be_negative(Cli::command())
     }
@@ -154,7 +154,7 @@ pub struct InputArgs {
     pub inside: Vec<String>,
 }
 
-/// What a run that is upgraded looks for, to find out what this program can go on with.
+/// Help text that the run to be upgraded searches, to find out what this program can continue.
 fn inherited() -> String {
     format!(
         "Environment: {} name what the previous program of this process has left open (braid upgrade).",
@@ -213,7 +213,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// Where the state is saved when the run ends.
+    /// The file to which the state is saved when the run ends.
     pub fn saved_to(&self) -> Option<&Path> {
         self.snapshot.as_deref().or(self.state.as_deref())
     }

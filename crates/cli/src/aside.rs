@@ -1,21 +1,22 @@
-//! What is said on standard error, beside what a command prints. Whoever read it may have gone (a closed pipe, a log that ended): then
-//! nobody is left to tell, and the run goes on. `eprintln!` would end it with a panic, so clippy refuses that in this crate.
+//! Messages on standard error, in addition to the output of a command. If their reader has gone (a closed
+//! pipe, a log that has ended), nobody is left to tell, and the run continues. `eprintln!` would panic and
+//! end the run, so clippy rejects it in this crate.
 
 use std::fmt;
 use std::io::Write;
 
-/// Says it; [`aside!`] and [`asideln!`] are the way to write it.
+/// Writes a message; use [`aside!`] and [`asideln!`] to call it.
 pub(crate) fn say(what: fmt::Arguments<'_>, end: &str) {
     let mut out = std::io::stderr().lock();
     let _ = out.write_fmt(what).and_then(|()| out.write_all(end.as_bytes()));
 }
 
-/// As `eprint!`, for a standard error that may be closed.
+/// Like `eprint!`, but tolerates a closed standard error.
 macro_rules! aside {
     ($($part:tt)*) => { $crate::aside::say(format_args!($($part)*), "") };
 }
 
-/// As `eprintln!`, for a standard error that may be closed.
+/// Like `eprintln!`, but tolerates a closed standard error.
 macro_rules! asideln {
     ($($part:tt)*) => { $crate::aside::say(format_args!($($part)*), "\n") };
 }

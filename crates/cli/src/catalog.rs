@@ -1,4 +1,4 @@
-//! The functions of this binary, in the form in which control wants them.
+//! Converts the functions of this binary to the catalog that control expects.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use braid_control::runtime::nf::{Instance, Stage};
 use braid_control::{Catalog, DefaultSplit, Entry};
 use braid_functions::{ConfigError, FromConfig, Split};
 
-/// Functions of one's own, then those that come with Braid.
+/// The user's own functions, followed by those that come with Braid.
 pub fn catalog(own: Vec<Entry>) -> Catalog {
     let shipped = braid_functions::catalog().iter().map(entry);
     Catalog::new(own.into_iter().chain(shipped).collect())
 }
 
-/// An entry for a function of one's own.
+/// Makes the entry of a user's own function.
 pub fn own<F: FromConfig>(summary: &str, ports: u16) -> Entry {
     let build = |name: &str, config: toml::Table, builder: &mut StateBuilder, ports: u16| {
         let function = braid_functions::parse(config)
@@ -56,7 +56,7 @@ fn entry(entry: &braid_functions::Entry) -> Entry {
     }
 }
 
-/// The README of a function that comes with Braid.
+/// The README of a function that comes with Braid; empty for other names.
 fn page(name: &str) -> &'static str {
     macro_rules! pages {
         ($($name:literal),+ $(,)?) => {

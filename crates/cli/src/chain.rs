@@ -1,4 +1,4 @@
-//! From what was typed about a chain to a checked plan: a plan file or names, and the options laid over it.
+//! Makes a validated plan from the command line: from a plan file or names of functions, overridden by options.
 
 use std::path::{Path, PathBuf};
 
@@ -15,15 +15,15 @@ use crate::catalog::catalog;
 use crate::failure::{Failure, Kind};
 use crate::input::{Input, is_same_file, outputs, port_of, sink};
 
-/// A plan file's path and text, kept for its errors.
+/// A plan file with overrides, and its path and text, which are kept for error messages.
 pub struct Written {
-    /// Options laid over the file.
+    /// The plan file with the options applied.
     pub file: PlanFile,
     from: Option<(PathBuf, String)>,
 }
 
 impl Written {
-    /// Reads the plan file, or makes one of the names; then lays the options over it.
+    /// Reads the plan file, or makes one from the names of functions; then applies the options.
     pub fn read(chain: &ChainArgs, input: Option<&InputArgs>, to: &[String]) -> Result<Written, Failure> {
         let mut written = match &chain.plan {
             Some(path) => Written::of_file(path)?,
@@ -52,12 +52,12 @@ impl Written {
         Ok(written)
     }
 
-    /// Lays who the run becomes over what the file says.
+    /// Overrides the user that the run switches to.
     pub fn lay_user(&mut self, user: Option<&String>) {
         self.file.user = user.cloned().map(unplaced).or(self.file.user.take());
     }
 
-    /// Lays interfaces over the ports of the file, over its input and output, and over what else it says of captures.
+    /// Replaces the ports of the file by interfaces; removes its input, its output and other settings for captures.
     pub fn lay_ports(&mut self, devices: &[String]) {
         if devices.is_empty() {
             return;
@@ -66,7 +66,7 @@ impl Written {
         self.file.lay_ports(devices.iter().map(port).collect());
     }
 
-    /// A plan that stands in no file.
+    /// Wraps a plan that comes from no file.
     pub fn of(file: PlanFile) -> Written {
         Written { file, from: None }
     }
@@ -82,11 +82,11 @@ impl Written {
         Ok(Written { file, from: Some((path.to_owned(), text)) })
     }
 
-    /// Checks it.
+    /// Validates the plan.
     pub fn plan(&self, catalog: &Catalog) -> Result<Plan, Failure> {
         let mut file = self.file.clone();
         if file.ports.is_none() && file.port.is_empty() {
-            // Files that are named for ports say how many ports there are.
+            // The number of ports can follow from files that are named for ports.
             let named = |texts: &[Spanned<String>]| {
                 let port = |(i, text): (usize, &Spanned<String>)| port_of(text.get_ref()).map_or(i, |(port, _)| port);
                 texts.iter().enumerate().map(port).max().map_or(0, |port| port as i64 + 1)
@@ -97,25 +97,25 @@ impl Written {
         Plan::new(&file, catalog).map_err(|problem| self.failure(problem))
     }
 
-    /// Chooses its steering and makes it runnable.
+    /// Chooses the steering and makes the plan runnable.
     pub fn compile(&self, plan: &Plan, carry: Carry) -> Result<Compiled, Failure> {
         plan.compile(carry).map_err(|problem| self.failure(problem))
     }
 
-    /// Where its packets come from; says what is to be said of it.
+    /// The input of the plan; prints notes about it.
     pub fn input(&self, plan: &Plan) -> Result<Input, Failure> {
         let input = Input::of(plan).map_err(|failure| failure.at(place_of(&self.file.input.from), self.text()))?;
         input.notes().iter().for_each(|note| asideln!("note: {note}"));
         Ok(input)
     }
 
-    /// Refuses outputs that could not be written. Without an input none of them is what is read.
+    /// Rejects outputs that could not be written and, if there is an input, outputs that are also read.
     pub fn check_outputs(&self, plan: &Plan, input: Option<&Input>) -> Result<(), Failure> {
         let checked = outputs(plan, input).map(drop);
         checked.map_err(|failure| failure.at(place_of(&self.file.output.to), self.text()))
     }
 
-    /// Where they go.
+    /// The sink of the plan.
     pub fn sink(&self, plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
         sink(plan, input).map_err(|failure| failure.at(place_of(&self.file.output.to), self.text()))
     }
@@ -139,7 +139,7 @@ impl Written {
         Ok(())
     }
 
-    /// Its input in memory, some packets at least and `limit` at most, and the input's name.
+    /// Reads the input into memory, at least one packet and at most `limit`; returns it with its name.
     pub fn frames(&self, plan: &Plan, limit: usize) -> Result<(Frames, String), Failure> {
         let input = self.input(plan)?;
         let frames = input.frames(limit)?;
@@ -150,7 +150,7 @@ impl Written {
         Ok((frames, input.name()))
     }
 
-    /// Refuses an input with more ports than the plan has.
+    /// Rejects an input with more ports than the plan has.
     pub fn check_ports(&self, needed: usize, plan: &Plan) -> Result<(), Failure> {
         if needed <= usize::from(plan.ports) {
             return Ok(());
@@ -161,7 +161,7 @@ impl Written {
         Err(Failure::usage(what, help).at(written, self.text()))
     }
 
-    /// A problem, with its place in the plan file.
+    /// Makes a failure from a problem, with its position in the plan file.
     pub fn failure(&self, problem: Problem) -> Failure {
         Failure::of_plan(problem, self.text())
     }
@@ -171,7 +171,7 @@ impl Written {
     }
 }
 
-/// Tells a function's name from what was meant otherwise, before the catalog says that there is none of that name.
+/// Rejects text that is obviously no function's name, with a better explanation than the catalog could give.
 pub fn check_name(name: &str, option: &str) -> Result<(), Failure> {
     if name.is_empty() {
         let what = format!("a name behind {option} is empty");
@@ -184,7 +184,7 @@ pub fn check_name(name: &str, option: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What to say of a plan file that is not there, if its name is that of a function that comes with Braid, or of several.
+/// Explains a missing plan file whose name consists of names of functions that come with Braid.
 fn named_as_function(path: &Path) -> Option<Failure> {
     let names = path.to_str().filter(|_| !path.exists())?;
     let catalog = catalog(Vec::new());
@@ -240,7 +240,7 @@ fn lay_input_over(file: &mut PlanFile, input: &InputArgs) {
     }
 }
 
-/// `KEY=VALUE` for a chain of one function, `NAME.KEY=VALUE` for any.
+/// Applies settings: `KEY=VALUE` for a chain of one function, `NAME.KEY=VALUE` for any chain.
 fn set_keys(file: &mut PlanFile, settings: &[String]) -> Result<(), Failure> {
     for setting in settings {
         let Some((path, value)) = setting.split_once('=') else {
@@ -265,7 +265,7 @@ fn set_keys(file: &mut PlanFile, settings: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A TOML value; what is none is text, or a list of texts in brackets, so that addresses need no quotes.
+/// Parses a TOML value. Anything else is a string, or a list of strings in brackets, so that addresses need no quotes.
 fn value_of(text: &str) -> toml::Value {
     let parsed = toml::from_str::<toml::Table>(&format!("value = {text}"));
     let parsed = parsed.ok().filter(|table| table.len() == 1).and_then(|mut table| table.remove("value"));

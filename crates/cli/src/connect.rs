@@ -1,4 +1,4 @@
-//! Runs and the commands that talk to them find each other by the path of a control socket.
+//! Connects commands to runs, which are identified by the path of a control socket.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -18,11 +18,11 @@ pub struct ControlArgs {
     pub control: Option<PathBuf>,
 }
 
-/// Where a run that is started as a service offers its control socket: `/run/braid` for root and for a service manager that
-/// made it, else the user's own runtime folder.
+/// The default control socket of a run that is started as a service: in the folder that the service manager made; else in
+/// `/run/braid` for root; else in the user's runtime folder or, without one, in the temporary folder.
 pub fn default_path() -> PathBuf {
     let folder = match std::env::var_os("RUNTIME_DIRECTORY") {
-        // made by systemd for this service (RuntimeDirectory=)
+        // Made by systemd for this service (RuntimeDirectory=).
         Some(folder) => PathBuf::from(folder),
         None if rustix::process::geteuid().is_root() => PathBuf::from("/run/braid"),
         None => match std::env::var_os("XDG_RUNTIME_DIR") {
@@ -37,7 +37,7 @@ fn is_socket(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.file_type().is_socket())
 }
 
-/// Whether a run is asked; else packets go through a chain. Who names both, or half of the second, has forgotten something.
+/// Whether a run is to be queried; otherwise packets go through a chain. Naming both, or an input without a chain, is an error.
 pub fn is_of_run(control: &ControlArgs, chain: &ChainArgs, input: &InputArgs) -> Result<bool, Failure> {
     let has_chain = !chain.nf.is_empty() || chain.plan.is_some();
     if has_chain && control.control.is_some() {
@@ -51,12 +51,12 @@ pub fn is_of_run(control: &ControlArgs, chain: &ChainArgs, input: &InputArgs) ->
     Ok(!has_chain)
 }
 
-/// Whether the other end closed a connection that it had.
+/// Whether the peer has closed an established connection.
 fn is_broken(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)
 }
 
-/// Connects to it.
+/// Connects to the run.
 pub fn connect(args: &ControlArgs) -> Result<Client, Failure> {
     let path = args.control.clone().unwrap_or_else(default_path);
     Ok(Client::connect(&path)?)

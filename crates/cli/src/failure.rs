@@ -1,4 +1,4 @@
-//! What ends a command early: what is wrong, where, and what to do about it.
+//! The error of a command: what is wrong, where, and what to do about it.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -13,7 +13,7 @@ use braid_control::runtime::RunError;
 use braid_control::runtime::io::{OpenError, SinkError};
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
 
-/// What kind of failure it is: the exit code.
+/// The kind of a failure, which determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A violation was found, or something failed.
@@ -24,7 +24,7 @@ pub enum Kind {
     Io = 3,
 }
 
-/// A command's early end.
+/// Why a command ended early.
 #[derive(Debug)]
 pub struct Failure {
     kind: Kind,
@@ -34,24 +34,24 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure without a place.
+    /// Makes a failure without a position.
     pub fn new(kind: Kind, what: impl Into<String>, help: impl Into<String>) -> Failure {
         let help = seen(help.into());
         Failure { kind, what: seen(what.into()), help: Some(help).filter(|help| !help.is_empty()), place: None }
     }
 
-    /// Wrong usage.
+    /// Makes a failure for wrong usage.
     pub fn usage(what: impl Into<String>, help: impl Into<String>) -> Failure {
         Failure::new(Kind::Usage, what, help)
     }
 
-    /// A file that cannot be read or written.
+    /// Makes a failure for a file that cannot be read or written.
     pub fn file(path: &Path, error: &std::io::Error) -> Failure {
         let help = match error.kind() {
             std::io::ErrorKind::NotFound => "check the path: nothing is there",
             std::io::ErrorKind::PermissionDenied => "check who may read and write it",
             std::io::ErrorKind::IsADirectory => "name a file in it",
-            // The second comes of a folder that was to be made.
+            // The second error occurs when a folder was to be created.
             std::io::ErrorKind::NotADirectory | std::io::ErrorKind::AlreadyExists => {
                 "check the path: a file stands where a folder would have to be"
             }
@@ -73,7 +73,7 @@ impl Failure {
         })
     }
 
-    /// The same, shown at a place of the plan file if there is one.
+    /// Adds a position in the plan file, if there is one.
     pub fn at(self, at: Range<usize>, file: Option<(&Path, &str)>) -> Failure {
         if self.kind != Kind::Usage || self.place.is_some() {
             return self;
@@ -81,7 +81,7 @@ impl Failure {
         Failure::of_plan(Problem::new(self.what, self.help.unwrap_or_default()).at(at), file)
     }
 
-    /// A problem of a plan, shown in its file if it stands there.
+    /// Makes a failure from a problem of a plan, and shows its position if it is in a file.
     pub fn of_plan(problem: Problem, file: Option<(&Path, &str)>) -> Failure {
         let mut failure = Failure::usage(problem.what.clone(), problem.help.clone());
         if let (Some((path, text)), Some(at)) = (file, &problem.at) {
@@ -95,7 +95,7 @@ impl Failure {
         failure
     }
 
-    /// What a run says of the text of a plan file, of which it knows the lines but not the name.
+    /// Inserts the name of a plan file into a run's answer, since the run knows the lines of the text but not its name.
     pub fn in_file(mut self, path: &Path) -> Failure {
         if let Some(rest) = self.what.strip_prefix("line ") {
             self.what = format!("{}:{rest}", path.display());
@@ -103,7 +103,7 @@ impl Failure {
         self
     }
 
-    /// Whether something could not be read or written: nobody has said no.
+    /// Whether reading or writing failed, as opposed to a refusal.
     pub fn is_of_io(&self) -> bool {
         self.kind == Kind::Io
     }
@@ -113,12 +113,12 @@ impl Failure {
         ExitCode::from(self.kind as u8)
     }
 
-    /// For people, with colours on a terminal, and no wider than that is.
+    /// Formats the failure for people: with colours on a terminal, and no wider than the terminal.
     pub fn render(&self) -> String {
         let is_terminal = std::io::stderr().is_terminal();
         let theme = theme(is_terminal, |name| std::env::var(name).ok());
         let wide = is_terminal.then(ratatui::crossterm::terminal::size).and_then(Result::ok);
-        // Some terminals say that they have no width at all.
+        // Some terminals report a width of zero.
         let wide = wide.map(|(columns, _)| usize::from(columns)).filter(|columns| *columns > 0);
         let handler = GraphicalReportHandler::new_themed(theme).with_links(false);
         let handler = wide.into_iter().fold(handler, |handler, columns| handler.with_width(columns.max(COLUMNS_MIN)));
@@ -130,15 +130,14 @@ impl Failure {
     }
 }
 
-/// On a narrower terminal lines are broken by the terminal.
+/// On a narrower terminal, the terminal breaks the lines.
 const COLUMNS_MIN: usize = 40;
 
-/// Colours on a terminal that has them and if nobody says NO_COLOR (no-color.org); frames of ASCII where the locale is another one
-/// than UTF-8.
+/// The theme: colours on a terminal that supports them unless NO_COLOR is set (no-color.org); ASCII frames if the locale is not UTF-8.
 fn theme(is_terminal: bool, variable: impl Fn(&str) -> Option<String>) -> GraphicalTheme {
     let said = |name: &str| variable(name).filter(|value| !value.is_empty());
     let coloured = is_terminal && said("NO_COLOR").is_none() && said("TERM").is_none_or(|term| term != "dumb");
-    // The first one that is set counts: locale(7).
+    // The first variable that is set counts: locale(7).
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(said).map(|locale| locale.to_ascii_lowercase());
     let is_utf8 = locale.is_none_or(|locale| locale.contains("utf-8") || locale.contains("utf8"));
     match (coloured, is_utf8 || !is_terminal) {
@@ -149,7 +148,7 @@ fn theme(is_terminal: bool, variable: impl Fn(&str) -> Option<String>) -> Graphi
     }
 }
 
-/// A text in which characters that would steer a terminal are to be seen: names of plans and files are repeated as they were written.
+/// Makes control characters visible that would otherwise affect a terminal, because names of plans and files are repeated as written.
 fn seen(text: String) -> String {
     let steers = |c: char| c.is_control() && c != '\n';
     if !text.contains(steers) {

@@ -1,4 +1,4 @@
-//! What `gen:` and `braid gen` say of generated traffic: a profile, and keys that change it.
+//! Parses specifications of generated traffic for `gen:` and `braid gen`: a profile, and keys that modify it.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use braid_control::runtime::nf::suggest::nearest;
 
 use crate::failure::Failure;
 
-/// Packets of a generator that nothing is said about.
+/// Default number of packets of a generator.
 const PACKETS_DEFAULT: u64 = 1_000_000;
 
 const HELP: &str = "keys are packets, flows, seed, size, rate, burst, reverse, ipv6, arp, fragments, mac_pairs: \
@@ -15,7 +15,7 @@ gen:backbone?flows=100000&packets=1000000&seed=1";
 const KEYS: [&str; 11] =
     ["packets", "flows", "seed", "size", "rate", "burst", "reverse", "ipv6", "arp", "fragments", "mac_pairs"];
 
-/// `PROFILE?key=value&key=value`.
+/// Parses `PROFILE?key=value&key=value`.
 pub fn config(specification: &str) -> Result<GenConfig, Failure> {
     let (name, keys) = specification.split_once('?').unwrap_or((specification, ""));
     let profile: Profile = name.parse().map_err(|_| {
@@ -70,7 +70,7 @@ fn number<T: FromStr>(key: &str, text: &str) -> Result<T, Failure> {
     plain.parse().map_err(|_| Failure::usage(format!("{key} is `{text}`, which is no number that fits here"), HELP))
 }
 
-/// A configuration that makes no traffic, under the keys by which it was written.
+/// Explains an invalid configuration in terms of the keys of the specification.
 pub fn refused(error: ConfigError) -> Failure {
     let key = |field: &'static str| match field {
         "frame_sizes" => "size",

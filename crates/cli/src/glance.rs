@@ -1,4 +1,5 @@
-//! A glance at a capture before it is read: what of it would make a run do nothing, or drop much, and is easily mended.
+//! Inspects the beginning of a capture before it is read, for properties that would make a run do nothing
+//! or drop much and that are easily corrected.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -8,31 +9,32 @@ use braid_control::report::grouped;
 use braid_control::runtime::io::capture::{CaptureReader, Prefix, addresses};
 use braid_control::runtime::nf::packet::Link;
 
-/// Packets that are looked at.
+/// Number of packets that are inspected.
 const LOOKED_AT: u64 = 10_000;
 
-/// What was seen.
+/// The results of the inspection.
 #[derive(Default)]
 struct Seen {
     packets: u64,
-    /// Of which not all bytes were captured.
+    /// Number of packets of which not all bytes were captured.
     cut: u64,
-    /// The first link type of which nothing is known.
+    /// The first unknown link type.
     unknown: Option<u32>,
-    /// Whether any comes from inside, and the first source that is not.
+    /// Whether any packet comes from inside, and the first source that is not inside.
     inside: bool,
     outside: Option<IpAddr>,
-    /// Who of those that are not inside sends to whom of them.
+    /// Source and destination of packets between hosts that are both outside.
     pairs: HashSet<(IpAddr, IpAddr)>,
-    /// Packets that answer one between such hosts, so both directions come by one port; and the ends of the first that is answered.
+    /// Number of packets that answer a packet between such hosts, so that both directions arrive on one
+    /// port; and the ends of the first such pair.
     astray: u64,
     ends: Option<(IpAddr, IpAddr)>,
 }
 
-/// Of so many packets one has to go between hosts outside, for that to be told.
+/// Minimum share for a note: one in this many packets is between hosts outside.
 const ASTRAY_OF: u64 = 10;
 
-/// What is to be said of a capture; its packets come from inside by these prefixes, if there are any.
+/// The notes on a capture; `inside` are the prefixes of the inside, if there are any.
 pub fn notes(path: &Path, inside: &[Prefix]) -> Vec<String> {
     let Ok(reader) = CaptureReader::open(path) else { return Vec::new() };
     let (name, seen) = (path.display(), look(reader, inside));
@@ -52,7 +54,7 @@ pub fn notes(path: &Path, inside: &[Prefix]) -> Vec<String> {
     notes
 }
 
-/// What is to be said of packets that come by the port of the outside, though perhaps they are from inside.
+/// The note on packets that arrive on the outside port, although they may be from inside.
 fn of_sides(seen: &Seen, inside: &[Prefix]) -> Option<String> {
     let list =
         |inside: &[Prefix], between: &str| inside.iter().map(Prefix::to_string).collect::<Vec<_>>().join(between);
@@ -83,7 +85,8 @@ fn look(mut reader: CaptureReader, inside: &[Prefix]) -> Seen {
         match reader.advance() {
             Ok(true) => {}
             Ok(false) => break,
-            // The file ends within its last packet: that is told as damage, and nobody who captured has cut it.
+            // The file ends within its last packet. That is reported as damage, and does not mean that the
+            // capturing program truncated packets.
             Err(_) => {
                 seen.cut -= u64::from(is_cut);
                 break;
@@ -103,7 +106,7 @@ fn look(mut reader: CaptureReader, inside: &[Prefix]) -> Seen {
                 continue;
             }
             seen.outside.get_or_insert(source);
-            // What is for a translator's own address comes from outside, and so it shall.
+            // A packet to a translator's own address comes from outside, as it should.
             if !inside.is_empty() && !is_inside(destination) {
                 seen.pairs.insert((source, destination));
                 if seen.pairs.contains(&(destination, source)) {

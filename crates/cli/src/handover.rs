@@ -1,8 +1,8 @@
-//! What a run leaves to the program that continues it: its state, and the plan. Both stand in files; what finds no room
-//! there is handed over in memory, since the workers have ended by then and nobody could begin anew.
+//! Passes the state and the plan of a run to the program that continues it. Both are files; if a file cannot be written, its
+//! content is passed in memory, because the workers have already ended and nobody could start again.
 //!
-//! The memory has a descriptor that stays open when the process becomes the other program, which opens it by its path in `/proc` as it
-//! would any file, whatever its version.
+//! The memory has a descriptor that stays open when the process executes the other program, which opens it by its path in `/proc`
+//! like any file, whatever the program's version.
 
 use std::error::Error;
 use std::fs::File;
@@ -19,13 +19,13 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use crate::aside::asideln;
 use crate::failure::{Failure, Kind};
 
-/// Under which a program is told which file holds the state that was left for it alone, and is its to remove.
+/// Environment variable that names the file with the state, if it was left only for the next program, which must remove it.
 const LEFT: &str = "BRAID_STATE_LEFT";
 
-/// What Linux calls the memory where its descriptor is listed.
+/// The target of the link in `/proc/self/fd` to such memory.
 const LISTED: &str = "/memfd:braid handover (deleted)";
 
-/// Leaves the state at `path`, or in memory; says where, and how many bytes it has.
+/// Leaves the state at `path` or in memory; returns its path and its size in bytes.
 pub fn leave_state(snapshot: &Snapshot, path: &Path) -> Result<(PathBuf, u64), Failure> {
     match snapshot.write(path) {
         Ok(bytes) => Ok((path.to_owned(), bytes)),
@@ -36,7 +36,7 @@ pub fn leave_state(snapshot: &Snapshot, path: &Path) -> Result<(PathBuf, u64), F
     }
 }
 
-/// Leaves the plan beside the state, or in memory, and the `former` one no longer; says where.
+/// Leaves the plan beside the state or in memory, and closes the memory of the `former` plan; returns the path.
 pub fn leave_plan(text: &str, beside: &Path, former: Option<&Path>) -> Result<PathBuf, Failure> {
     former.map(taken);
     let path = beside.with_extension("applied.toml");
@@ -46,7 +46,7 @@ pub fn leave_plan(text: &str, beside: &Path, former: Option<&Path>) -> Result<Pa
     }
 }
 
-/// What the next program finds in its environment: that the state at `path` is its own, or of no file that it is.
+/// Sets or removes the variable that tells the next program whether the state is a file left only for it.
 pub fn tell_of(state: Option<&Path>, next: &mut Command) {
     match state {
         Some(state) => next.env(LEFT, state),
@@ -54,31 +54,31 @@ pub fn tell_of(state: Option<&Path>, next: &mut Command) {
     };
 }
 
-/// The file with the state if it was left for this program alone; a file that somebody names keeps what it has.
+/// The path of the state if it was left only for this program; a state that the user named must be kept.
 pub fn left_for_us(state: &Path) -> Option<PathBuf> {
     std::env::var_os(LEFT).filter(|left| Path::new(left) == state).map(PathBuf::from)
 }
 
-/// Removes a file that was left for this program, which has begun with it or ended.
+/// Removes a file that was left for this program, after the program has started with it or ended.
 pub fn remove(left: &Path) {
-    // Memory has no name; a file that somebody has removed is no loss.
+    // Memory has no name, and a missing file does not matter.
     let _ = std::fs::remove_file(left);
 }
 
-/// Closes memory that nobody reads any more; files stay.
+/// Closes memory that nobody will read again; files stay.
 pub fn taken(path: &Path) {
     let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
     drop(number.filter(|_| is_memory(path)).and_then(adopted));
 }
 
-/// Whether it ends with the process.
+/// Whether the path refers to memory that disappears with the process.
 pub fn is_memory(path: &Path) -> bool {
     path.starts_with("/proc/self/fd") && std::fs::read_link(path).is_ok_and(|listed| listed == Path::new(LISTED))
 }
 
 fn in_memory(content: &[u8], why: &dyn Error) -> Result<PathBuf, Failure> {
     let left = || {
-        // Without CLOEXEC: it is for the program that this process becomes.
+        // Without CLOEXEC, because the next program in this process must inherit it.
         let mut file = File::from(memfd_create(c"braid handover", MemfdFlags::empty())?);
         file.write_all(content)?;
         Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))

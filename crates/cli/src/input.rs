@@ -1,4 +1,4 @@
-//! What `--in` and `--out` mean: captures, one for each port, generated traffic.
+//! Interprets `--in` and `--out`: captures, one for each port, and generated traffic.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ use braid_control::runtime::io::{FrameStream, NullSink, Sink, Source};
 /// Where packets come from.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Capture files: one, split by port, or one for each port.
+    /// Capture files: one that is split by port, or one for each port.
     Captures(Vec<PathBuf>, PortSplit),
-    /// Generated traffic under its specification.
+    /// Generated traffic, with its specification.
     Generated(String, Box<GenConfig>),
 }
 
-/// `PORT=FILE` in its parts.
+/// Splits `PORT=FILE` into its parts.
 pub fn port_of(text: &str) -> Option<(usize, &str)> {
     let (port, file) = text.split_once('=')?;
     Some((port.parse().ok()?, file))
 }
 
-/// Files by port: all with their port, or none.
+/// Sorts files by port; either all of them name a port or none does.
 fn by_port(texts: &[String], option: &str) -> Result<Vec<PathBuf>, Failure> {
     let named: Vec<_> = texts.iter().filter_map(|text| port_of(text)).collect();
     if named.is_empty() {
@@ -48,7 +48,7 @@ fn by_port(texts: &[String], option: &str) -> Result<Vec<PathBuf>, Failure> {
 }
 
 impl Input {
-    /// What a plan says about it.
+    /// The input that a plan specifies.
     pub fn of(plan: &Plan) -> Result<Input, Failure> {
         let generated = plan.from.iter().find_map(|text| text.strip_prefix("gen:"));
         match generated {
@@ -66,7 +66,7 @@ impl Input {
                     config.split = Some(plan.split.clone());
                 }
                 if matches!(plan.split, PortSplit::MacHash(_)) && !specification.contains("mac_pairs=") {
-                    // A bridge with two stations would show nothing.
+                    // With only two stations, a bridge would show nothing.
                     config.mac_pairs = 256;
                 }
                 config.check().map_err(generated::refused)?;
@@ -75,7 +75,7 @@ impl Input {
         }
     }
 
-    /// What it is called.
+    /// The name of the input.
     pub fn name(&self) -> String {
         match self {
             Input::Captures(paths, _) => {
@@ -85,10 +85,10 @@ impl Input {
         }
     }
 
-    /// What is to be said of captures before they are read.
+    /// Notes on captures, before they are read.
     pub fn notes(&self) -> Vec<String> {
         let Input::Captures(paths, split) = self else { return Vec::new() };
-        // What comes by a pipe can be looked at once only.
+        // Input from a pipe can be read only once.
         let files: Vec<&PathBuf> = paths.iter().filter(|path| path.is_file()).collect();
         let inside = match (split, files.as_slice()) {
             (PortSplit::InsidePrefixes(inside), [_]) if paths.len() == 1 => inside.as_slice(),
@@ -97,7 +97,7 @@ impl Input {
         files.into_iter().flat_map(|path| glance::notes(path, inside)).collect()
     }
 
-    /// As a source.
+    /// Makes a source of the input.
     pub fn source(&self) -> Result<Box<dyn Source>, Failure> {
         Ok(match self {
             Input::Captures(paths, split) => Box::new(CaptureSource::new(paths.clone()).split(split.clone())),
@@ -107,7 +107,7 @@ impl Input {
         })
     }
 
-    /// Its first frames, in memory; says it if they end at a damaged place.
+    /// Reads the first frames into memory; prints a message if they end at damage.
     pub fn frames(&self, limit: usize) -> Result<Frames, Failure> {
         let mut stream: Box<dyn FrameStream> = match self {
             Input::Captures(paths, split) => {
@@ -124,13 +124,13 @@ impl Input {
     }
 }
 
-/// What ends a command in the end whose input was damaged: everything up to there was handled.
+/// The final failure of a command whose input was damaged; everything before the damage has been processed.
 pub fn undamaged(damages: &[impl std::fmt::Display]) -> Result<(), Failure> {
     let end = |damage| Err(Failure::new(Kind::Io, format!("{damage}"), "what stands before it was handled"));
     damages.first().map_or(Ok(()), end)
 }
 
-/// Whether two paths lead to one regular file. Pipes and devices may well be read and written.
+/// Whether two paths lead to the same regular file. Pipes and devices may be both read and written.
 pub fn is_same_file(one: &Path, other: &Path) -> bool {
     match (one.metadata(), other.metadata()) {
         (Ok(one), Ok(other)) => one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino()),
@@ -138,7 +138,7 @@ pub fn is_same_file(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Refuses to write into a file that is read, or twice into one.
+/// Refuses to write into a file that is also read, or twice into the same file.
 pub fn spared(input: Option<&Input>, outputs: &[PathBuf]) -> Result<(), Failure> {
     let inputs = if let Some(Input::Captures(paths, _)) = input { paths.as_slice() } else { &[] };
     for (at, output) in outputs.iter().enumerate() {
@@ -154,8 +154,7 @@ pub fn spared(input: Option<&Input>, outputs: &[PathBuf]) -> Result<(), Failure>
     Ok(())
 }
 
-/// The files that a plan's packets go to, by port, and whether each port has its own: names that say a format, none of it what
-/// packets come from.
+/// The output files of a plan, by port, and whether each port has its own file. Each name must imply a format, and none may be an input.
 pub fn outputs(plan: &Plan, input: Option<&Input>) -> Result<(Vec<PathBuf>, bool), Failure> {
     let texts: Vec<String> = plan.to.iter().map(|path| path.display().to_string()).collect();
     let paths = by_port(&texts, "--out")?;
@@ -171,7 +170,7 @@ pub fn outputs(plan: &Plan, input: Option<&Input>) -> Result<(Vec<PathBuf>, bool
     Ok((paths, per_port))
 }
 
-/// Where a plan's packets go.
+/// The sink of a plan.
 pub fn sink(plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
     let (mut paths, per_port) = outputs(plan, Some(input))?;
     Ok(match paths.pop() {

@@ -1,5 +1,5 @@
-//! Interfaces of a run that go away or down while it goes on: said on standard error, since nothing else tells. The run goes on with the others,
-//! ends where there is none any more, and its exit code says in either case that one was lost.
+//! Watches for interfaces of a run that disappear or go down, and reports them on standard error, because nothing else does. The
+//! run continues with the other interfaces and ends if none is left; in both cases its exit code indicates the loss.
 
 use std::io;
 use std::sync::Arc;
@@ -13,19 +13,20 @@ use braid_control::runtime::io::device::{BackEnd, Interface, PortSpec, Standing}
 use crate::aside::asideln;
 use crate::failure::{Failure, Kind};
 
-/// How often they are looked at.
+/// How often the interfaces are checked.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Looks at them until it is dropped.
+/// A watch on interfaces, which lasts until it is dropped.
 #[derive(Debug)]
 pub struct Interfaces {
-    /// Dropped, it ends the looking.
+    /// Dropping the sender ends the watching thread.
     ends: Sender<()>,
     looking: Option<JoinHandle<Vec<Watched>>>,
 }
 
 impl Interfaces {
-    /// `stop` ends the run: nothing comes or goes any more when all are gone. Ports that are no interfaces are not looked at, and do not go.
+    /// Starts to watch; sets `stop`, which ends the run, when all interfaces are gone and no other ports are left. Ports that are
+    /// not kernel interfaces are not watched and never count as gone.
     pub fn watch(ports: &[PortSpec], stop: &Arc<AtomicBool>) -> Interfaces {
         let is_interface = |port: &&PortSpec| !matches!(port.back_end, BackEnd::Memif | BackEnd::Dpdk);
         let mut all: Vec<_> = ports.iter().filter(is_interface).map(Watched::new).collect();
@@ -47,17 +48,17 @@ impl Interfaces {
             }
             all
         });
-        // A run without this goes on all the same.
+        // The run continues even if this thread could not be started.
         Interfaces { ends, looking: looking.ok() }
     }
 
-    /// The run has ended: an error if it had lost any of them before that.
+    /// Ends the watch when the run has ended; returns an error if the run had lost any interface before.
     pub fn end(self) -> Result<(), Failure> {
         drop(self.ends);
         let Some(mut all) = self.looking.and_then(|looking| looking.join().ok()) else { return Ok(()) };
-        // Those of TAP that the run has made go with it.
+        // TAP interfaces that the run created disappear with it.
         all.retain(|one| one.is_gone || !one.is_tap);
-        // Links may go down because the run has ended; that is nothing to be told.
+        // Links may go down because the run has ended; that is not worth a message.
         for one in &mut all {
             if let Some(what) = one.look(Interface::stands(&one.name)).filter(|_| one.is_gone) {
                 asideln!("{}: {what}", one.name);
@@ -73,7 +74,7 @@ impl Interfaces {
     }
 }
 
-/// Looks at each, and says what has changed.
+/// Checks each interface and reports changes.
 fn look(all: &mut [Watched]) {
     for one in all {
         if let Some(name) = one.renamed() {
@@ -89,11 +90,11 @@ fn look(all: &mut [Watched]) {
     }
 }
 
-/// What is known of one.
+/// The known status of one interface.
 #[derive(Debug)]
 struct Watched {
     name: String,
-    /// None before it is there: one of TAP is made when its port is opened.
+    /// `None` before the interface exists: a TAP interface is created when its port is opened.
     last: Option<Standing>,
     is_tap: bool,
     is_gone: bool,
@@ -104,15 +105,15 @@ impl Watched {
         Watched { name: port.name.clone(), last: None, is_tap: port.back_end == BackEnd::Tap, is_gone: false }
     }
 
-    /// Its name by now, if that is another one.
+    /// The interface's new name, if it has been renamed.
     fn renamed(&self) -> Option<String> {
         let last = self.last.filter(|_| !self.is_gone)?;
-        // What is in the plan may be another of its names, which still leads there.
+        // The plan may use an alternative name, which still leads to the interface.
         let is_found = || Interface::stands(&self.name).is_ok_and(|now| now.index == last.index);
         Interface::called(last.index).ok().filter(|name| *name != self.name && !is_found())
     }
 
-    /// What is to be said of it by now. Another interface of that name is not the one that the run has.
+    /// Checks the status; returns a message if it has changed. Another interface with the same name is not the run's interface.
     fn look(&mut self, now: io::Result<Standing>) -> Option<&'static str> {
         if self.is_gone {
             return None;

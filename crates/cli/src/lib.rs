@@ -1,10 +1,10 @@
-//! The command line of Braid, as a library: `braid` itself, and the binaries that `braid new` creates for a user's own
-//! functions, are [`main`] with different catalogues.
+//! The command line of Braid, as a library. `braid` itself, and the binaries that `braid new` creates for a
+//! user's own functions, call [`main`] with different catalogs.
 //!
-//! [`args`] is what was typed; [`chain`] and [`input`] give it meaning; [`commands`] act. Errors end in [`failure`], which
-//! knows the exit codes.
+//! [`args`] holds what was typed, [`chain`] and [`input`] interpret it, and [`commands`] act on it. Errors
+//! become a [`failure`], which determines the exit code.
 #![forbid(unsafe_code)]
-// Whoever reads may have gone: `aside` and `commands::print` stand that.
+// The reader of an output may have gone; `aside` and `commands::print` tolerate that.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod args;
@@ -35,7 +35,7 @@ use braid_control::{Catalog, Entry};
 
 pub use braid_control as control;
 
-/// The whole program: functions of one's own stand before those that come with Braid.
+/// Runs the whole program. The user's own functions take precedence over those that come with Braid.
 pub fn main(own: Vec<Entry>) -> ExitCode {
     panics::say_each_once();
     watch::bear_limits_of_files();

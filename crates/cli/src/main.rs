@@ -1,4 +1,4 @@
-//! The binary `braid`: the command line over the functions that come with it.
+//! The binary `braid`: the command line with the functions that come with Braid.
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {

@@ -1,5 +1,4 @@
-//! Numbers and addresses on the command line: what is none, or out of bounds, is refused before anything is begun, with what to write
-//! instead.
+//! Numbers and addresses on the command line: invalid or out-of-range values are rejected before anything starts, with a suggestion.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -7,7 +6,7 @@ use std::str::FromStr;
 
 use clap::{ArgAction, Command};
 
-/// Has a number below 0 refused as a value that does not fit, not as an option that nobody knows.
+/// Makes clap reject a negative number as an invalid value, not as an unknown option.
 pub(crate) fn may_be_negative(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     let command = command.mut_args(|arg| match arg.get_action() {
@@ -17,7 +16,7 @@ pub(crate) fn may_be_negative(command: Command) -> Command {
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, may_be_negative))
 }
 
-/// Takes numbers within bounds, both of which are possible.
+/// Accepts numbers between two bounds, inclusive.
 pub(crate) fn between<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync
 where
     T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
@@ -28,12 +27,12 @@ where
     }
 }
 
-/// Takes whole numbers whose bounds are those of a plan's key: the plan says them.
+/// Accepts integers for a key of the plan, which itself checks their range.
 pub(crate) fn whole(text: &str) -> Result<i64, String> {
     text.parse().map_err(|_| "write a whole number, as 4 or 2000000".to_owned())
 }
 
-/// Takes an address to listen at, with its port.
+/// Accepts an address with a port, to listen at.
 pub(crate) fn listened_at(text: &str) -> Result<SocketAddr, String> {
     let local = |port: &str| port.parse().map(|port: u16| format!("write 127.0.0.1:{port}")).ok();
     text.parse().map_err(|_| {

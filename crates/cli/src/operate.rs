@@ -1,4 +1,4 @@
-//! What a run offers to those who operate it: a control socket, metrics, a page.
+//! What a run offers for its operation: a control socket, metrics, and a web page.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ pub struct OperateArgs {
     pub web: Option<SocketAddr>,
 }
 
-/// What is offered; ends with it.
+/// The services of a run; dropping it ends them.
 #[derive(Debug, Default)]
 pub struct Offered {
     _socket: Option<ControlSocket>,
@@ -51,21 +51,20 @@ pub struct Offered {
 }
 
 impl OperateArgs {
-    /// Where the state waits while another program takes over: beside the control socket.
+    /// Where the state is kept while another program takes over: beside the control socket.
     pub fn state_path(&self) -> PathBuf {
         let mut path = self.control.clone().unwrap_or_else(default_path).into_os_string();
         path.push(".state");
         path.into()
     }
 
-    /// Whether the run may be looked at while it goes on.
+    /// Whether the run must be observable while it continues.
     pub fn is_wanted(&self) -> bool {
         self.control.is_some() || self.metrics.is_some() || self.web.is_some()
     }
 
-    /// Offers what is asked for; the run of `control` has to be started then.
-    /// `user` is who the run becomes: the socket is that user's, and the run cannot be continued by a program that would need
-    /// privileges again.
+    /// Offers the requested services; the run must then be started with `control`. If the run switches to `user`, the socket
+    /// belongs to that user, and the run cannot be continued by another program, which would need privileges again.
     pub fn offer(
         &self,
         control: &mut Control,
@@ -127,7 +126,7 @@ fn offer_page(address: SocketAddr, service: &Arc<Service>) -> Result<HttpServer,
     Ok(offered)
 }
 
-/// 128 random bits in hexadecimal.
+/// A token: 128 random bits in hexadecimal.
 fn token() -> std::io::Result<String> {
     use std::io::Read;
     let mut bytes = [0; 16];
@@ -149,17 +148,17 @@ impl Offered {
         move || service.as_ref().and_then(|service| service.successor())
     }
 
-    /// The program in which the run is to be continued, if `braid upgrade` asked for it.
+    /// The program in which the run is to continue, if `braid upgrade` asked for it.
     pub fn successor(&self) -> Option<Successor> {
         self.on_upgrade()()
     }
 
-    /// The plan for the next process as a plan file.
+    /// The plan for the next process, as a plan file.
     pub fn successor_plan(&self) -> Option<String> {
         self.service.as_ref().and_then(|service| service.successor_plan())
     }
 
-    /// The plan that runs now: another one than in the beginning if one was applied.
+    /// The current plan, which differs from the initial one if another plan was applied.
     pub fn plan(&self) -> Option<Plan> {
         self.service.as_ref().map(|service| service.plan())
     }
@@ -167,7 +166,7 @@ impl Offered {
 
 const NO_UPGRADE: &str = "save the state with `braid snapshot`, and start the other program with --restore";
 
-/// Makes a control socket another user's, and its folder if that is the usual one, so that it can be removed in the end.
+/// Changes the owner of a control socket, and of its folder if that is the default one, so that the socket can be removed at the end.
 fn hand_over(path: &Path, user: User) -> Result<(), Failure> {
     let own = path.parent().filter(|_| path == default_path());
     let paths = std::iter::once(path).chain(own);
@@ -175,7 +174,7 @@ fn hand_over(path: &Path, user: User) -> Result<(), Failure> {
     paths.into_iter().try_for_each(|path| change(path).map_err(|error| Failure::file(path, &error)))
 }
 
-/// The usual place of a control socket; its folder is made, for its owner alone.
+/// The default path of a control socket; creates its folder, accessible only to its owner.
 fn usual_place() -> Result<PathBuf, Failure> {
     let path = default_path();
     if let Some(folder) = path.parent() {
@@ -185,7 +184,7 @@ fn usual_place() -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Reads the plan file again when the process is sent SIGHUP, and applies it.
+/// Rereads and applies the plan file when the process receives SIGHUP.
 #[derive(Debug)]
 struct Reload {
     ends: Arc<AtomicBool>,
@@ -221,7 +220,7 @@ impl Drop for Reload {
     }
 }
 
-/// Says on standard error what came of it: a service's log.
+/// Applies the plan file; reports the result on standard error, which is a service's log.
 fn reload(config: &Path, service: &Service) {
     let name = config.display();
     match std::fs::read_to_string(config) {
@@ -235,7 +234,7 @@ fn reload(config: &Path, service: &Service) {
 
 fn failure(error: SocketError) -> Failure {
     let help = match &error {
-        // sun_path of unix(7) has 108 bytes, and the last one is 0.
+        // sun_path of unix(7) has 108 bytes, of which the last is 0.
         SocketError::Io { source, .. } if source.kind() == ErrorKind::InvalidInput => {
             "write a path of at most 107 bytes"
         }

@@ -1,11 +1,11 @@
-//! What is printed when a handler panics. Workers catch it, drop the packet and count it (`handler_panic`); packets that make a handler
-//! panic may come by the million, so each line of code says it once.
+//! Controls what is printed when a handler panics. Workers catch the panic, drop the packet and count it (`handler_panic`).
+//! Millions of packets may make a handler panic, so each source line prints only once.
 
 use std::collections::HashSet;
 use std::panic;
 use std::sync::{Mutex, PoisonError};
 
-/// From now on the first panic at a place in the code is printed as ever, and no other one there.
+/// From now on, only the first panic at each source location is printed.
 pub fn say_each_once() {
     let (usual, said) = (panic::take_hook(), Mutex::new(HashSet::new()));
     panic::set_hook(Box::new(move |info| {

@@ -1,16 +1,17 @@
-//! Whether this processor has the instructions that the program was compiled for: a message instead of an illegal instruction.
+//! Checks that this processor has the instructions for which the program was compiled, to print an error
+//! instead of crashing on an illegal instruction.
 
 use crate::failure::{Failure, Kind};
 
-/// What the third level of x86-64 adds that compilers use everywhere, as /proc/cpuinfo names it.
+/// Features of x86-64-v3 that compilers use everywhere, with their names in /proc/cpuinfo.
 const LEVEL_3: [&str; 7] = ["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"];
 
-/// An error if the program was compiled for more than the processor can do.
+/// Returns an error if the program was compiled for features that the processor lacks.
 pub fn check() -> Result<(), Failure> {
     if !cfg!(target_feature = "avx2") {
         return Ok(());
     }
-    // What cannot be read is not missed.
+    // If the file cannot be read, nothing counts as missing.
     let missing = std::fs::read_to_string("/proc/cpuinfo").map(|text| missing(&text)).unwrap_or_default();
     if missing.is_empty() {
         return Ok(());
@@ -20,7 +21,7 @@ pub fn check() -> Result<(), Failure> {
     Err(Failure::new(Kind::Failed, what, help))
 }
 
-/// What the first processor of a /proc/cpuinfo lacks; nothing if it does not tell.
+/// The features that the first processor of a /proc/cpuinfo lacks; none if it does not list features.
 fn missing(cpuinfo: &str) -> Vec<&'static str> {
     let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
     let Some((_, flags)) = lines.find(|(key, _)| key.trim() == "flags") else { return Vec::new() };

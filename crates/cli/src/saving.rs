@@ -1,4 +1,4 @@
-//! The state of a run, saved when it ends, and what is said of one that a run begins with.
+//! Saves the state of a run when it ends, and describes the state with which a run starts.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,14 +9,14 @@ use braid_control::profile::counted;
 use braid_control::runtime::saved::{Saved, SavedSet};
 use braid_control::runtime::{AtEnd, Control, Live, Worker};
 
-/// The state of a run, collected when its workers end.
+/// Collects the state of a run when its workers end.
 pub struct Saving {
     live: Arc<Live>,
     sets: Arc<Mutex<(Vec<SavedSet>, u64)>>,
 }
 
 impl Saving {
-    /// Has the workers of a run leave their packet sets when they end, if they are `wanted` then.
+    /// Makes the workers of a run hand in their packet sets when they end, if `wanted` returns true then.
     pub fn begin(control: &mut Control, workers: usize, wanted: impl Fn() -> bool + Send + Sync + 'static) -> Saving {
         let live = Arc::clone(control.live.get_or_insert_with(|| Live::new(workers)));
         let sets = Arc::new(Mutex::new((Vec::new(), 0)));
@@ -34,7 +34,7 @@ impl Saving {
         Saving { live, sets }
     }
 
-    /// What was collected; nothing if the run never began.
+    /// The collected state; `None` if the run never started.
     pub fn end(self, plan: &Plan) -> Option<Snapshot> {
         let running = self.live.running()?;
         let (sets, now_ns) = std::mem::take(&mut *self.sets.lock().unwrap_or_else(PoisonError::into_inner));
@@ -42,7 +42,7 @@ impl Saving {
     }
 }
 
-/// How much of a state a plan goes on with, and whose is left out; to be said when it does.
+/// Describes how much of a saved state a plan continues, and which functions' state it leaves out.
 pub fn told(path: &Path, saved: &Saved, plan: &Plan) -> Vec<String> {
     let goes_on =
         |at: usize| saved.functions.get(at).is_some_and(|one| plan.chain.iter().any(|link| link.name == one.name));

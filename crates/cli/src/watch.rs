@@ -1,4 +1,4 @@
-//! Watching a run from outside: a progress bar on a terminal, and the signals that end it.
+//! Accompanies a run from outside: a progress bar on a terminal, and the signals that end the run.
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::failure::{Failure, Kind};
 
-/// Ends the run in order on Ctrl-C, on a request to terminate, and when its terminal is gone; a second one ends the program at once.
+/// Ends the run gracefully on Ctrl-C, on a request to terminate, and when its terminal has gone; a second signal ends the program at once.
 pub fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
-    // Who is started by nohup does not hear of it.
+    // A program started by nohup ignores this signal.
     if !is_ignored(SIGHUP) {
         stop_on(SIGHUP, stop)?;
     }
     stop_but_for_hangup(stop)
 }
 
-/// The same for a service, to which SIGHUP means something else.
+/// Like [`stop_on_signal`], for a service, where SIGHUP has another meaning.
 pub fn stop_but_for_hangup(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
     [SIGINT, SIGTERM].into_iter().try_for_each(|signal| stop_on(signal, stop))
 }
 
-/// A file that grows beyond what it may (`ulimit -f`) is an error of whoever writes it, and no end of the program.
+/// Makes exceeding a file size limit (`ulimit -f`) an error of the write, instead of ending the program.
 pub fn bear_limits_of_files() {
-    // If it cannot be watched, it ends the program as ever.
+    // If the handler cannot be registered, the signal ends the program as usual.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
@@ -47,7 +47,7 @@ fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 != 0)
 }
 
-/// Runs `work` with a progress bar beside it, if somebody is looking.
+/// Runs `work` and shows a progress bar if standard error is a terminal.
 pub fn with_progress<T>(progress: Arc<Progress>, work: impl FnOnce() -> T) -> T {
     if !std::io::stderr().is_terminal() {
         return work();
@@ -67,7 +67,7 @@ pub fn with_progress<T>(progress: Arc<Progress>, work: impl FnOnce() -> T) -> T 
     let result = work();
     done.store(true, Ordering::Relaxed);
     drawing.thread().unpark();
-    // A bar that could not be drawn is no reason to lose the result.
+    // A failure to draw the bar must not lose the result.
     let _ = drawing.join();
     result
 }

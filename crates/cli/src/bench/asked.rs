@@ -1,5 +1,6 @@
-//! What `braid bench` is asked for: chains, sizes and times. All of it is looked through before anything is measured, so what is wrong is
-//! refused at once and not behind an hour of other rows; and so is an option of which nothing that is measured makes use.
+//! Interprets and validates what `braid bench` is asked to measure: chains, sizes and times. Everything is
+//! validated before the first measurement, so that errors appear at once and not after an hour; an option
+//! that no requested measurement uses is also an error.
 
 use std::time::Duration;
 
@@ -14,13 +15,13 @@ use crate::commands::bench::What;
 use crate::commands::run::duration;
 use crate::failure::Failure;
 
-/// Packets per worker that are measured if nothing is said.
+/// Default number of packets measured per worker.
 const PACKETS: f64 = 20e6;
 const PACKETS_QUICK: f64 = 1e6;
-/// Most flows with `--quick`.
+/// Maximum number of flows with `--quick`.
 pub const FLOWS_QUICK: u64 = 100_000;
 
-/// Refuses what cannot be measured as it is asked for.
+/// Rejects requests that cannot be measured as specified.
 pub fn check(args: &BenchArgs, catalog: &Catalog) -> Result<(), Failure> {
     if let Some((option, users)) = unused(args) {
         let what = format!("{option} says nothing about what is measured here");
@@ -41,7 +42,7 @@ pub fn check(args: &BenchArgs, catalog: &Catalog) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An option of which nothing that is measured makes use, and what would.
+/// An option that no requested measurement uses, with the measurements that would use it.
 fn unused(args: &BenchArgs) -> Option<(&'static str, &'static str)> {
     use What::{Ablation, Bare, Latency, Rates, Soak};
     let chains = [Rates, Latency, Ablation, Soak].as_slice();
@@ -65,7 +66,7 @@ fn unused(args: &BenchArgs) -> Option<(&'static str, &'static str)> {
     Some((option, if users[0] == Rates { "rates" } else { "latency" }))
 }
 
-/// Names and plans of the chains to measure: those that are named, else `usual`.
+/// Names and plans of the chains to measure: those that were named, else the chains in `usual` whose functions are known.
 pub fn chains(args: &BenchArgs, catalog: &Catalog, usual: &[&str]) -> Result<Vec<(String, Written)>, Failure> {
     let named: Vec<&str> = if args.chain.is_empty() {
         let known = |name: &&str| chain(name).nf.iter().all(|nf| catalog.find(nf.function.get_ref()).is_some());
@@ -89,7 +90,7 @@ pub fn chains(args: &BenchArgs, catalog: &Catalog, usual: &[&str]) -> Result<Vec
     Ok(chains)
 }
 
-/// A chain with so many flows and workers, as its plan or the command line has it distributed first.
+/// The trial of a chain with this number of flows and workers, using the first of its distributions.
 pub fn trial<'a>(
     args: &BenchArgs,
     (chain, written): (&'a str, &'a Written),
@@ -109,7 +110,7 @@ pub fn trial<'a>(
     }
 }
 
-/// How packets come to workers: as the command line says, else as the plan does.
+/// How packets are distributed to workers: as the command line specifies, else as the plan does.
 pub fn distributions(args: &BenchArgs, written: &Written) -> &'static [&'static str] {
     let planned = written.file.distribution.as_ref().map(|word| word.get_ref().as_str());
     match args.distribution.as_deref().or(planned) {
@@ -119,12 +120,12 @@ pub fn distributions(args: &BenchArgs, written: &Written) -> &'static [&'static 
     }
 }
 
-/// Packets per worker and measurement.
+/// Number of packets per worker and measurement.
 pub fn packets(args: &BenchArgs) -> u64 {
     args.packets.map_or(if args.quick { PACKETS_QUICK } else { PACKETS }, |millions| millions * 1e6) as u64
 }
 
-/// So many flows, or the most that `--quick` takes.
+/// The number of flows, limited with `--quick`.
 pub fn at_most(args: &BenchArgs, flows: u64) -> u64 {
     if args.quick { flows.min(FLOWS_QUICK) } else { flows }
 }
@@ -134,7 +135,7 @@ pub fn sizes(args: &BenchArgs) -> impl Iterator<Item = (u64, i64)> {
     args.flows.iter().flat_map(|flows| args.workers.iter().map(|workers| (at_most(args, *flows), *workers)))
 }
 
-/// What `--duration` says.
+/// The time given by `--duration`, else a default.
 pub fn time(args: &BenchArgs, usual: Duration, quick: Duration) -> Result<Duration, Failure> {
     let default = if args.quick { quick } else { usual };
     match args.duration.as_deref().map_or(Ok(default), duration)? {

@@ -1,8 +1,9 @@
-//! What this machine can do at all: a loop that touches the memory that a chain touches for each packet, and does nothing else.
+//! Upper bound of what this machine can do: a loop that touches the memory which a chain touches for each packet, and does nothing else.
 //!
-//! A frame is copied from a ring into a buffer, a line of tags is read and a line of a record on the same page is changed, where chance has them, with the
-//! prefetches, the batches and the places that the runtime uses. It parses nothing, compares no key, decides nothing, and no flow comes or
-//! goes: an upper mark for every chain whose functions have one packet set. Rates of chains travel from one machine to another as shares of it.
+//! A frame is copied from a ring into a buffer; then a line of tags is read and a line of a record on the same page is modified,
+//! both at random positions, with the prefetches, batches and memory layout of the runtime. It parses nothing, compares no keys,
+//! makes no decisions, and no flows begin or end. It is thus an upper bound for every chain whose functions share one packet set.
+//! To compare machines, express the rates of chains as shares of it.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -14,23 +15,23 @@ use braid_control::runtime::nf::packet::key::DEFAULT_SEED;
 use super::meter::Reading;
 use crate::failure::{Failure, Kind};
 
-/// The name of its rows.
+/// Name of its rows.
 pub const NAME: &str = "bare loop";
-/// Packets of a batch.
+/// Number of packets in a batch.
 pub const BATCH: usize = 128;
 
-/// Bytes of a cache line, a frame, and a record.
+/// Size in bytes of a cache line, of a frame, and of a record.
 const LINE: usize = 64;
-/// Lines from one buffer to the next, and buffers that are taken by turns.
+/// Distance between buffers in lines, and the number of buffers used in turn.
 const STRIDE: usize = 33;
 const BUFFERS: usize = 256;
-/// Lines of a group, one of tags and the others of records, and flows among them: as full as flow tables are.
+/// Lines of a group, of which one holds tags and the others hold records, and flows per group: as full as flow tables are.
 const GROUP: usize = 32;
 const FLOWS_IN_GROUP: usize = 20;
-/// Lines ahead of a copy that are asked for.
+/// Prefetch distance of the copy in lines.
 const AHEAD: usize = 256;
 
-/// What one thread works on.
+/// The memory on which one thread works.
 struct Bare {
     ring: Bytes,
     buffers: Bytes,
@@ -38,7 +39,7 @@ struct Bare {
 }
 
 impl Bare {
-    /// For so many flows, whose frames stand in the ring by turns.
+    /// Allocates memory for this number of flows, with one frame for each in the ring.
     fn new(flows: usize) -> Result<Bare, Failure> {
         let region = |lines: usize| {
             Bytes::new(lines * LINE, HugePages::Prefer)
@@ -50,7 +51,7 @@ impl Bare {
         for (frame, number) in lines_mut(&mut bare.ring).iter_mut().zip(1u64..) {
             frame[26..34].copy_from_slice(&number.to_le_bytes());
         }
-        // Pages that nobody has written to are all the same one.
+        // Pages that have never been written to would all be the same page.
         lines_mut(&mut bare.records).iter_mut().for_each(|line| line[0] = 1);
         Ok(bare)
     }
@@ -59,14 +60,14 @@ impl Bare {
         self.records.backing()
     }
 
-    /// Takes `packets` through the loop, batch by batch, beginning with frame `from`.
+    /// Passes `packets` packets through the loop in batches, beginning with frame `from`.
     fn run(&mut self, from: usize, packets: u64) {
         let ring = lines(&self.ring);
         let (buffers, records) = (lines_mut(&mut self.buffers), lines_mut(&mut self.records));
         let (mut hashes, mut places, mut sum) = ([0u64; BATCH], [0usize; BATCH], 0u64);
         let (mut next, groups) = (from % ring.len(), (records.len() / GROUP) as u64);
         let key_hash = KeyHash::new(DEFAULT_SEED);
-        // Where a group's tags lie: in another of its lines from one group to the next.
+        // Position of a group's tags: a different line in consecutive groups.
         let tags = |hash: u64| {
             let group = (((hash >> 32) * groups) >> 32) as usize;
             group * GROUP + group % GROUP
@@ -78,13 +79,13 @@ impl Bare {
                 prefetch_second_level(std::ptr::from_ref(frame).wrapping_add(AHEAD));
                 let buffer = &mut buffers[(first + i) % BUFFERS * STRIDE];
                 *buffer = *frame;
-                // From where the frame was: what has just been copied is not there yet.
+                // Hash the original frame, because the copy is not available yet.
                 *hash = key_hash.narrow(&[word(frame, 26), 0]);
                 next = if next + 1 == ring.len() { 0 } else { next + 1 };
             }
             hashes.iter().for_each(|hash| prefetch_second_level(&raw const records[tags(*hash)]));
             for (place, hash) in places.iter_mut().zip(&hashes) {
-                // Always nothing, which the processor does not know before the line is there.
+                // Always zero, but the processor does not know that before the line arrives.
                 let nothing = usize::from(records[tags(*hash)][LINE - 1]);
                 *place = (tags(*hash) ^ (1 + *hash as usize % (GROUP - 1))) + nothing;
                 prefetch_second_level(&raw const records[*place]);
@@ -113,8 +114,8 @@ fn word(line: &[u8; LINE], at: usize) -> u64 {
     line[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Measures `packets` packets on each of `workers` threads, which have the flows in equal parts, behind one pass over them; and says which
-/// pages there were.
+/// Measures `packets` packets on each of `workers` threads, after one pass over the flows, which are
+/// divided equally; also returns the kind of pages used.
 pub fn measure(flows: u64, workers: usize, packets: u64) -> Result<(Vec<Reading>, Backing), Failure> {
     let own = (flows as usize).div_ceil(workers.max(1)).max(1);
     let mut bares = (0..workers).map(|_| Bare::new(own)).collect::<Result<Vec<_>, _>>()?;

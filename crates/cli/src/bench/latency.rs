@@ -1,4 +1,4 @@
-//! Latency under load: how long packets take from their arrival to their sending at shares of what a chain can do here.
+//! Latency under load: how long packets take from arrival to sending, at fractions of a chain's capacity on this machine.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use super::paced::{Pace, Rig, Waits};
 use super::rows::Trial;
 use crate::failure::Failure;
 
-/// Shares of the capacity, in percent.
+/// Loads, in percent of the capacity.
 const LOADS: [u32; 4] = [10, 50, 80, 95];
-/// Packets of the trace that is repeated, for each worker.
+/// Number of packets in the repeated trace, for each worker.
 const PACKETS: u64 = 4 << 20;
 
 /// Latency at one load.
@@ -25,13 +25,13 @@ pub(crate) struct Row {
     flows: u64,
     workers: i64,
     load_percent: u32,
-    /// Million packets a second that came, and that were sent.
+    /// Million packets per second that arrived, and that were sent.
     offered_mpps: f64,
     sent_mpps: f64,
-    /// Packets of a batch, on average.
+    /// Mean number of packets in a batch.
     batch: f64,
     gather_us: u64,
-    /// Quantiles from arrival to sending, in microseconds.
+    /// Quantiles of the time from arrival to sending, in microseconds.
     p50_us: f64,
     p99_us: f64,
     p999_us: f64,
@@ -40,7 +40,7 @@ pub(crate) struct Row {
     lost: u64,
 }
 
-/// Measures a chain at every load, each for `time`; `done` is told of each row.
+/// Measures a chain at every load, each for `time`; calls `done` for each row.
 pub(crate) fn measure(
     trial: &Trial<'_>,
     catalog: &Catalog,
@@ -56,7 +56,7 @@ pub(crate) fn measure(
         let mut all: Option<Waits> = None;
         for waits in waits.iter().cloned() {
             match &mut all {
-                // Of the same bounds: they can be added.
+                // The histograms have the same bounds, so adding them cannot fail.
                 Some(all) => {
                     let _ = all.ns.add(&waits.ns);
                     (all.packets, all.batches) = (all.packets + waits.packets, all.batches + waits.batches);
@@ -88,7 +88,7 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// What a run left.
+/// The results of one run.
 struct Ran {
     waits: Vec<Waits>,
     gather_us: u64,
@@ -109,10 +109,10 @@ fn sent_mpps(waits: &[Waits]) -> f64 {
 }
 
 impl Row {
-    /// Head of the table.
+    /// Heading of the table.
     pub(crate) const HEAD: &str = "chain                                        flows  workers   load  offered Mpps  sent Mpps  batch   50 %, µs   99 %, µs  99.9 %, µs    max, µs  lost\n";
 
-    /// Its line of the table.
+    /// The row as a line of the table.
     pub(crate) fn line(&self) -> String {
         let Row { chain, workers, load_percent, offered_mpps, sent_mpps, batch, .. } = self;
         let Row { p50_us, p99_us, p999_us, max_us, lost, .. } = self;
@@ -127,7 +127,7 @@ impl Row {
     }
 }
 
-/// The rows as comma-separated values, with a line of names.
+/// The rows as comma-separated values, with a header line.
 pub(crate) fn csv(rows: &[Row]) -> String {
     let mut text = "chain,flows,workers,load_percent,offered_mpps,sent_mpps,batch,gather_us,p50_us,p99_us,p999_us,max_us,packets,lost\n".to_owned();
     for row in rows {
@@ -141,7 +141,7 @@ pub(crate) fn csv(rows: &[Row]) -> String {
     text
 }
 
-/// Quantiles over load, of each chain, number of flows and of workers.
+/// Plots quantiles over load, for each chain, number of flows and number of workers.
 pub(crate) fn plot(rows: &[Row]) -> String {
     let mut series: Vec<Series> = Vec::new();
     for row in rows {

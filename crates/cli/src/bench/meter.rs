@@ -1,8 +1,8 @@
-//! A source that reads the clocks when its queue has delivered every flow as often as it takes until tables are as full as they
-//! will be, and again at the end: between the two nothing changes any more but what the traffic goes on to change.
+//! A source that reads the clocks twice: when its queue has delivered every flow often enough for the tables to have reached their
+//! final fill level, and at the end. In between, only the effects of the continuing traffic change anything.
 //!
-//! The readings are taken on the thread that receives: with hardware distribution the worker's own. When a queue is asked for
-//! packets, the batch before has been handled and sent.
+//! The readings are taken on the receiving thread, which is the worker's own thread with hardware distribution. When a queue is
+//! asked for packets, the previous batch has been processed and sent.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,30 +15,30 @@ use braid_control::runtime::thread_time;
 
 use super::warm::open_counted;
 
-/// What is not measured.
+/// The unmeasured warm-up; it lasts until both conditions hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Warm {
-    /// The first passes over the trace.
+    /// Number of passes over the trace.
     pub passes: u64,
-    /// A time, if it is longer.
+    /// Minimum time.
     pub time: Duration,
 }
 
-/// What one queue's thread did between the beginning that is not measured and the end.
+/// What one queue's thread did between the end of the warm-up and the end of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
     /// Processor time of the thread.
     pub cpu: Duration,
-    /// Time on the wall.
+    /// Wall-clock time.
     pub wall: Duration,
 }
 
-/// Readings of all queues that delivered something; complete when the run has ended.
+/// Readings of all queues that delivered anything; complete when the run has ended.
 pub type Readings = Arc<Mutex<Vec<Reading>>>;
 
-/// A replay that is measured behind its beginning.
+/// A replay that is measured after a warm-up.
 pub struct Metered {
     inner: ReplaySource,
     warm: Warm,
@@ -47,7 +47,7 @@ pub struct Metered {
 }
 
 impl Metered {
-    /// Measures `packets` packets on each queue; `inner` has to repeat for ever.
+    /// Measures `packets` packets on each queue; `inner` must repeat forever.
     pub fn new(inner: ReplaySource, warm: Warm, packets: u64) -> (Metered, Readings) {
         let readings = Readings::default();
         (Metered { inner, warm, packets, readings: Arc::clone(&readings) }, readings)
@@ -88,10 +88,10 @@ impl Source for Metered {
 struct MeteredQueue {
     inner: Box<dyn RxQueue>,
     delivered: u64,
-    /// Packets that come first, and the time until which more do.
+    /// Number of packets in the warm-up, and its earliest end.
     warm: u64,
     until: Instant,
-    /// Packets at which it ends: known when the measurement begins.
+    /// Number of packets at which the queue ends; set when the measurement begins.
     end: u64,
     packets: u64,
     begun: Option<(u64, Duration, Instant)>,

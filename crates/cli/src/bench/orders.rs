@@ -1,5 +1,5 @@
-//! Flows of a measurement in the order of their popularity, drawn from a stream that brings another flow with every frame; its
-//! frames are kept and given out again.
+//! Draws the flows of a measurement by popularity. Its input is a stream in which every frame belongs to
+//! another flow; these frames are kept and delivered repeatedly.
 
 use braid_control::runtime::io::{FrameStream, Next};
 use braid_control::runtime::nf::packet::FrameInfo;
@@ -11,7 +11,7 @@ use rand_distr::{Distribution, Zipf};
 const EXPONENT: f64 = 1.1;
 const SEED: u64 = 0x6272_6169_6421;
 
-/// A flow's frame.
+/// The frame of a flow.
 struct Kept {
     bytes: Vec<u8>,
     info: FrameInfo,
@@ -25,7 +25,7 @@ fn keep(stream: &mut dyn FrameStream) -> Option<Kept> {
     Some(Kept { bytes: bytes.to_vec(), info })
 }
 
-/// Frames of kept flows, numbered anew in the order in which they are given out.
+/// Kept frames of flows, numbered anew in the order of delivery.
 struct Given {
     flows: Vec<Kept>,
     now: usize,
@@ -57,7 +57,7 @@ pub struct ByPopularity {
 }
 
 impl ByPopularity {
-    /// `packets` packets of the flows of `stream`; none if it brings none.
+    /// Draws `packets` packets from the flows of `stream`; `None` if the stream is empty.
     pub fn new(stream: &mut dyn FrameStream, packets: u64) -> Option<ByPopularity> {
         let flows: Vec<Kept> = std::iter::from_fn(|| keep(stream)).collect();
         let law = Zipf::new(flows.len() as f64, EXPONENT).ok()?;
@@ -83,7 +83,7 @@ impl FrameStream for ByPopularity {
 mod tests {
     use super::*;
 
-    /// Frame `n` is the number `n`.
+    /// A stream whose frame `n` contains the number `n`.
     struct Numbers(u64, u64, [u8; 8]);
 
     impl FrameStream for Numbers {

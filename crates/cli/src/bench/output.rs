@@ -1,4 +1,4 @@
-//! Rows of a measurement for other programs and for the eye: a table of comma-separated values, and a plot.
+//! Writes the rows of a measurement for other programs and for people: a table of comma-separated values, and a plot.
 
 use std::error::Error;
 use std::path::Path;
@@ -7,10 +7,10 @@ use plotters::prelude::*;
 
 use super::rows::Row;
 
-/// Columns of the table: those of the rows.
+/// Column names of the table.
 const COLUMNS: &str = "chain,variant,trace,flows,workers,distribution,batch,copy,mpps,ns_per_packet,mpps_wall,packets,sets,created,expired,evicted,refused,dropped,lost,pages";
 
-/// The rows as comma-separated values, with a line of names.
+/// The rows as comma-separated values, with a header line.
 pub(crate) fn csv(rows: &[Row]) -> String {
     let mut text = format!("{COLUMNS}\n");
     for row in rows {
@@ -25,12 +25,12 @@ pub(crate) fn csv(rows: &[Row]) -> String {
     text
 }
 
-/// A name as it may stand between commas (RFC 4180): that of a plan file may have some itself.
+/// Quotes a field if necessary (RFC 4180); the name of a plan file may contain commas.
 fn field(name: &str) -> String {
     if name.contains([',', '"', '\n']) { format!("\"{}\"", name.replace('"', "\"\"")) } else { name.to_owned() }
 }
 
-/// Million packets a second over flows, a line for each chain, trace and number of workers.
+/// Plots million packets per second over flows, with a line for each chain, trace and number of workers.
 pub(crate) fn plot(rows: &[Row], path: &Path) -> Result<(), Box<dyn Error>> {
     let root = SVGBackend::new(path, (1000, 640)).into_drawing_area();
     root.fill(&WHITE)?;
@@ -63,7 +63,7 @@ pub(crate) fn plot(rows: &[Row], path: &Path) -> Result<(), Box<dyn Error>> {
 
 type Line = (String, Vec<(f64, f64)>);
 
-/// The rows of one chain, trace and number of workers together, in the order in which each first comes.
+/// Groups the rows by chain, trace and number of workers, in the order of first occurrence.
 fn lines(rows: &[Row]) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for row in rows.iter().filter(|row| row.variant.is_empty()) {

@@ -1,9 +1,9 @@
-//! Packets that come at a steady rate, whatever the worker does: how long each waited and was worked on, from the time at which it
-//! was due to the time at which it was sent.
+//! Packets that arrive at a steady rate regardless of the worker. For each packet it measures how long the packet waited and was
+//! processed, from the time at which it was due to the time at which it was sent.
 //!
-//! The rate is kept from the first packet on: one that could not be taken in time waits, and its waiting counts (there is no
-//! coordinated omission). The wire holds as much as comes. With hardware distribution each worker receives and sends a batch on
-//! one thread, so a packet's place in the batch says when it was due.
+//! The rate is kept from the first packet on: a packet that cannot be taken in time waits, and the waiting counts (there is no
+//! coordinated omission). The wire holds any number of packets. With hardware distribution each worker receives and sends a batch
+//! on one thread, so a packet's position in the batch determines when it was due.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,40 +18,40 @@ use hdrhistogram::Histogram;
 
 use super::warm::open_counted;
 
-/// Longest time that is told apart from longer ones.
+/// Longest time that the histogram distinguishes.
 const LONGEST_NS: u64 = 10_000_000_000;
 
-/// How fast packets come to each queue, and how long.
+/// The rate at which packets arrive at each queue, and the duration.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Packets a second; none: as fast as they are taken.
+    /// Packets per second; `None` for as fast as they are taken.
     pub rate: Option<f64>,
-    /// From the end of the first pass on.
+    /// Duration, from the end of the first pass on.
     pub time: Duration,
 }
 
-/// What one worker's packets went through.
+/// Measurements of one worker's packets.
 #[derive(Clone, Debug)]
 pub struct Waits {
     /// Nanoseconds from due to sent.
     pub ns: Histogram<u64>,
-    /// Packets, batches and time on the wall.
+    /// Number of packets.
     pub packets: u64,
-    /// Batches that they came in.
+    /// Number of batches in which they arrived.
     pub batches: u64,
-    /// From the first to the last.
+    /// Wall-clock time from the first to the last packet.
     pub wall: Duration,
 }
 
-/// Both ends of one worker: what the receiving one tells the sending one.
+/// Shared state of one worker's two ends: what the receiving end tells the sending end.
 struct Lane {
-    /// When the pace began, in nanoseconds after `epoch`; 0 before.
+    /// When the pace began, in nanoseconds after `epoch`; 0 before that.
     begun_ns: AtomicU64,
-    /// Number of the current batch's first packet since then.
+    /// Number, counted from then, of the current batch's first packet.
     first: AtomicU64,
 }
 
-/// Both ends of a run.
+/// The two ends of a measured run.
 pub struct Rig {
     lanes: Arc<[Lane]>,
     epoch: Instant,
@@ -60,24 +60,24 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// For so many workers.
+    /// Prepares the ends for this number of workers.
     pub fn new(workers: usize, pace: Pace) -> Rig {
         let lane = |_| Lane { begun_ns: AtomicU64::new(0), first: AtomicU64::new(0) };
         Rig { lanes: (0..workers).map(lane).collect(), epoch: Instant::now(), pace, waits: Arc::default() }
     }
 
-    /// The end that packets come from; `inner` has to repeat for ever, and the first pass comes at once.
+    /// The source. `inner` must repeat forever; its first pass arrives without pacing.
     pub fn source(&self, inner: ReplaySource) -> PacedSource {
         PacedSource { inner, lanes: Arc::clone(&self.lanes), epoch: self.epoch, pace: self.pace }
     }
 
-    /// The end that packets go to.
+    /// The sink.
     pub fn sink(&self) -> WaitSink {
         let (lanes, waits) = (Arc::clone(&self.lanes), Arc::clone(&self.waits));
         WaitSink { lanes, epoch: self.epoch, pace: self.pace, waits }
     }
 
-    /// What was measured, when the run has ended.
+    /// The measurements, when the run has ended.
     pub fn waits(&self) -> Vec<Waits> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -118,14 +118,14 @@ struct PacedQueue {
     lane: usize,
     epoch: Instant,
     pace: Pace,
-    /// Frames still to come before the pace begins.
+    /// Number of frames still to deliver before the pace begins.
     warm: u64,
-    /// Packets since then.
+    /// Number of packets taken since the pace began.
     taken: u64,
 }
 
 impl PacedQueue {
-    /// Packets that are due and were not taken, or that time is up.
+    /// Number of packets that are due and have not been taken; `None` if time is up.
     fn due(&mut self) -> Option<u64> {
         let lane = &self.lanes[self.lane];
         let now_ns = self.epoch.elapsed().as_nanos() as u64;
@@ -175,7 +175,7 @@ impl RxQueue for PacedQueue {
     }
 }
 
-/// Takes the time of every packet and forgets it.
+/// Records the time of every packet and discards the packet.
 pub struct WaitSink {
     lanes: Arc<[Lane]>,
     epoch: Instant,

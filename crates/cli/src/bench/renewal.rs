@@ -1,22 +1,23 @@
-//! Flows that end while others begin, for as long as one likes: with each pass over a trace a share of its flows goes on under
-//! other ports or addresses, and what had the former ones falls silent.
+//! Makes flows end while others begin, indefinitely: with each pass over a trace, a share of its flows continues under other ports
+//! or addresses, and the former flows fall silent.
 
 use braid_control::plan_file::{PlanFile, unplaced};
 use braid_control::runtime::io::Renewal;
 use braid_control::runtime::nf::packet::checksum::Change;
 
-/// From one source port of a flow to the next: odd, so that all have their turn, and far, for the next ones are other flows' of the client.
+/// Step between source ports of a flow: odd, so that all ports are used in turn, and large, because
+/// adjacent ports belong to other flows of the client.
 const PORT_STEP: u16 = 4099;
-/// Flows whose packets all come within a second on a slow machine.
+/// Number of flows whose packets all arrive within a second on a slow machine.
 const FLOWS_PER_S: u64 = 1_000_000;
-/// Flows that begin while the last ones are forgotten.
+/// Number of flows that begin while the last ones are being forgotten.
 const BEGUN: u64 = 4_000_000;
-/// How much longer than its last flow a mapping of a NAT may hold.
+/// How much longer than its last flow a NAT mapping may remain.
 const NAT_REFRESH_MS: i64 = 100;
-/// A bridge forgets no station sooner.
+/// Minimum ageing time of a bridge's stations.
 const AGEING_S: u64 = 10;
 
-/// What renews a share of a chain's flows with each pass: stations if it bridges, else ports of clients.
+/// The renewal of a share of a chain's flows with each pass: of stations if the chain contains a bridge, else of client ports.
 pub fn renewal(chain: &str, share: f64) -> Renewal {
     let every = (1.0 / share).round() as u32;
     match chain.contains("bridge") {
@@ -25,17 +26,17 @@ pub fn renewal(chain: &str, share: f64) -> Renewal {
     }
 }
 
-/// Flows that are remembered where so many come at a time: as many that have fallen silent as begin in a few seconds.
+/// Number of flows that are remembered with `flows` flows at a time: as many silent ones as begin in a few seconds are added.
 pub fn remembered(flows: u64) -> u64 {
     flows * 2 + BEGUN
 }
 
-/// How long functions remember a silent flow, in seconds: no flow of so many is silent for so long before it ends.
+/// How long functions remember a silent flow, in seconds. Among this many flows, none is silent for so long before it ends.
 pub fn silent_s(flows: u64) -> u64 {
     1 + flows / FLOWS_PER_S
 }
 
-/// Has functions forget silent flows soon, and the oldest ones where tables are full.
+/// Makes functions forget silent flows soon, and evict the oldest ones from full tables.
 pub fn forget_soon(file: &mut PlanFile, flows: u64) {
     let silent_s = silent_s(flows);
     for nf in &mut file.nf {
@@ -51,17 +52,17 @@ pub fn forget_soon(file: &mut PlanFile, flows: u64) {
             nf.config.set(key, toml::Value::Integer(time_s as i64));
         }
         if nf.function.get_ref() == "nat" {
-            // What ended gives its port back at once, or there are none left for new flows.
+            // An ended session must release its port at once, or new flows find no free ports.
             nf.config.set("rest_s", toml::Value::Integer(0));
-            // Nor does a mapping hold for longer than its flow, so that sessions need no more room than sets.
+            // A mapping must not outlive its flow either, so that sessions need no more room than sets.
             nf.config.set("refresh_ms", toml::Value::Integer(NAT_REFRESH_MS));
         }
         nf.full.get_or_insert(unplaced("evict_oldest".to_owned()));
     }
 }
 
-/// Gives an IPv4 UDP packet on Ethernet another source port, with its checksum kept right (RFC 1624): a flow has a port again when
-/// all others have been its.
+/// Changes the source port of an IPv4 UDP packet on Ethernet, and updates its checksum (RFC 1624). A port
+/// repeats for a flow only after all others have been used.
 fn change_port(frame: &mut [u8; 64], _: u64) {
     const ETHERNET_IPV4: [u8; 3] = [0x08, 0x00, 0x45];
     const SOURCE_PORT: usize = 34;
@@ -72,7 +73,7 @@ fn change_port(frame: &mut [u8; 64], _: u64) {
     let word = |frame: &[u8; 64], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
     let before = word(frame, SOURCE_PORT);
     let after = match before.wrapping_add(PORT_STEP) {
-        // Nobody sends from there.
+        // Port 0 is not used as a source.
         0 => PORT_STEP,
         port => port,
     };
@@ -81,8 +82,8 @@ fn change_port(frame: &mut [u8; 64], _: u64) {
     frame[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Gives both stations of a frame other names, the same ones in both directions: of generated addresses the second byte is free and so
-/// are the highest bits of the first.
+/// Renames both stations of a frame, identically in both directions. In generated addresses the second byte
+/// and the highest bits of the first byte are free.
 fn rename_stations(frame: &mut [u8; 64], round: u64) {
     for station in [0, 6] {
         frame[station] = frame[station] & 0x07 | ((round >> 8) as u8) << 3;

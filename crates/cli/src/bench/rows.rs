@@ -1,4 +1,4 @@
-//! One measurement of a chain: what is varied, how it is run, what is read off.
+//! One measurement of a chain: what is varied, how it is run, what is recorded.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -17,31 +17,31 @@ use super::renewal::{forget_soon, remembered, silent_s};
 use super::traffic::{Trace, Traffic, configure, replay};
 use crate::failure::Failure;
 
-/// Seconds for which flows that are forgotten may wait for it.
+/// Additional seconds for flows to be actually forgotten.
 const SETTLE_S: u64 = 2;
 
-/// What is measured.
+/// Parameters of one measurement.
 #[derive(Clone, Debug)]
 pub struct Trial<'a> {
-    /// Its name.
+    /// Name of the chain.
     pub chain: &'a str,
-    /// Its plan.
+    /// The plan.
     pub file: &'a PlanFile,
-    /// Whether the plan is a user's own, to be left as it is.
+    /// Whether the plan is the user's own and must not be modified.
     pub is_own: bool,
-    /// How flows follow one another.
+    /// The order in which flows send.
     pub trace: Trace,
-    /// Flows at a time.
+    /// Number of simultaneous flows.
     pub flows: u64,
-    /// Workers.
+    /// Number of workers.
     pub workers: i64,
     /// `hardware` or `software`.
     pub distribution: &'static str,
-    /// What is left out or changed, in words; nothing usually.
+    /// What is left out or changed, in words; usually empty.
     pub variant: &'static str,
-    /// Nanoseconds by which the clock advances with each batch; the machine's time otherwise.
+    /// Nanoseconds by which the clock advances with each batch; `None` for the machine's time.
     pub step_ns: Option<u64>,
-    /// Whether it begins to measure before as many flows are forgotten as begin.
+    /// Whether to begin measuring before flows are forgotten as fast as they begin.
     pub is_quick: bool,
 }
 
@@ -55,39 +55,39 @@ pub(crate) struct Row {
     pub(crate) workers: usize,
     pub(crate) distribution: &'static str,
     pub(crate) batch: usize,
-    /// Each frame is copied from the ring into a buffer, as a card's transfer would; there is no other way yet.
+    /// Whether each frame is copied from the ring into a buffer, like a card's DMA transfer; always true so far.
     pub(crate) receive_copy: bool,
-    /// Million packets a second of all workers together: by processor time with hardware distribution, else by the wall.
+    /// Million packets per second of all workers: by processor time with hardware distribution, else by wall-clock time.
     pub(crate) mpps: f64,
-    /// Time of one worker for one packet, on the same clock.
+    /// Nanoseconds per packet and worker, on the same clock.
     pub(crate) ns_per_packet: f64,
-    /// The same rate by the wall, whatever else the machine did meanwhile.
+    /// The rate by wall-clock time, including the influence of other load on the machine.
     pub(crate) mpps_wall: f64,
     pub(crate) packets: u64,
-    /// Packet sets that were live at the end, of all groups: what the tables held.
+    /// Packet sets of all groups that were live at the end: what the tables held.
     pub(crate) sets: u64,
-    /// Packet sets that became live, and that expired; evicted ones expired too. Refused found a full table.
+    /// Packet sets that became live, that expired (including evicted ones), that were evicted, and that were refused by a full table.
     pub(crate) created: u64,
     pub(crate) expired: u64,
     pub(crate) evicted: u64,
     pub(crate) refused: u64,
-    /// Packets that functions dropped, and all that did not go out.
+    /// Packets that functions dropped, and all packets that did not leave.
     pub(crate) dropped: u64,
     pub(crate) lost: u64,
-    /// Why, by function and reason, from the first packet on.
+    /// Drops by function and reason, from the first packet on.
     pub(crate) dropped_by_nf: BTreeMap<String, BTreeMap<String, u64>>,
     pub(crate) pages: String,
 }
 
 impl Trial<'_> {
-    /// Its traffic, of which `packets` for each worker will be measured, and its plan, ready to run.
+    /// Prepares its traffic, of which `packets` packets for each worker will be measured, and its compiled plan.
     pub fn prepare(&self, catalog: &Catalog, packets: u64) -> Result<(Traffic, Compiled), Failure> {
         let traffic = replay(self.chain, self.flows, self.trace, packets * self.workers.max(1) as u64)?;
         let compiled = self.plan(catalog).and_then(|plan| plan.compile(Carry::Nothing));
         Ok((traffic, compiled.map_err(|problem| Failure::of_plan(problem, None))?))
     }
 
-    /// Its plan, checked.
+    /// Its validated plan.
     pub fn plan(&self, catalog: &Catalog) -> Result<Plan, Problem> {
         let mut file = self.file.clone();
         let comes_and_goes = self.trace.churn().is_some();
@@ -105,7 +105,7 @@ impl Trial<'_> {
         Plan::new(&file, catalog)
     }
 
-    /// Time until as many flows are forgotten as begin.
+    /// Time until flows are forgotten as fast as they begin.
     fn settling(&self) -> Duration {
         let waits = self.trace.churn().is_some() && self.step_ns.is_none() && !self.is_quick;
         Duration::from_secs(if waits { silent_s(self.flows) + SETTLE_S } else { 0 })
@@ -129,7 +129,7 @@ impl Trial<'_> {
             "hardware" => (by_cpu, cpu_ns),
             _ => (mpps_wall, 1e3 / mpps_wall),
         };
-        // Copies by flooding are no gain: what came in has to come out.
+        // Copies by flooding do not count as output: every received packet must leave.
         let lost = report.packets_in.saturating_sub(report.packets_out - report.packets_copied.min(report.packets_out));
         Row {
             chain: self.chain.to_owned(),
@@ -157,13 +157,13 @@ impl Trial<'_> {
     }
 }
 
-/// What readings of several threads come to.
+/// The combined readings of several threads.
 struct Rate {
     packets: u64,
-    /// Million packets a second of all together, by processor time and by the wall.
+    /// Million packets per second of all threads, by processor time and by wall-clock time.
     by_cpu: f64,
     by_wall: f64,
-    /// Processor time for one packet.
+    /// Processor time per packet, in nanoseconds.
     cpu_ns: f64,
 }
 
@@ -182,7 +182,7 @@ impl Rate {
 }
 
 impl Row {
-    /// What the machine can do at all with so many flows ([`bare`]), on so many threads.
+    /// Measures what the machine can do at all with this number of flows ([`bare`]) and threads.
     pub(crate) fn bare(flows: u64, workers: usize, packets: u64) -> Result<Row, Failure> {
         let (readings, pages) = bare::measure(flows, workers, packets)?;
         let Rate { packets, by_cpu: mpps, by_wall: mpps_wall, cpu_ns: ns_per_packet } = Rate::of(&readings);
@@ -203,10 +203,10 @@ impl Row {
         })
     }
 
-    /// Head of the table.
+    /// Heading of the table.
     pub(crate) const HEAD: &str = "chain                                    trace       flows  workers  distribution    Mpps  ns/packet  Mpps by the wall       sets   expired   evicted   refused  lost\n";
 
-    /// Its line of the table, and behind it why packets were dropped, if some were.
+    /// The row as a line of the table, followed by the reasons for drops, if any.
     pub(crate) fn line(&self) -> String {
         let Row { chain, trace, workers, distribution, mpps, ns_per_packet, mpps_wall, .. } = self;
         let Row { flows, sets, expired, evicted, refused, lost, .. } = self;
@@ -219,7 +219,7 @@ impl Row {
         )
     }
 
-    /// A line for each reason for which a function dropped packets.
+    /// One line for each reason for which a function dropped packets.
     fn reasons(&self) -> String {
         let of = |(function, reasons): (&String, &BTreeMap<String, u64>)| -> String {
             let line =
@@ -230,7 +230,7 @@ impl Row {
     }
 }
 
-/// A step of the ablation.
+/// A step of the ablation for functions with a common packet set.
 struct Step {
     name: &'static str,
     batch: i64,
@@ -239,7 +239,7 @@ struct Step {
     pages: &'static str,
 }
 
-/// How a worker comes to sets that workers share: one by one, in batches, and by what it knows of where they are (FAJITA's auxiliary table).
+/// How a worker finds sets that workers share: one by one, in batches, and with an index of their positions (FAJITA's auxiliary table).
 const SHARED_STEPS: [(&str, i64, &str); 4] = [
     ("packet by packet, shared sets looked up", 1, "looked_up"),
     ("batches of 128, shared sets looked up", 128, "looked_up"),
@@ -247,7 +247,7 @@ const SHARED_STEPS: [(&str, i64, &str); 4] = [
     ("batches of 128, shared sets indexed", 128, "indexed"),
 ];
 
-/// What FAJITA adds one after another, and what pages add.
+/// The techniques that FAJITA adds one after another, and the effect of the page size.
 const STEPS: [Step; 7] = [
     Step { name: "packet by packet, a look-up for each function", batch: 1, is_shared: false, pages: "prefer" },
     Step { name: "batches of 32, a look-up for each function", batch: 32, is_shared: false, pages: "prefer" },
@@ -258,7 +258,8 @@ const STEPS: [Step; 7] = [
     Step { name: "the same on small pages", batch: 128, is_shared: true, pages: "never" },
 ];
 
-/// The plans of the ablation of a chain, each with what it leaves out: of one whose functions have one packet set, or of one with several.
+/// The plans of the ablation of a chain, each with a description of what it leaves out. The steps depend on
+/// whether the functions have one packet set or several.
 pub fn ablation(file: &PlanFile, catalog: &Catalog) -> Result<Vec<(&'static str, PlanFile)>, Failure> {
     let chain = probe(file, catalog)?;
     if chain.groups().len() > 1 {
@@ -279,12 +280,12 @@ pub fn ablation(file: &PlanFile, catalog: &Catalog) -> Result<Vec<(&'static str,
     Ok(STEPS.iter().map(step).collect())
 }
 
-/// An IP protocol number for each function that no packet has (IANA: unassigned), so that equal packet sets have different
-/// definitions.
+/// First of a range of IP protocol numbers that no packet has (IANA: unassigned). Each function gets its
+/// own, so that equal packet sets have different definitions.
 const NOBODYS_PROTOCOL: i64 = 150;
 const UDP: i64 = 17;
 
-/// The functions as they are found in a plan.
+/// Builds the functions as a plan does.
 fn probe(file: &PlanFile, catalog: &Catalog) -> Result<Chain, Failure> {
     let mut usable = file.clone();
     configure(&mut usable, "", 2_000);
@@ -292,7 +293,7 @@ fn probe(file: &PlanFile, catalog: &Catalog) -> Result<Chain, Failure> {
     chain.map_err(|problem| Failure::of_plan(problem, None))
 }
 
-/// The same chain, but no two functions share a record.
+/// The same chain with definitions that prevent functions from sharing a record.
 fn apart(file: &PlanFile, chain: &Chain) -> PlanFile {
     let mut file = file.clone();
     for (at, (nf, stage)) in file.nf.iter_mut().zip(chain.stages()).enumerate() {

@@ -1,8 +1,8 @@
-//! A long run at full rate with flows that end and others that begin: what is live, how much memory the process has, and whether a
-//! packet is missing, at steady intervals.
+//! A long run at full rate in which flows end and others begin. At regular intervals it records the live packet sets, the memory of
+//! the process, and whether packets are missing.
 //!
-//! A trace is repeated for ever, and with each pass another tenth of its flows comes from other ports ([`super::renewal`]).
-//! What falls silent is forgotten after a second or a few.
+//! A trace is repeated forever, and with each pass another tenth of its flows comes from other ports ([`super::renewal`]). Silent
+//! flows are forgotten after one or a few seconds.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use braid_control::report::grouped;
 use braid_control::runtime::{Live, WorkerCounters};
 use serde::Serialize;
 
-/// What is seen at one time.
+/// The figures at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sample {
-    /// Of which chain.
+    /// Name of the chain.
     pub chain: String,
-    /// Since the beginning.
+    /// Seconds since the beginning.
     pub seconds: f64,
-    /// Million packets a second since the sample before.
+    /// Million packets per second since the previous sample.
     pub mpps: f64,
     /// Packets since the beginning.
     pub packets: u64,
@@ -26,22 +26,22 @@ pub struct Sample {
     pub sets: u64,
     /// Sets that became live.
     pub created: u64,
-    /// Sets that ended, those evicted included.
+    /// Sets that ended, including evicted ones.
     pub expired: u64,
-    /// Sets that had to make room.
+    /// Sets that were evicted to make room.
     pub evicted: u64,
-    /// Sets that found no room.
+    /// Sets that were refused because there was no room.
     pub refused: u64,
-    /// Packets that came in and neither went out nor were dropped by a function.
+    /// Packets that arrived and neither left nor were dropped by a function.
     pub lost: u64,
     /// Packets dropped by functions.
     pub dropped: u64,
-    /// Memory of the process that is really there, huge pages included.
+    /// Resident memory of the process, including huge pages.
     pub resident_bytes: u64,
 }
 
 impl Sample {
-    /// Head of the table.
+    /// Heading of the table.
     pub const HEAD: &str = "   seconds    Mpps           packets         sets       created       expired       evicted   refused     dropped      lost     MiB\n";
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Looks at a run of a chain `looks` times within `time`; `seen` is told of each.
+/// Samples a run of a chain `looks` times within `time`; calls `seen` for each sample.
 pub fn watch(live: &Live, chain: &str, (time, looks): (Duration, u32), mut seen: impl FnMut(&Sample)) -> Vec<Sample> {
     let (begun, mut samples) = (Instant::now(), Vec::<Sample>::new());
     for look in 1..=looks {
@@ -75,7 +75,7 @@ pub fn watch(live: &Live, chain: &str, (time, looks): (Duration, u32), mut seen:
     samples
 }
 
-/// What the counters say.
+/// Makes a sample from the counters.
 pub fn sample(chain: &str, total: &WorkerCounters, seconds: f64, before: Option<&Sample>) -> Sample {
     let (earlier, packets_before) = before.map_or((0.0, 0), |before| (before.seconds, before.packets));
     let dropped = total.drops.total();
@@ -95,7 +95,7 @@ pub fn sample(chain: &str, total: &WorkerCounters, seconds: f64, before: Option<
     }
 }
 
-/// Resident memory, and huge pages that do not count as such (`/proc/self/status`).
+/// Resident memory in bytes, including huge pages, which the kernel counts separately (`/proc/self/status`).
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = |name: &str| -> u64 {
@@ -105,15 +105,15 @@ fn resident_bytes() -> u64 {
     (kib("VmRSS") + kib("HugetlbPages")) * 1024
 }
 
-/// The most by which memory grew in the second half of a run, of runs one behind another; none is less than nothing.
+/// The largest growth of memory in the second half of any of several consecutive runs; at least 0.
 pub fn growth_of_all(samples: &[Sample]) -> f64 {
-    // Where time begins again another run does.
+    // A new run begins where the time decreases.
     samples.chunk_by(|one, next| one.seconds <= next.seconds).map(growth).fold(0.0, f64::max)
 }
 
-/// Memory that came between the middle and the end of a run, as a share: tables fill up in the first half.
+/// The growth of memory between the middle and the end of a run, as a share; tables fill up in the first half.
 fn growth(samples: &[Sample]) -> f64 {
-    // The last sample comes when the run has ended and its tables are gone.
+    // The last sample is taken when the run has ended and its tables are gone.
     let samples = &samples[..samples.len().saturating_sub(1)];
     let (Some(middle), Some(last)) = (samples.get(samples.len() / 2), samples.last()) else { return 0.0 };
     last.resident_bytes as f64 / middle.resident_bytes.max(1) as f64 - 1.0

@@ -1,5 +1,6 @@
-//! The traffic of a measurement, in the shortest frames, and the configuration under which a function neither drops nor floods
-//! it. First every flow comes once, unmeasured; then, by [`Trace`], each in turn without locality, or in another order, or under a new name.
+//! The traffic of a measurement, in frames of minimum length, and the configuration with which functions
+//! neither drop nor flood it. First each flow sends once, unmeasured; then, depending on [`Trace`], all
+//! flows send in turn without locality, in another order, or under new names.
 
 use braid_control::plan_file::{PlanFile, SetFile, unplaced};
 use braid_control::runtime::io::generate::{Addresses, FrameSizes, GenConfig, Generator, Profile, Protocols};
@@ -32,7 +33,7 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// Packets that begin a new flow, as a share.
+    /// Share of packets that begin a new flow.
     pub fn churn(self) -> Option<f64> {
         match self {
             Trace::Churn1 => Some(0.01),
@@ -42,7 +43,7 @@ impl Trace {
         }
     }
 
-    /// As it is called in rows and on the command line.
+    /// Its name in rows and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Trace::Uniform => "uniform",
@@ -55,21 +56,21 @@ impl Trace {
     }
 }
 
-/// Most packets that lie in memory of a trace that is drawn.
+/// Maximum number of packets in memory of a trace that is drawn at random.
 const DRAWN_MAX: u64 = 4 << 20;
-/// A frame of 64 bytes on the wire, without its check sequence.
+/// Length of a frame of 64 bytes on the wire, without its check sequence.
 const FRAME_BYTES: u32 = 60;
 
-/// What an ablation, latencies and a soak are measured on: the chain of FAJITA's paper.
+/// The chain for ablation, latency and soak: that of FAJITA's paper.
 pub const STATEFUL: &str = "flow_counter+rate_limiter+load_balancer";
-/// The other one, whose functions have sets without a common hash: workers share some.
+/// Another chain, whose functions have sets without a common hash, so workers share some.
 pub const SHARED: &str = "flow_counter:ip.src+policer+load_balancer";
 
-/// The chains that are measured if nothing is said.
+/// The chains that are measured by default.
 pub const CHAINS: [&str; 9] =
     ["forward", "flow_counter", "nat", "load_balancer", "firewall", "policer", "bridge", STATEFUL, SHARED];
 
-/// The chain of a name: functions joined by `+`, each with the fields of its packet set behind colons if they are others.
+/// The chain with this name: functions joined by `+`, each optionally followed by the fields of another packet set after colons.
 pub fn chain(name: &str) -> PlanFile {
     let functions: Vec<Vec<&str>> = name.split('+').map(|function| function.split(':').collect()).collect();
     let mut file = PlanFile::of_functions(functions.iter().map(|function| function[0]));
@@ -80,10 +81,10 @@ pub fn chain(name: &str) -> PlanFile {
     file
 }
 
-/// How many servers a chain's traffic goes to, as a power of two; none if the chain does not care.
+/// The number of servers in a chain's traffic, as a power of two; `None` if the chain does not depend on it.
 fn server_bits(chain: &str) -> Option<u32> {
     match (chain.contains("load_balancer"), chain.contains("policer")) {
-        // Each is a service, and each a set of the policer.
+        // Each server is one service, and one set of the policer.
         (true, true) => Some(10),
         (true, false) => Some(0),
         // As many sets as the generator can make.
@@ -92,7 +93,7 @@ fn server_bits(chain: &str) -> Option<u32> {
     }
 }
 
-/// Services at all addresses of servers in RFC 2544's range and in documentation's, with sixteen backends if there is but one.
+/// Services on all server addresses in the ranges of RFC 2544 and for documentation, with sixteen backends if there is only one service.
 fn services(bits: u32) -> Option<toml::Value> {
     let count = 1u32 << bits;
     let each = if count == 1 { 16 } else { 4 };
@@ -108,7 +109,7 @@ fn services(bits: u32) -> Option<toml::Value> {
     format!("service = [{text}]").parse::<toml::Table>().ok()?.remove("service")
 }
 
-/// Sets what a chain needs to carry so many flows without loss; `most` of them are remembered.
+/// Configures a chain to carry the flows without loss, `most` of which are remembered.
 pub fn configure(file: &mut PlanFile, name: &str, most: u64) {
     let number = |n: u64| toml::Value::Integer(n as i64);
     for nf in &mut file.nf {
@@ -119,7 +120,7 @@ pub fn configure(file: &mut PlanFile, name: &str, most: u64) {
             }
             "rate_limiter" => nf.config.set("bytes_per_s", number(1_000_000_000)),
             "nat" => {
-                // An address holds 64 thousand mappings; half as many again of them for the uneven choice of addresses.
+                // An address holds 64 thousand mappings; the surplus allows for an uneven choice of addresses.
                 let addresses = (most / 40_000 + 1).max(4);
                 let address = |i: u64| toml::Value::String(format!("198.51.{}.{}", 100 + i / 250, i % 250 + 1));
                 nf.config.set("external", toml::Value::Array((0..addresses).map(address).collect()));
@@ -143,19 +144,19 @@ pub fn configure(file: &mut PlanFile, name: &str, most: u64) {
 
 /// Traffic in memory, and how much of its beginning is not measured.
 pub struct Traffic {
-    /// Frames, given out for ever.
+    /// The frames, repeated forever.
     pub source: ReplaySource,
-    /// Passes over them until tables are as full as they will be, if the clock runs with the packets.
+    /// Number of passes over them until tables reach their final fill level, if the clock advances with the packets.
     pub warm_passes: u64,
 }
 
-/// Most flows: sets and frames for all of them are held in memory.
+/// Maximum number of flows, for all of which sets and frames are held in memory.
 pub const FLOWS_MAX: u64 = 1 << 27;
 
-/// Where flows come and go: passes until nearly all of the first ones have.
+/// If flows come and go: the number of passes until nearly all of the first ones have ended.
 const SETTLING: u64 = 10;
 
-/// Traffic of `flows` flows at a time for a chain, of which about `packets` packets will be measured.
+/// Traffic of `flows` simultaneous flows for a chain, of which about `packets` packets will be measured.
 pub fn replay(chain: &str, flows: u64, trace: Trace, packets: u64) -> Result<Traffic, Failure> {
     let failed =
         |error: braid_control::runtime::io::generate::ConfigError| Failure::new(Kind::Failed, error.to_string(), "");
@@ -203,7 +204,7 @@ fn config(flows: u64) -> GenConfig {
     }
 }
 
-/// Every frame, and the same from the other station by the other port: a bridge has learned all stations after one pass.
+/// Every frame, followed by one in the opposite direction on the other port, so that a bridge has learned all stations after one pass.
 struct BothWays {
     inner: Generator,
     reply: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Replays of which it is known how many frames each queue has: what is measured begins behind the first passes over them.
+//! Opens replays with a known number of frames per queue, so that a measurement can begin after the first passes over them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use braid_control::runtime::io::{OpenError, QueueSelect, ReplaySource, RxQueue, Source};
 use braid_control::runtime::nf::packet::{Link, Port};
 
-/// Opens a replay; `wrap` makes a queue of each of its queues, whose number it is told and how many frames of a pass fall to it.
+/// Opens a replay; `wrap` wraps each of its queues, given the queue's number and its number of frames per pass.
 pub(super) fn open_counted(
     inner: ReplaySource,
     queues: usize,
@@ -19,7 +19,7 @@ pub(super) fn open_counted(
     Ok(inner.into_iter().zip(frames).enumerate().map(|(queue, (inner, frames))| wrap(queue, inner, frames)).collect())
 }
 
-/// Counts what falls to each queue.
+/// Counts the frames that go to each queue.
 struct Counting {
     select: Arc<dyn QueueSelect>,
     frames: Vec<AtomicU64>,
@@ -28,7 +28,7 @@ struct Counting {
 impl QueueSelect for Counting {
     fn queue(&self, frame: &[u8], link: Link, port: Port) -> usize {
         let queue = self.select.queue(frame, link, port).min(self.frames.len() - 1);
-        // Relaxed: changed and read while the source is opened, on one thread.
+        // Relaxed: modified and read on one thread, while the source is opened.
         self.frames[queue].fetch_add(1, Ordering::Relaxed);
         queue
     }

@@ -1,4 +1,4 @@
-//! `braid apply`: another plan for a run that goes on.
+//! `braid apply`: applies another plan to a run while it continues.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ pub struct ApplyArgs {
     pub json: bool,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &ApplyArgs) -> Result<ExitCode, Failure> {
     let plan = Failure::or_text(&args.plan)?;
     let answer = connect(&args.control)?.ask(&Request::Apply { plan });
@@ -36,7 +36,7 @@ pub fn run(args: &ApplyArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was applied, in lines.
+/// Formats what was applied, in lines.
 pub fn text(applied: &Applied) -> String {
     let Applied { changed, added, removed, kept, copied, elements, elements_held, sets, moving, evicted, held_us } =
         applied;

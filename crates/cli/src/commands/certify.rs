@@ -1,4 +1,4 @@
-//! `braid certify`: many workers against one.
+//! `braid certify`: compares many workers with one.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -18,15 +18,15 @@ use crate::aside::asideln;
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
 
-/// Workers if nothing is said: fewer would have nothing to interleave, and schedules need no processors.
+/// Default number of workers: fewer would hardly interleave, and schedules do not depend on the number of processors.
 const WORKERS_DEFAULT: i64 = 4;
 
-/// So often it is said how many runs are done, where no terminal shows it.
+/// Interval of progress messages where no terminal shows a progress bar.
 const SAID_EVERY: Duration = Duration::from_secs(20);
-/// From so many runs on a build without optimisation takes minutes.
+/// Number of runs that takes minutes in a build without optimisation.
 const MANY: u64 = 20;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let mut written = Written::read(&args.chain, Some(&args.input), &[])?;
     written.file.workers.get_or_insert(unplaced(WORKERS_DEFAULT));
@@ -79,10 +79,10 @@ pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     }
 }
 
-/// A handler over one batch takes microseconds: after this long it will not come back.
+/// Time limit of a handler. A handler over one batch takes microseconds: after this time it will not return.
 const HANDLER_MAX: Duration = Duration::from_secs(10);
 
-/// Names the function whose handler does not come back, and gives up: nothing can end its thread.
+/// A watchdog that names the function whose handler does not return, and exits the program, because nothing can end the handler's thread.
 fn watchdog() -> Watchdog {
     let tell = |function: &str| {
         let what = format!("a handler of `{function}` has not returned for {} s", HANDLER_MAX.as_secs());

@@ -1,4 +1,4 @@
-//! `braid check-rss`: whether NICs can keep packet sets on one queue each.
+//! `braid check-rss`: checks whether NICs can keep each packet set on one queue.
 
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ use crate::args::CheckRssArgs;
 use crate::chain::Written;
 use crate::failure::Failure;
 
-/// One packet set on one NIC.
+/// The result for one packet set on one NIC.
 #[derive(Serialize)]
 struct Row {
     nic: &'static str,
@@ -25,12 +25,12 @@ struct Row {
     fits: bool,
     missing: Vec<String>,
     words: String,
-    /// The same in a line.
+    /// A summary in one line.
     #[serde(skip)]
     summary: String,
 }
 
-/// Runs it; the exit code is 0 whatever the NICs can do: it is a question.
+/// Runs the command. The exit code is 0 whatever the NICs can do, because the command only asks.
 pub fn run(args: &CheckRssArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let members = if args.fields.is_empty() { of_chain(args, catalog)? } else { vec![of_fields(args)?] };
     let nics: Vec<&'static Nic> = match &args.chain.nic {
@@ -63,7 +63,7 @@ fn judge(member: &Member, nic: &'static Nic) -> Row {
     }
 }
 
-/// What becomes of sets, by kind of packet.
+/// Summarises what happens to sets, by kind of packet.
 fn summary(verdict: &Verdict) -> String {
     let becomes = |fit: &Fit| match fit {
         Fit::Whole { .. } => "whole",

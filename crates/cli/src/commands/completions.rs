@@ -1,4 +1,4 @@
-//! `braid completions` and `braid man`: what shells and manuals are told about the command line, made of the command line itself.
+//! `braid completions` and `braid man`: shell completions and manual pages, generated from the definition of the command line.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ pub struct ManArgs {
     pub folder: PathBuf,
 }
 
-/// Prints what a shell reads.
+/// Prints the completion script for a shell.
 pub fn run(args: &CompletionsArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let names: Vec<&'static str> = catalog.names().map(|name| &*name.to_owned().leak()).collect();
     let mut command = told(&Cli::understood(), &names);
@@ -39,19 +39,19 @@ pub fn run(args: &CompletionsArgs, catalog: &Catalog) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a page for the program, and one for each of its commands.
+/// Writes a page for the program and one for each of its commands.
 pub fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     let folder = &args.folder;
     std::fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
     let mut command = Cli::understood().display_name(program()).bin_name(program()).disable_help_subcommand(true);
-    // Gives the commands within their full names.
+    // Gives the subcommands their full names.
     command.build();
     let pages = write_pages(&command, folder)?;
     print(&format!("{pages} pages in {0}; to read one: man -l {0}/{1}.1\n", folder.display(), program()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the page of a command, then those of its own; returns how many.
+/// Writes the page of a command and of its subcommands; returns the number of pages.
 fn write_pages(command: &Command, folder: &Path) -> Result<usize, Failure> {
     let page = Man::new(command.clone()).manual("Braid").source(concat!("Braid ", env!("CARGO_PKG_VERSION")));
     page.generate_to(folder).map_err(|error| Failure::file(&folder.join(page.get_filename()), &error))?;
@@ -59,10 +59,10 @@ fn write_pages(command: &Command, folder: &Path) -> Result<usize, Failure> {
     own.try_fold(1, |pages, command| Ok(pages + write_pages(command, folder)?))
 }
 
-/// A command as shells are told of it: without what is hidden, and with functions completed by their `names`. For writing scripts
-/// alone: nothing that is typed is read by it.
+/// A command as shells should see it: without hidden parts, and with function names as possible values. It
+/// is only for generating scripts, and parses no input.
 fn told(command: &Command, names: &[&'static str]) -> Command {
-    // Kept until the program ends, which is at once.
+    // Leaked, but the program ends right afterwards.
     let name: &'static str = command.get_name().to_owned().leak();
     let is_function = |arg: &Arg| arg.get_id() == "nf" || (name == "show" && arg.get_id() == "name");
     let args = command.get_arguments().filter(|arg| !arg.is_hide_set()).map(|arg| match is_function(arg) {
@@ -74,7 +74,7 @@ fn told(command: &Command, names: &[&'static str]) -> Command {
     command.get_about().into_iter().fold(told, |told, about| told.about(about.clone()))
 }
 
-/// What this program is called: `braid`, or as a binary with functions of one's own is.
+/// The name of this program: `braid`, or that of a binary with the user's own functions.
 fn program() -> String {
     let called = std::env::args_os().next().map(PathBuf::from);
     let name = called.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());

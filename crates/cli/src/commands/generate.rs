@@ -1,4 +1,4 @@
-//! `braid gen`: generated traffic into a capture file.
+//! `braid gen`: writes generated traffic to a capture file.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::args::GenArgs;
 use crate::failure::{Failure, Kind};
 use crate::{generated, watch};
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &GenArgs) -> Result<ExitCode, Failure> {
     let specification = args.profile.strip_prefix("gen:").unwrap_or(&args.profile);
     let mut stream = Generator::new(generated::config(specification)?).map_err(generated::refused)?;

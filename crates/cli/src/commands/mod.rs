@@ -1,4 +1,4 @@
-//! One file per command.
+//! The commands, one file for each.
 
 pub mod apply;
 pub mod bench;
@@ -40,11 +40,12 @@ use crate::aside::asideln;
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
 
-/// Most packets of an input that are held in memory to be played again and again.
+/// Maximum number of packets of an input that are held in memory to be replayed.
 const FRAMES_MAX: usize = 1_000_000;
 
-/// A plan, its input in memory, and the input's name. A plan with interfaces is tried on an input in their place, and keeps them.
-/// `to` is a file that is to be written in the end, and what: it is none of those that are read.
+/// Loads a plan and its input into memory; also returns the input's name. A plan with interfaces is tried
+/// on an input in their place, and the returned plan keeps the interfaces. `to` is a file to be written at
+/// the end, with a description; it must not be one of the files read.
 pub(crate) fn loaded(
     chain: &ChainArgs,
     input: &InputArgs,
@@ -71,23 +72,23 @@ pub(crate) fn loaded(
     Ok((plan, frames, name))
 }
 
-/// Refuses a file that could not be written, before it has taken minutes to find out what would stand there.
+/// Rejects a file that could not be written, before minutes are spent on computing its content.
 pub(crate) fn writable(path: &Path) -> Result<(), Failure> {
     whole::check(path).map_err(|error| Failure::file(path, &error))
 }
 
-/// Writes a text file, whole or not at all.
+/// Writes a text file, either completely or not at all.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     whole::write(path, text.as_bytes()).map_err(|error| Failure::file(path, &error))
 }
 
-/// Says what is about to take its time, longest with long packets: each is copied in each run.
+/// Announces what is about to take time, which is longest for long packets, because each is copied in each run.
 pub(crate) fn announce(plan: &Plan, request: &Request<'_>, instead: &str) {
     let packets = grouped(request.packets);
     asideln!("{}: several runs of {packets} packets each, made of {}{instead}", plan.chain_name(), request.input);
 }
 
-/// Prints on standard output. If whoever reads it has gone, there is nobody left to tell.
+/// Prints on standard output. A closed pipe is not an error, because nobody is left to tell.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! `braid model`: what more workers would do.
+//! `braid model`: predicts what more workers would do.
 
 use std::process::ExitCode;
 
@@ -10,10 +10,10 @@ use crate::args::{ChainArgs, InputArgs};
 use crate::failure::Failure;
 use crate::numbers::between;
 
-/// Numbers of workers that are modelled if nothing is said.
+/// Numbers of workers that are modelled by default.
 pub(super) const USUAL: [usize; 8] = [1, 2, 4, 8, 16, 23, 32, 64];
 
-/// Most workers that can be modelled.
+/// Maximum number of workers that can be modelled.
 pub(crate) const WORKERS_MAX: usize = 256;
 
 /// `braid model`: the chain's `--workers` are those that are modelled.
@@ -43,7 +43,7 @@ pub struct ModelArgs {
     pub json: bool,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &ModelArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let mut chain = args.chain.clone();
     let asked: Vec<usize> = chain.workers.drain(..).map(|workers| usize::try_from(workers).unwrap_or(0)).collect();

@@ -1,4 +1,4 @@
-//! `braid new`: a network function of one's own, as a crate that builds, passes its test, and runs.
+//! `braid new`: creates a crate for a network function of the user's own that builds, passes its test, and runs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use crate::args::NewArgs;
 use crate::catalog::catalog;
 use crate::failure::{Failure, Kind};
 
-/// Path in the new crate, and what stands there; `{name}`, `{Type}` and `{braid-…}` are filled in.
+/// Paths in the new crate, with the contents of the files; `{name}`, `{Type}` and `{braid-…}` are substituted.
 const FILES: [(&str, &str); 7] = [
     ("Cargo.toml", include_str!("../../templates/manifest.toml")),
     ("src/lib.rs", include_str!("../../templates/src/lib.rs")),
@@ -19,18 +19,18 @@ const FILES: [(&str, &str); 7] = [
     (".gitignore", include_str!("../../templates/gitignore")),
 ];
 
-/// Words of Rust, and crates that are always there.
+/// Keywords of Rust, and crates that are always available.
 const WORDS: &str = "abstract alloc as async await become box break const continue core crate do dyn else enum extern \
     false final fn for gen if impl in let loop macro match mod move mut override priv proc_macro pub ref \
     return self static std struct super test trait true try type unsafe use where";
 
-/// What crates that it stands on are called, and folders in which cargo builds.
+/// Names of crates on which the new crate depends, and of folders in which cargo builds.
 const CARGO: &str = "braid_cli braid_functions braid_nf braid_testkit build deps examples incremental serde toml";
 
-/// The crates that the new one stands on.
+/// The crates of Braid on which the new crate depends.
 const CRATES: [&str; 4] = ["nf", "functions", "cli", "testkit"];
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &NewArgs) -> Result<ExitCode, Failure> {
     let name = args.name.replace('-', "_");
     let legal = name.starts_with(|c: char| c.is_ascii_lowercase())
@@ -54,7 +54,7 @@ pub fn run(args: &NewArgs) -> Result<ExitCode, Failure> {
     }
     let braid = Braid::of(args.braid.as_deref())?;
     write_all(&folder, &name, &braid).inspect_err(|_| {
-        // So that it can be tried again; what is not ours was not there.
+        // Clean up, so that the command can be repeated; the folder did not exist before, so everything in it is ours.
         let _ = std::fs::remove_dir_all(&folder);
     })?;
     let folder = folder.display();
@@ -69,14 +69,14 @@ fn write_all(folder: &Path, name: &str, braid: &Braid) -> Result<(), Failure> {
         write(&folder.join(path), &fill(text, name, braid))?;
     }
     if let Some(lock) = braid.lock() {
-        // The versions that Braid itself was built with: nothing has to be looked up.
+        // The versions with which Braid itself was built, so that nothing needs to be looked up.
         let to = folder.join("Cargo.lock");
         std::fs::copy(&lock, &to).map_err(|error| Failure::file(&to, &error))?;
     }
     Ok(())
 }
 
-/// Where Braid's crates are.
+/// The location of Braid's crates.
 enum Braid {
     Folder(PathBuf),
     Git(String),
@@ -114,7 +114,8 @@ impl Braid {
     }
 }
 
-/// Whether the crate or its type could not be called that: a word of the language, a crate of its own, a name in the template.
+/// Whether the crate or its type cannot have this name, because it is a keyword, one of the crate's
+/// dependencies, or a name in the template.
 fn is_taken(name: &str) -> bool {
     let own = type_name(name);
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -122,7 +123,7 @@ fn is_taken(name: &str) -> bool {
         || FILES.iter().any(|(_, text)| text.split(|c| !is_part(c)).any(|word| word == own))
 }
 
-/// `flow_guard` as a type: `FlowGuard`.
+/// Converts a name to a type: `flow_guard` to `FlowGuard`.
 fn type_name(name: &str) -> String {
     let part = |part: &str| {
         part.chars().take(1).map(|c| c.to_ascii_uppercase()).chain(part.chars().skip(1)).collect::<String>()

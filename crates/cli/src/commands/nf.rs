@@ -1,4 +1,4 @@
-//! `braid nf`: which functions there are, a function's page, and which rule of a firewall decides.
+//! `braid nf`: lists the functions, shows a function's page, and explains which rule of a firewall decides.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ struct Line {
     ports: u16,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(command: &NfCommand, catalog: &Catalog) -> Result<ExitCode, Failure> {
     match command {
         NfCommand::List { json } => {
@@ -67,13 +67,13 @@ pub fn run(command: &NfCommand, catalog: &Catalog) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// A plan's chain, or a firewall alone.
+/// The chain of a plan, or a single firewall.
 fn chain(plan: Option<&PathBuf>, set: &[String]) -> ChainArgs {
     let nf = if plan.is_none() { vec!["firewall".to_owned()] } else { Vec::new() };
     ChainArgs { plan: plan.cloned(), nf, set: set.to_vec(), ..ChainArgs::default() }
 }
 
-/// The first firewall of a chain: its configuration, and how many ports there are.
+/// The configuration of the first firewall in a chain, and the number of ports.
 fn configured(chain: &ChainArgs) -> Result<(firewall::Config, u16), Failure> {
     let written = Written::read(chain, None, &[])?;
     let Some(nf) = written.file.nf.iter().find(|nf| nf.function.get_ref() == "firewall") else {
@@ -87,7 +87,7 @@ fn refused(error: ConfigError) -> Failure {
     Failure::usage(format!("`{}`: {}", error.key, error.reason), error.instead)
 }
 
-/// What it says about a packet that comes then.
+/// Explains what the firewall does with a packet that arrives at this time.
 fn explain(chain: &ChainArgs, packet: &str, port: u16, when: When) -> Result<String, Failure> {
     let (config, ports) = configured(chain)?;
     let wrong = |wrong: scenario::Wrong| Failure::usage(format!("`{packet}`: {}", wrong.what), wrong.help);
@@ -103,7 +103,7 @@ fn explain(chain: &ChainArgs, packet: &str, port: u16, when: When) -> Result<Str
     })
 }
 
-/// A table of what rules cost on this machine.
+/// A table of the cost of rules on this machine.
 fn cost(chain: Option<ChainArgs>) -> Result<String, Failure> {
     let costs = match chain {
         Some(chain) => {

@@ -1,4 +1,4 @@
-//! `braid plan`: what a plan will do and why.
+//! `braid plan`: explains what a plan will do and why.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use crate::args::PlanArgs;
 use crate::chain::Written;
 use crate::failure::Failure;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &PlanArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let written = Written::read(&args.chain, None, &[])?;
     let plan = written.plan(catalog)?;

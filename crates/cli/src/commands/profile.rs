@@ -1,4 +1,4 @@
-//! `braid profile`: why attempts are taken back, what to change, and where the time goes.
+//! `braid profile`: shows why attempts are rolled back, what to change, and where the time goes.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use crate::numbers::between;
 const NEXT: &str = "\nNext: `braid tune` with the same arguments tries every value that the functions allow, modelled on 23 workers, and \
 writes a plan file.\n";
 
-/// Packets of each run of the scaling curve, at most.
+/// Maximum number of packets in each run of the scaling curve.
 const CURVE_PACKETS: u64 = 200_000;
 
 /// `braid profile`.
@@ -44,7 +44,7 @@ pub struct ProfileArgs {
     pub json: bool,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &ProfileArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let (plan, frames, input) =
         loaded(&args.chain, &args.input, args.html.as_ref().map(|path| (path, "the page")), catalog)?;
@@ -77,13 +77,13 @@ pub fn run(args: &ProfileArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What virtual workers met.
+/// The profile of modelled virtual workers.
 fn modelled_profile(plan: &Plan, workers: usize, request: Request<'_>) -> Result<Profile, Failure> {
     let costs = calibrate(plan, request)?.costs;
     Ok(profile(plan, request.input, &modelled(plan, workers, &costs, request)?, true))
 }
 
-/// Says of each change in which line of the plan file it stands, or belongs.
+/// Adds to each change the line of the plan file where the setting is, or where it belongs.
 fn name_lines(path: &Path, plan: &Plan, profile: &mut Profile) -> Result<(), Failure> {
     let text = Failure::or_text(path)?;
     let line = |at: usize| text.get(..at).map_or(0, |before| before.matches('\n').count() + 1);

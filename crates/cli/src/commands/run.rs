@@ -1,4 +1,4 @@
-//! `braid run`: packets through a chain.
+//! `braid run`: sends packets through a chain.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ use crate::saving::{self, Saving};
 use crate::watch;
 use crate::{handover, input, notify};
 
-/// What is there before the first packet.
+/// Everything prepared before the first packet.
 struct Prepared {
     written: Written,
     plan: Plan,
@@ -37,7 +37,7 @@ struct Prepared {
     sink: Box<dyn Sink>,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let duration = args.duration.as_deref().map(duration).transpose()?;
     let mut control = Control { duration, profile: args.profile, ..Control::default() };
@@ -76,7 +76,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     };
     let last_plan = offered.plan().unwrap_or(plan.clone());
     let successor = offered.successor().map(|successor| (successor, args.operate.state_path()));
-    // Nothing more comes by them, unless another program goes on.
+    // Close the ports now, unless another program continues.
     let ports = ports.filter(|_| successor.is_some());
     let wanted = args.saved_to().or(successor.as_ref().map(|(_, state)| state.as_path()));
     let saved = match (saving.and_then(|saving| saving.end(&last_plan)), wanted) {
@@ -87,16 +87,16 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         let sets = counted(report.sets_left_out, "packet set");
         asideln!("note: {sets} of the earlier run found no place in this one");
     }
-    // Of a chain that was exchanged meanwhile, stages and counters would not belong together.
+    // If the chain was exchanged meanwhile, stages and counters would not match.
     let profile = (args.profile && names(&last_plan) == names(&plan)).then(|| profile(&plan, &from, &report, false));
     let report = RunReport::new(names(&last_plan), &report);
     let (successor, beside, state) = match (successor, saved) {
         (Some((successor, beside)), Ok(Some(state))) => (successor, beside, state),
         (_, saved) => {
             notify::of_end();
-            // Nobody goes on with this run, nor with the plan that was applied to it.
+            // Nobody continues this run or the plan that was applied to it.
             args.applied.as_deref().map(handover::remove);
-            // What became of the packets is told in any case.
+            // Report in any case what happened to the packets.
             let code = told(args, &plan, &report, profile.as_ref());
             return saved.and(code).and_then(|code| all_there.map(|()| code));
         }
@@ -109,7 +109,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     Err(become_successor(&successor, state, applied.as_deref(), ports.as_ref()))
 }
 
-/// The state that the command line names for the beginning, if it is there; what is to be said of it when the run has begun.
+/// Restores the state that the command line names, if it exists. Returns messages to print when the run has started.
 fn begin_with(args: &RunArgs, plan: (&Written, &Plan), control: &mut Control) -> Result<Option<Vec<String>>, Failure> {
     match (&args.restore, &args.state) {
         (Some(path), _) => restore(path, plan, control).map(Some),
@@ -122,7 +122,7 @@ fn begin_with(args: &RunArgs, plan: (&Written, &Plan), control: &mut Control) ->
     }
 }
 
-/// A state that this run cannot go on with is nobody's to write over.
+/// Renames a state that this run cannot continue with, so that it is not overwritten.
 fn set_aside(path: &Path) -> Result<PathBuf, Failure> {
     let mut name = path.as_os_str().to_owned();
     name.push(".refused");
@@ -130,7 +130,7 @@ fn set_aside(path: &Path) -> Result<PathBuf, Failure> {
     Ok(name.into())
 }
 
-/// Has a run go on with the state at `path`; what is to be said of it when it does.
+/// Makes a run continue with the state at `path`; returns messages to print when it does.
 fn restore(path: &Path, (written, plan): (&Written, &Plan), control: &mut Control) -> Result<Vec<String>, Failure> {
     let saved = Snapshot::read(path)?.for_plan(plan).map_err(|problem| written.failure(problem))?;
     let restored = saving::told(path, &saved, plan);
@@ -139,7 +139,8 @@ fn restore(path: &Path, (written, plan): (&Written, &Plan), control: &mut Contro
     Ok(restored)
 }
 
-/// When the run has begun it is said what it goes on with, its manager is told, and a state that was left for it alone has served.
+/// The action when the run has started: it prints what the run continues with, notifies the service
+/// manager, and removes a state that was left only for this run.
 fn when_begun(args: &RunArgs, chain: String, restored: Vec<String>) -> AtStart {
     let left = args.restore.as_deref().and_then(handover::left_for_us);
     AtStart(Arc::new(move || {
@@ -149,7 +150,7 @@ fn when_begun(args: &RunArgs, chain: String, restored: Vec<String>) -> AtStart {
     }))
 }
 
-/// Saves the state and says so; says where it is. For a program that goes on with it any place will do.
+/// Saves the state and prints that; returns its path. For a program that continues with the state, any place will do.
 fn save(snapshot: &Snapshot, path: &Path, goes_on: bool) -> Result<PathBuf, Failure> {
     let (path, bytes) = match goes_on {
         true => handover::leave_state(snapshot, path)?,
@@ -159,7 +160,7 @@ fn save(snapshot: &Snapshot, path: &Path, goes_on: bool) -> Result<PathBuf, Fail
     Ok(path)
 }
 
-/// Reads, checks and compiles the plan, and finds its ends; opens none of them.
+/// Reads, validates and compiles the plan, and prepares its source and sink without opening them.
 fn prepare(args: &RunArgs, catalog: &Catalog) -> Result<Prepared, Failure> {
     let written = written(args)?;
     let plan = written.plan(catalog)?;
@@ -169,7 +170,7 @@ fn prepare(args: &RunArgs, catalog: &Catalog) -> Result<Prepared, Failure> {
         let help = "name a file to write, or leave out --json: the table goes to standard error";
         return Err(Failure::usage(what, help));
     }
-    // A chain that may be exchanged may come to want what the first one does not.
+    // A chain that is exchanged later may need metadata that the first one does not need.
     let lean = plan.to.is_empty() && !args.operate.is_wanted() && args.config.is_none();
     let carry = if lean { Carry::Nothing } else { Carry::Capture };
     let compiled = Arc::new(written.compile(&plan, carry)?);
@@ -183,7 +184,7 @@ fn prepare(args: &RunArgs, catalog: &Catalog) -> Result<Prepared, Failure> {
     Ok(Prepared { written, plan, compiled, carry, ports, source, sink })
 }
 
-/// Prints what became of the packets, then what was found about the time.
+/// Prints what happened to the packets, then the profile.
 fn told(args: &RunArgs, plan: &Plan, report: &RunReport, profile: Option<&Profile>) -> Result<ExitCode, Failure> {
     let code = told_of_packets(report, args.json, plan)?;
     match profile {
@@ -223,7 +224,7 @@ fn told_of_packets(report: &RunReport, json: bool, plan: &Plan) -> Result<ExitCo
     }
 }
 
-/// What is to be said where packets came by the wrong side, if a list of ranges says by which port they come.
+/// A note on packets that arrived on the wrong side, if a list of prefixes determines on which port they arrive.
 fn about_sides(plan: &Plan, report: &RunReport) -> Option<String> {
     const WRONG_SIDE: &str = "wrong_side";
     let PortSplit::InsidePrefixes(inside) = &plan.split else { return None };
@@ -235,20 +236,22 @@ fn about_sides(plan: &Plan, report: &RunReport) -> Option<String> {
     ))
 }
 
-/// Whether another number of workers might have dropped other packets: an ICMP error, say, may be handled before the connection
-/// that it reports, on another worker. Or found something else: what a host sends within a second, say, comes to workers that have come to different ones.
+/// Whether another number of workers might have dropped other packets or found something else. For example, an ICMP error may be
+/// processed on one worker before the connection to which it refers is processed on another. Or the packets that a host sends
+/// within a second may go to workers that are at different points of the input.
 fn may_depend_on_order(plan: &Plan, report: &RunReport) -> bool {
     let is_free = report.workers.len() > 1 && !plan.in_order && plan.time == Time::Capture;
     let has_found = report.findings.values().any(|told| !told.found.is_empty());
     is_free && report.transactions.commits > 0 && (has_found || report.dropped_total() > 0)
 }
 
-/// Whether packets go where the report would.
+/// Whether packets are written to where the report would go.
 fn writes_to_standard_output(plan: &Plan) -> bool {
     plan.to.iter().any(|path| is_dash(path))
 }
 
-/// What was typed and what stands in the plan file; for a run that is continued the plan that ran last, complete, whatever the file says by now.
+/// Reads the command line and the plan file. For a run that is continued, reads the complete plan that ran
+/// last, whatever the file says now.
 fn written(args: &RunArgs) -> Result<Written, Failure> {
     if let Some(path) = &args.applied {
         return Written::of_file(path);
@@ -263,14 +266,14 @@ fn written(args: &RunArgs) -> Result<Written, Failure> {
 
 type Ends = (Box<dyn Source>, Box<dyn Sink>);
 
-/// The interfaces of a plan that has any, not yet open.
+/// The interfaces of a plan, not yet open; `None` if it has none.
 fn ports(plan: &Plan, compiled: &Compiled, user: Option<User>) -> Option<Ports> {
     let receivers = if plan.distribution == Distribution::Hardware { plan.workers } else { 1 };
     let ports = Ports::new(plan.devices.clone(), |how| asideln!("{how}"));
     (!plan.devices.is_empty()).then(|| ports.received_by(receivers, compiled.card_hash()).then_as(user))
 }
 
-/// Where packets come from and where they go: interfaces, or an input and an output.
+/// The source and the sink: interfaces, or an input and an output.
 fn ends(written: &Written, plan: &Plan, ports: Option<&Ports>) -> Result<Ends, Failure> {
     let Some(ports) = ports else {
         let input = written.input(plan)?;
@@ -281,7 +284,7 @@ fn ends(written: &Written, plan: &Plan, ports: Option<&Ports>) -> Result<Ends, F
     Ok((Box::new(source), Box::new(sink)))
 }
 
-/// No program that this one might execute gets privileges back. Called before there are other threads.
+/// Ensures that no program executed by this one regains privileges. Call this before there are other threads.
 fn renounce() -> Result<(), Failure> {
     rustix::thread::set_no_new_privs(true).map_err(|error| Failure::new(Kind::Failed, error.to_string(), ""))
 }
@@ -290,7 +293,7 @@ fn names(plan: &Plan) -> Vec<String> {
     plan.chain.iter().map(|link| link.name.clone()).collect()
 }
 
-/// What kind of pages the machine gives, found out by asking for some.
+/// The kind of pages that the machine provides, determined by allocating some.
 fn pages(plan: &Plan) -> String {
     let config = PoolConfig { buffers: 2048, pages: plan.pages, ..PoolConfig::default() };
     let is_shared = plan.devices.iter().any(PortSpec::may_be_af_xdp);
@@ -300,7 +303,7 @@ fn pages(plan: &Plan) -> String {
     }
 }
 
-/// `30s`, `5m`, `500ms`, `2h`; a bare number is seconds.
+/// Parses a duration: `30s`, `5m`, `500ms`, `2h`; a bare number is in seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, Failure> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
     let (number, unit) = text.split_at(digits);

@@ -1,4 +1,4 @@
-//! `braid scenario`: packets in, packets out, as text files say, with one worker and with two.
+//! `braid scenario`: checks packets in and packets out as text files specify them, with one worker and with two.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,12 +12,12 @@ use crate::args::ScenarioArgs;
 use crate::aside::aside;
 use crate::failure::{Failure, Kind};
 
-/// What files of scenarios end in.
+/// File extension of scenarios.
 const ENDING: &str = "scenario";
-/// Packet sets if the plan says nothing: tables are made anew for every run.
+/// Default number of packet sets; small, because tables are made anew for every run.
 const SETS: i64 = 4096;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &ScenarioArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let mut files = Vec::new();
     for path in &args.paths {
@@ -36,7 +36,7 @@ pub fn run(args: &ScenarioArgs, catalog: &Catalog) -> Result<ExitCode, Failure> 
                 failed += 1;
                 print(&format!("failed  {}:{}: {mismatch}\n", file.display(), mismatch.line))?;
             }
-            // It says nothing about the others.
+            // A refused file says nothing about the others.
             Err(failure) if files.len() > 1 => {
                 print(&format!("refused {}\n", file.display()))?;
                 aside!("{}", failure.render());
@@ -54,7 +54,7 @@ pub fn run(args: &ScenarioArgs, catalog: &Catalog) -> Result<ExitCode, Failure> 
     })
 }
 
-/// The files themselves, and those of a folder and its folders, in the order of their names.
+/// Collects files, and those in a folder and its subfolders, in the order of their names.
 fn collect(path: &Path, into: &mut Vec<PathBuf>) -> Result<(), Failure> {
     if !path.is_dir() {
         into.push(path.to_owned());
@@ -72,7 +72,7 @@ fn collect(path: &Path, into: &mut Vec<PathBuf>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs one with one worker and with two.
+/// Runs a scenario with one worker and with two.
 fn check(path: &Path, catalog: &Catalog) -> Result<Result<Scenario, scenario::Mismatch>, Failure> {
     let text = Failure::or_text(path)?;
     let scenario = Scenario::parse(&text)

@@ -1,4 +1,4 @@
-//! `braid sets`: live packet sets, of a run that goes on or of a capture that has come to its end.
+//! `braid sets`: lists the live packet sets of a run, or those after a capture.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,7 +47,7 @@ pub struct SetsArgs {
     pub json: bool,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &SetsArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let filter = Filter::parse(&args.filter).map_err(|error| Failure::usage(error.what, error.help))?;
     let is_of_run = is_of_run(&args.control, &args.chain, &args.input)?;
@@ -87,7 +87,7 @@ fn text(listing: &Listing) -> String {
     text
 }
 
-/// The sets that are live when a capture has gone through the chain, and where it is damaged.
+/// The sets that are live after a capture has gone through the chain, and where the capture is damaged.
 fn of_capture(args: &SetsArgs, filter: Filter, catalog: &Catalog) -> Result<(Listing, Vec<Damage>), Failure> {
     let written = Written::read(&args.chain, Some(&args.input), &[])?;
     let plan = written.plan(catalog)?;
@@ -103,7 +103,7 @@ fn of_capture(args: &SetsArgs, filter: Filter, catalog: &Catalog) -> Result<(Lis
             found.extend(sets::of_all_workers(worker, &filter, limit));
         }
         let mut listing = into.lock().unwrap_or_else(PoisonError::into_inner);
-        // A shared set may end on another worker than the one on which it became live: the sum counts.
+        // A shared set may end on another worker than the one on which it became live, so only the sum is meaningful.
         listing.live = listing.live.wrapping_add(worker.counters().sets_live);
         let room = limit.saturating_sub(listing.sets.len());
         listing.sets.extend(found.into_iter().take(room));

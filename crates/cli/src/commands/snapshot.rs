@@ -1,4 +1,4 @@
-//! `braid snapshot`: the state of a run, saved while packets go through.
+//! `braid snapshot`: saves the state of a run while packets pass through.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ pub struct SnapshotArgs {
     pub json: bool,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &SnapshotArgs) -> Result<ExitCode, Failure> {
     let path = std::path::absolute(&args.file).map_err(|error| Failure::file(&args.file, &error))?;
     let taken: Taken = connect(&args.control)?.ask(&Request::Snapshot { path })?;
@@ -37,7 +37,7 @@ pub fn run(args: &SnapshotArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was taken, in a line.
+/// Describes a snapshot in one line.
 pub fn text(taken: &Taken) -> String {
     let Taken { sets, objects, bytes, held_us } = taken;
     let (sets, objects) = (grouped_of(*sets as u64, "packet set"), counted(*objects as u64, "state object"));

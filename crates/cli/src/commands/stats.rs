@@ -22,7 +22,7 @@ pub struct StatsArgs {
     pub json: bool,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &StatsArgs) -> Result<ExitCode, Failure> {
     let stats: Stats = connect(&args.control)?.ask(&Request::Stats { timing: args.timing })?;
     print_json(&stats)?;

@@ -39,7 +39,7 @@ pub struct StudyArgs {
     pub repeats: usize,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
     let study = args.study;
     if let Some(path) = &args.svg {
@@ -60,7 +60,7 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A plan for a variant, its packets, and their name.
+/// The chain and the input of a variant.
 fn chain(variant: &Variant) -> (ChainArgs, InputArgs) {
     let chain = ChainArgs {
         nf: vec![variant.function.to_owned()],
@@ -71,7 +71,7 @@ fn chain(variant: &Variant) -> (ChainArgs, InputArgs) {
     (chain, InputArgs { from: vec![variant.input.to_owned()], ..InputArgs::default() })
 }
 
-/// Every variant over numbers of workers, modelled; beside it one and two real ones.
+/// Models every variant for several numbers of workers, with one and two real workers for comparison.
 fn scaling(args: &StudyArgs) -> Result<String, Failure> {
     let catalog = catalog(vec![own::<Dummy>("touches one element for each packet", 2)]);
     let usual: &[usize] = match args.study {
@@ -97,7 +97,7 @@ fn scaling(args: &StudyArgs) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Modelled beside measured, a line for each workload and number of workers.
+/// Compares modelled with measured figures, with a line for each workload and number of workers.
 fn validation(found: &[(String, ModelReport)]) -> String {
     let mut out = format!(
         "{:<28} workers  {:>34}  {:>36}   present\n",
@@ -171,7 +171,7 @@ fn draw(args: &StudyArgs, found: &[(String, ModelReport)]) -> Result<(), Failure
     write(path, &plot.svg())
 }
 
-/// Time per packet by part, measured on one worker and two.
+/// Time per packet by part, measured on one worker and on two.
 fn overhead(args: &StudyArgs) -> Result<String, Failure> {
     let catalog = catalog(Vec::new());
     let mut out = "measured: share of busy time\n".to_owned();
@@ -216,7 +216,7 @@ fn overhead(args: &StudyArgs) -> Result<String, Failure> {
     Ok(out)
 }
 
-/// Of several runs the profile in the middle by time per packet.
+/// The median of several profiles by time per packet.
 fn middle_profile(
     plan: &Plan,
     input: &str,
@@ -231,7 +231,7 @@ fn middle_profile(
     Ok(profiles.swap_remove(profiles.len() / 2))
 }
 
-/// Processor time of a packet without a profile and with one, by turns on one worker: medians.
+/// Processor time per packet without and with a profile, measured alternately on one worker: medians.
 fn profiling(args: &StudyArgs) -> Result<String, Failure> {
     let catalog = catalog(Vec::new());
     let mut out = format!(
@@ -257,7 +257,7 @@ fn profiling(args: &StudyArgs) -> Result<String, Failure> {
     Ok(out)
 }
 
-/// How evenly flows fall to modelled workers.
+/// How evenly flows are distributed to modelled workers.
 fn balance(args: &StudyArgs) -> Result<String, Failure> {
     let workers = args.virtual_workers.as_deref().and_then(|list| list.first().copied()).unwrap_or(8);
     let failed = |error: braid_control::runtime::steer::reta::RetaError| {
@@ -272,6 +272,6 @@ fn balance(args: &StudyArgs) -> Result<String, Failure> {
 
 /// The sum over the parts of a profile whose names contain `what`.
 fn of(profile: &Profile, what: &str, value: impl Fn(&braid_control::profile::TimePart) -> f64) -> f64 {
-    // An empty sum of floats is -0.
+    // Adding 0.0 matters because an empty sum of floats is -0.
     profile.time.iter().filter(|part| part.part.contains(what)).map(value).sum::<f64>() + 0.0
 }

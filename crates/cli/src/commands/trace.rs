@@ -1,4 +1,4 @@
-//! `braid trace`: packets step by step through a chain, of a capture or of a run that goes on.
+//! `braid trace`: follows packets of a capture or of a run step by step through a chain.
 
 use std::net::Shutdown;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ pub struct TraceArgs {
     pub json: bool,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &TraceArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let filter = Filter::parse(&args.filter).map_err(|error| Failure::usage(error.what, error.help))?;
     let seconds = run::duration(&args.wait)?.as_secs_f64();
@@ -68,7 +68,7 @@ pub fn run(args: &TraceArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
             report.frames().iter().for_each(|(bytes, info, comment)| writer.write_commented(bytes, info, comment));
         }
         if !args.json {
-            // Whoever has seen enough may close the pipe; the end tells of other errors.
+            // A user who has seen enough may close the pipe; other errors appear at the end.
             let _ = print(&report.to_string());
         }
         reports.push(report);
@@ -80,7 +80,7 @@ pub fn run(args: &TraceArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
             of_run(connect(&args.control)?, &request, &stop, &mut take)
         }
     };
-    // Whatever ended it early: what was followed before is not lost.
+    // Whatever ended the trace early, packets followed before are not lost.
     if followed.is_ok() || !reports.is_empty() {
         if args.json {
             print_json(&reports)?;
@@ -96,7 +96,7 @@ pub fn run(args: &TraceArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     undamaged(&damages).map(|()| ExitCode::SUCCESS)
 }
 
-/// Asks a run; whoever has waited long enough may end it.
+/// Traces packets of a run; the user may interrupt the wait.
 fn of_run(
     mut client: Client,
     request: &Request,
@@ -109,7 +109,7 @@ fn of_run(
         while !told.load(Ordering::Relaxed) {
             std::thread::sleep(LOOKS_EVERY);
         }
-        // A line that is broken already has ended the trace.
+        // If the connection is already broken, the trace has ended.
         let _ = line.shutdown(Shutdown::Both);
     });
     match client.ask_more(request, take) {
@@ -118,10 +118,10 @@ fn of_run(
     }
 }
 
-/// How often somebody looks whether the trace was interrupted.
+/// How often to check whether the trace was interrupted.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
-/// A capture and the chain that it is to go through.
+/// A capture and the chain through which it is to go.
 struct Prepared {
     compiled: Compiled,
     source: Box<dyn Source>,
@@ -140,7 +140,7 @@ impl Prepared {
     }
 }
 
-/// Runs the capture through the chain until enough packets were followed; says where it is damaged up to there.
+/// Sends the capture through the chain until enough packets have been followed; returns damage found up to there.
 fn of_capture(
     Prepared { compiled, source }: Prepared,
     filter: Filter,
@@ -150,7 +150,7 @@ fn of_capture(
 ) -> Result<Vec<Damage>, Failure> {
     let (order, traced) = service::order(&Arc::new(filter), count);
     let (live, left) = (Live::new(compiled.run.workers), Arc::clone(&order.left));
-    // Not the flag of signals: once it is set the next signal ends the program, and what was followed has still to be written.
+    // This is not the signals' flag: once that is set, the next signal ends the program, but the followed packets still have to be written.
     let over = Arc::new(AtomicBool::new(false));
     let control =
         Control { live: Some(Arc::clone(&live)), trace: Some(order), stop: Arc::clone(&over), ..Control::default() };
@@ -169,7 +169,7 @@ fn of_capture(
         found
     });
     let result = launch(&compiled.run, source, Box::new(NullSink), &control);
-    // The last copies of the order go with the control, and so does whoever waits for more.
+    // Drops the last copies of the order, so that the thread that waits for more packets ends.
     drop(control);
     let mut found = waiting.join().unwrap_or_default();
     let report = result?;

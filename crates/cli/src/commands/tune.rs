@@ -1,4 +1,4 @@
-//! `braid tune`: tries what the functions allow to be relaxed, and writes a plan with what helps.
+//! `braid tune`: tries the relaxations that the functions allow, and writes a plan with those that help.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,7 +32,7 @@ pub struct TuneArgs {
     pub to: Option<PathBuf>,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &TuneArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let (plan, frames, input) =
         loaded(&args.chain, &args.input, args.to.as_ref().map(|path| (path, "the tuned plan")), catalog)?;
@@ -59,7 +59,7 @@ pub fn run(args: &TuneArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What of each key came out.
+/// The result for each key.
 fn found(tuned: &[Tuned]) -> String {
     let line = |Tuned { function, key, chosen, .. }: &Tuned| match chosen {
         Some(value) => format!("{function}: {key} = {value}\n"),

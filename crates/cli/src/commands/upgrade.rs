@@ -1,5 +1,5 @@
-//! `braid upgrade`: a run continued by another process, with its packet sets and state objects: by another program, with another
-//! plan, or both.
+//! `braid upgrade`: continues a run in another process, with its packet sets and state objects: in another
+//! program, with another plan, or both.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -28,7 +28,7 @@ pub struct UpgradeArgs {
     pub control: ControlArgs,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &UpgradeArgs) -> Result<ExitCode, Failure> {
     let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|error| Failure::file(path, &error));
     let program = args.program.as_ref().map(absolute).transpose()?;
@@ -40,8 +40,8 @@ pub fn run(args: &UpgradeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Becomes the other program, with the arguments of this one, the state to begin with (which is its to remove unless it was to be saved
-/// anyway), the plan, and what `ports` leave open. Returns only if that fails.
+/// Executes the other program, with the arguments of this one, the initial state (which that program must remove unless it was to
+/// be saved anyway), the plan, and whatever `ports` leave open. Returns only on failure.
 pub(super) fn become_successor(
     successor: &Successor,
     (state, is_to_stay): (&Path, bool),
@@ -69,7 +69,7 @@ pub(super) fn become_successor(
     Failure::new(Kind::Failed, format!("{}: {error}", program.display()), help)
 }
 
-/// The arguments with this option for this file, and no other.
+/// The arguments with this option set to this file, replacing earlier occurrences of the option.
 fn with(arguments: impl Iterator<Item = OsString>, option: &str, file: &Path) -> Vec<OsString> {
     let (mut kept, mut skip) = (Vec::new(), false);
     for argument in arguments {

@@ -1,13 +1,13 @@
-//! What shared state costs a packet beside no synchronisation at all: the table of `docs/profiling.md`.
+//! What shared state costs per packet, compared with no synchronisation at all: the table of `docs/profiling.md`.
 
 use std::fmt::Write;
 
 use braid_control::machine::Machine;
 use braid_testkit::cost::{Cost, Pair, Scaling, Work, gigahertz};
 
-/// Batches.
+/// Batch sizes.
 const BATCHES: [usize; 2] = [64, 128];
-/// What a packet may do, and what more it is wished to cost, in nanoseconds.
+/// What a packet may do, and the goal for its additional cost in nanoseconds.
 const WORK: [(Work, &str, f64); 5] = [
     (Work::Own, "no shared state", 0.0),
     (Work::ReadAlone, "reads one object alone", 1.0),
@@ -15,10 +15,10 @@ const WORK: [(Work, &str, f64); 5] = [
     (Work::UpdateOne, "updates one object", 5.0),
     (Work::UpdateThree, "updates three objects", 12.0),
 ];
-/// Transactions in the first-level cache, and how many cycles each is wished to cost at most.
+/// Transactions in the first-level cache, and the goal for each in cycles.
 const IN_CACHE: [(&str, &str); 3] = [("empty", "2"), ("reads one object", ""), ("writes one object", "40")];
 
-/// Measures and prints; every figure is the best of `100 * repeats` short rounds.
+/// Measures and formats the table; every figure is the best of `100 * repeats` short rounds.
 pub fn table(repeats: usize) -> Result<String, String> {
     let mut cost = Cost::new(100 * repeats).map_err(|error| error.to_string())?;
     let mut out = format!(

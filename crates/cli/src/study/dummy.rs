@@ -1,5 +1,5 @@
-//! The paper's dummy function (section 5.3, figure 6a): every packet reads, or reads and writes, one element of an array of
-//! 10,000, chosen evenly or after Zipf. It stands in no catalogue but that of `braid study`.
+//! The paper's dummy function (section 5.3, figure 6a): every packet reads, or reads and writes, one element of an array of 10,000,
+//! chosen uniformly or by Zipf's law. It is only in the catalog of `braid study`.
 
 use braid_control::runtime::nf::prelude::*;
 use braid_control::runtime::nf::state::VectorConfig;
@@ -8,16 +8,16 @@ use braid_functions::{ConfigError, FromConfig};
 use serde::Deserialize;
 
 const ELEMENTS: u32 = 10_000;
-/// Choices made beforehand; a packet takes one by a hash of its flow.
+/// Number of precomputed choices; a packet selects one by a hash of its flow.
 const CHOICES: usize = 1 << 16;
 
-/// What a study sets.
+/// Configuration, set by a study.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Whether packets write.
     pub writes: bool,
-    /// Zipf's exponent in hundredths; 0: evenly.
+    /// Zipf's exponent in hundredths; 0 for uniform.
     pub zipf_percent: u32,
 }
 
@@ -40,7 +40,7 @@ impl FromConfig for Dummy {
     }
 }
 
-/// Elements with their frequencies: rank *k* comes *k* to the power of `-exponent` times as often as the first.
+/// Precomputes choices of elements: rank *k* occurs *k* to the power of `-exponent` times as often as rank 1.
 fn choices(exponent: f64) -> Vec<u32> {
     let weights: Vec<f64> = (1..=ELEMENTS).map(|rank| f64::from(rank).powf(-exponent)).collect();
     let sum: f64 = weights.iter().sum();
@@ -51,7 +51,7 @@ fn choices(exponent: f64) -> Vec<u32> {
             rank += 1;
             below += weights[rank] / sum;
         }
-        // Ranks are spread over the array, so that neighbours are not all hot.
+        // Spread the ranks over the array, so that frequent elements are not neighbours.
         (rank as u32 * 7919) % ELEMENTS
     };
     (0..CHOICES).map(choice).collect()

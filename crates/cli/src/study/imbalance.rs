@@ -1,7 +1,8 @@
-//! How evenly a hash spreads flows over workers, and what it gains to move entries of the indirection table between them.
+//! How evenly a hash distributes flows to workers, and what moving entries of the indirection table between workers gains.
 //!
-//! Nothing is run: flows are hashed as a network card hashes them, and packets are counted. Load is moved as `balance = true` moves
-//! it: entries go to idler workers by what each had in one interval, and what counts is how the *next* interval's packets fall.
+//! Nothing is run: flows are hashed as a network card would hash them, and packets are counted. Load is
+//! moved as with `balance = true`: entries move to less loaded workers according to one interval, and the
+//! distribution of the *next* interval's packets counts.
 
 use std::fmt::Write;
 
@@ -16,42 +17,42 @@ use rand_distr::{Distribution, Zipf};
 
 /// Numbers of flows.
 const FLOWS: [usize; 9] = [8, 16, 32, 128, 512, 2_048, 8_192, 65_536, 1_000_000];
-/// Sets of flows that are drawn for each row.
+/// Number of random sets of flows for each row.
 const DRAWS: u64 = 12;
-/// A gain that is worth moving load for.
+/// Minimum gain for which moving load is worthwhile.
 const WORTH: f64 = 1.05;
 
-/// How often flows come.
+/// Distribution of packets over flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Popularity {
     Even,
     Zipf,
 }
 
-/// What was found for a number of flows.
+/// Results for one number of flows.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     flows: usize,
     popularity: Popularity,
     /// Share of the heaviest flow, in percent.
     heaviest: f64,
-    /// Load of the busiest worker over the mean, by the hash alone and when load moves.
+    /// Load of the busiest worker relative to the mean, with the hash alone and after moving load.
     hashed: f64,
     balanced: f64,
-    /// Load of the busiest worker over that of the idlest, by the hash alone; infinite if one had none.
+    /// Load of the busiest worker relative to the least loaded one, with the hash alone; infinite if a worker had no load.
     busiest_to_idlest: f64,
-    /// Entries that moved.
+    /// Number of entries moved.
     moved: f64,
 }
 
 impl Row {
-    /// How much faster all workers together are when load moves.
+    /// By which factor all workers together are faster when load moves.
     fn gain(&self) -> f64 {
         self.hashed / self.balanced
     }
 }
 
-/// Finds it out for so many workers.
+/// Computes the rows for this number of workers.
 pub fn study(workers: usize) -> Result<Vec<Row>, RetaError> {
     let cases = [Popularity::Even, Popularity::Zipf].into_iter().flat_map(|p| FLOWS.map(|flows| (p, flows)));
     cases.map(|(popularity, flows)| row(workers, popularity, flows)).collect()
@@ -101,7 +102,7 @@ fn row(workers: usize, popularity: Popularity, flows: usize) -> Result<Row, Reta
     })
 }
 
-/// The rows as a table, with what to do.
+/// Formats the rows as a table, with a recommendation.
 pub fn table(rows: &[Row], workers: usize) -> String {
     let mut out = format!(
         "modelled: {workers} workers, an indirection table of {ENTRIES_DEFAULT} entries, {} packets an interval, mean of {DRAWS} draws\n\
@@ -145,7 +146,7 @@ pub fn table(rows: &[Row], workers: usize) -> String {
            flows, or for heavy flows among many. A flow heavier than one worker's share cannot be helped by moving: make it several sets, or leave it.\n"
 }
 
-/// Imbalance over the number of flows.
+/// Plots the imbalance over the number of flows.
 pub fn plot(rows: &[Row], workers: usize) -> Plot {
     let line = |popularity, name: &str, value: fn(&Row) -> f64| {
         let of = rows.iter().filter(|row| row.popularity == popularity);

@@ -1,4 +1,4 @@
-//! The case studies of the papers that Braid follows: what is varied, on what traffic, and what the paper found.
+//! The case studies of the papers that Braid follows: what is varied, on which traffic, and what the paper reports.
 
 pub mod cost;
 pub mod dummy;
@@ -35,13 +35,13 @@ pub enum Study {
 /// One line of a plot.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// What it is called.
+    /// Its label.
     pub name: String,
     /// The function.
     pub function: &'static str,
-    /// Keys of its configuration.
+    /// Settings of its configuration, as `key=value`.
     pub set: Vec<String>,
-    /// Most packets in a batch, if that is varied.
+    /// Maximum number of packets in a batch, if that is varied.
     pub batch: Option<i64>,
     /// The traffic.
     pub input: &'static str,
@@ -72,7 +72,7 @@ fn dummy(writes: bool, zipf: &str) -> Variant {
 }
 
 impl Study {
-    /// What it varies.
+    /// The variants that the study compares.
     pub fn variants(self) -> Vec<Variant> {
         let batches =
             |name, batch| Variant { batch: Some(batch), ..variant(name, "anti_ddos", &["staleness_us=100"], FLOOD) };
@@ -116,7 +116,7 @@ impl Study {
         }
     }
 
-    /// What the paper found, to stand beside it.
+    /// What the paper reports, for comparison.
     pub fn paper(self) -> &'static str {
         match self {
             Study::AntiDdos => "NFOS: 97.5 % of transactions abort; 0.1 ms of staleness is 18 times faster on 23 cores",

@@ -1,48 +1,48 @@
-//! What the machine says of itself: small files of `/proc` and `/sys`, and attempts that close again.
+//! Collects what the machine reports about itself: small files of `/proc` and `/sys`, and the results of attempts that are undone at once.
 
 use std::io;
 
 use braid_control::runtime::io::device::{Interface, probe};
 
-/// Everything that is looked at. A file that cannot be read is empty text.
+/// All collected facts. A file that cannot be read is an empty text.
 #[derive(Debug)]
 pub struct Facts {
-    /// `6.1.0-18-amd64`.
+    /// Release of the kernel, such as `6.1.0-18-amd64`.
     pub kernel: String,
     pub processors: usize,
-    /// `/sys/devices/system/cpu/isolated`: a list of processors.
+    /// Content of `/sys/devices/system/cpu/isolated`: a list of processors.
     pub isolated: String,
-    /// Clock source in use, and those that there are.
+    /// The clock source in use, and the available ones.
     pub clock: String,
     pub clocks: String,
-    /// `/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor`.
+    /// Content of `/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor`.
     pub governor: String,
-    /// `always [madvise] never`.
+    /// The setting, such as `always [madvise] never`.
     pub transparent_huge_pages: String,
-    /// `/proc/meminfo`.
+    /// Content of `/proc/meminfo`.
     pub memory: String,
-    /// `/proc/self/status`: privileges.
+    /// Content of `/proc/self/status`, which includes privileges.
     pub status: String,
-    /// `/proc/sys/net/core/bpf_jit_enable`.
+    /// Content of `/proc/sys/net/core/bpf_jit_enable`.
     pub jit: String,
-    /// Bytes of memory that may be locked; none: as many as there are.
+    /// Limit of locked memory in bytes; `None` for no limit.
     pub lockable_bytes: Option<u64>,
     pub af_packet: Attempt,
     pub af_xdp: Attempt,
     pub xdp_program: Attempt,
     pub tap: Attempt,
-    /// DPDK's version, if it is built in.
+    /// DPDK's version, if the program was built with DPDK.
     pub dpdk: Option<String>,
-    /// Whether cards reach the memory of processes through an IOMMU (`/sys/kernel/iommu_groups`).
+    /// Whether network cards access the memory of processes through an IOMMU (`/sys/kernel/iommu_groups`).
     pub has_iommu: bool,
     pub interfaces: Vec<Interface>,
 }
 
-/// What came of trying: the error's number and words.
+/// The result of an attempt; an error has its number and message.
 pub type Attempt = Result<(), (i32, String)>;
 
 impl Facts {
-    /// Asks for everything.
+    /// Collects all facts.
     pub fn gather() -> Facts {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
         Facts {

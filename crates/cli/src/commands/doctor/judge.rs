@@ -1,4 +1,4 @@
-//! What the facts mean for each back end. Functions of text, so that any machine can be put before them in a test.
+//! Interprets the facts for each back end. These are pure functions of texts, so that tests can present any machine to them.
 
 use braid_control::runtime::io::device::{Interface, NO_ETHERNET, UNFILTER, UNLOCK, grant};
 use rustix::io::Errno;
@@ -12,11 +12,11 @@ const CAP_NET_RAW: u32 = 13;
 const CAP_IPC_LOCK: u32 = 14;
 const CAP_BPF: u32 = 39;
 const CAP_SYS_ADMIN: u32 = 21;
-/// Memory that is locked for buffers with one port of one queue or two, and room.
+/// Locked memory for the buffers of one port with one or two queues, and some room.
 const LOCKED_BYTES: u64 = 64 << 20;
-/// The first kernel whose AF_XDP sockets of several interfaces share buffers.
+/// The first kernel in which AF_XDP sockets of several interfaces can share buffers.
 const KERNEL_OF_AF_XDP: (u32, u32) = (5, 10);
-/// The first kernel on which AF_PACKET can leave out what others send by the interface.
+/// The first kernel in which AF_PACKET can ignore frames that others send through the interface.
 const KERNEL_OF_AF_PACKET: (u32, u32) = (4, 20);
 
 /// All sections: the machine, each back end, each interface.
@@ -87,7 +87,7 @@ fn clock(facts: &Facts) -> Check {
     }
 }
 
-/// A number of `/proc/meminfo`.
+/// A number in `/proc/meminfo`.
 fn memory(facts: &Facts, key: &str) -> u64 {
     let line = facts.memory.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
@@ -107,7 +107,7 @@ fn huge_pages(facts: &Facts) -> Check {
     }
 }
 
-/// Major and minor number of the kernel.
+/// Major and minor version of the kernel.
 fn version(kernel: &str) -> Option<(u32, u32)> {
     let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
@@ -129,7 +129,7 @@ fn has(facts: &Facts, capability: u32) -> bool {
     bits >> capability & 1 == 1
 }
 
-/// Privileges: those that are missing, by name.
+/// Checks privileges; names the missing ones.
 fn privileges(facts: &Facts, needed: &[(u32, &str)]) -> Check {
     let missing: Vec<&str> =
         needed.iter().filter(|(capability, _)| !has(facts, *capability)).map(|(_, name)| *name).collect();
@@ -140,7 +140,7 @@ fn privileges(facts: &Facts, needed: &[(u32, &str)]) -> Check {
     lacking("privileges", format!("without {}", missing.join(", ")), mend)
 }
 
-/// Something that was tried. What its error means is left to the caller, but for a lack of privileges, which have a check of their own.
+/// The check of an attempt. The caller interprets its error, except for missing privileges, which have their own check.
 fn tried(name: &str, attempt: &Attempt, privileges: &Check, mend: impl FnOnce(Errno) -> String) -> Option<Check> {
     match attempt {
         Ok(()) => Some(good(name, "works")),
@@ -156,7 +156,7 @@ fn is_forbidden(errno: Errno) -> bool {
     [Errno::PERM, Errno::ACCESS].contains(&errno)
 }
 
-/// What mends a system call that fails: the engine of a container, if it is forbidden in spite of all privileges, else `other`.
+/// The remedy for a failed system call: the container engine's settings if the call is forbidden despite all privileges, else `other`.
 fn allow_or(errno: Errno, other: &str) -> String {
     if is_forbidden(errno) { UNFILTER } else { other }.to_owned()
 }
@@ -206,7 +206,7 @@ fn tap(facts: &Facts) -> Vec<Check> {
     [privileges].into_iter().chain(device).collect()
 }
 
-/// Virtual devices need nothing more than the library; cards need huge pages for speed and an IOMMU for safety.
+/// Virtual devices need only the library; network cards need huge pages for speed and an IOMMU for safety.
 fn dpdk(facts: &Facts) -> Vec<Check> {
     let Some(version) = &facts.dpdk else {
         let mend =
@@ -251,7 +251,7 @@ fn of_interface(interface: &Interface) -> Vec<Check> {
 mod tests {
     use super::*;
 
-    /// A machine to which nothing is lacking.
+    /// A machine that lacks nothing.
     fn machine_of_dreams() -> Facts {
         Facts {
             kernel: "6.12.4-arm64".into(),
@@ -275,7 +275,7 @@ mod tests {
         }
     }
 
-    /// The machine with one thing changed has this check in this section, and every lack comes with a command.
+    /// Asserts that the perfect machine with one change has this check in this section, with a remedy that contains `mend`.
     fn check(change: impl FnOnce(&mut Facts), in_section: &str, name: &str, state: State, mend: &str) {
         let mut facts = machine_of_dreams();
         change(&mut facts);

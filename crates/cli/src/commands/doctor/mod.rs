@@ -1,7 +1,7 @@
-//! `braid doctor`: what this machine lacks for each back end, with the command that mends it.
+//! `braid doctor`: reports what this machine lacks for each back end, with the command that provides it.
 //!
-//! `facts` asks the machine, by reading and by opening things that close again; `judge` decides what it means. Nothing is
-//! changed, and the exit code is 0 whatever is lacking: it is a question.
+//! `facts` queries the machine, by reading files and by opening things that are closed again; `judge` interprets the results.
+//! Nothing is changed, and the exit code is 0 whatever is lacking, because the command only asks.
 
 mod facts;
 mod judge;
@@ -22,26 +22,26 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// How it stands with one thing.
+/// The state of one checked property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
-    /// As it should be.
+    /// Everything is as it should be.
     Good,
-    /// It works, but slower or less surely than it could.
+    /// It works, but more slowly or less reliably than it could.
     Advice,
     /// It does not work.
     Lacking,
 }
 
-/// One thing that was looked at.
+/// One checked property.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Check {
     name: String,
     state: State,
     /// What was found.
     found: String,
-    /// The command that mends it.
+    /// The command that corrects it.
     #[serde(skip_serializing_if = "Option::is_none")]
     mend: Option<String>,
 }
@@ -55,7 +55,7 @@ struct Section {
     checks: Vec<Check>,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let sections = judge::all(&Facts::gather());
     if args.json {

@@ -1,4 +1,4 @@
-//! The plan whose backends are asked: as its file says, with what was found since.
+//! The plan whose backends are checked: as its file describes them, with what has been found since.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,10 +12,10 @@ use super::Target;
 use crate::aside::asideln;
 use crate::failure::{Failure, Kind};
 
-/// Most backends that are asked: each has a thread.
+/// Maximum number of backends that are checked, because each has a thread.
 const TARGETS_MAX: usize = 4096;
 
-/// Where a backend stands in a plan: numbers of its function, its service, and itself.
+/// The position of a backend in a plan: indices of its function, its service, and itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     function: usize,
@@ -23,19 +23,19 @@ pub(super) struct Place {
     backend: usize,
 }
 
-/// A plan and what is known of its backends.
+/// A plan and what is known about its backends.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// As it was written.
+    /// The text of the plan file.
     written: String,
     plan: Table,
     targets: Vec<Target>,
-    /// What a backend is known by when its plan is another: its service, and where it is asked.
+    /// The identity of each backend across plans: its service, and the address where it is checked.
     names: Vec<(IpAddr, Option<Ports>, SocketAddr)>,
 }
 
 impl Known {
-    /// A plan of which nothing is known but what it says.
+    /// Reads a plan, without further knowledge about its backends.
     pub(super) fn read(path: &Path) -> Result<Known, Failure> {
         let text = Failure::or_text(path)?;
         PlanFile::parse(&text).map_err(|problem| Failure::of_plan(problem, Some((path, &text))))?;
@@ -63,9 +63,10 @@ impl Known {
         }
     }
 
-    /// The plan as its file says now, with what is known of backends that it has still; none if the file is as it was or cannot be read.
+    /// Rereads the plan file, and keeps the knowledge about backends that it still contains. `None` if the
+    /// file has not changed or cannot be read.
     pub(super) fn read_again(&mut self, path: &Path) -> Option<Known> {
-        // A file that is being replaced may not be there for a moment.
+        // While the file is being replaced, it may be missing for a moment.
         let text = std::fs::read_to_string(path).ok().filter(|text| *text != self.written)?;
         self.written.clone_from(&text);
         match Known::read(path) {
@@ -91,12 +92,12 @@ impl Known {
         found.into_iter().for_each(|(place, up)| self.set(place, up));
     }
 
-    /// Backends that are asked.
+    /// The backends that are checked.
     pub(super) fn targets(&self) -> &[Target] {
         &self.targets
     }
 
-    /// Notes what was found of a backend.
+    /// Records what was found about a backend.
     pub(super) fn set(&mut self, place: Place, up: bool) {
         let Place { function, service, backend } = place;
         self.targets.iter_mut().filter(|target| target.place == place).for_each(|target| target.up = up);
@@ -109,7 +110,7 @@ impl Known {
         }
     }
 
-    /// The plan with all of it.
+    /// The text of the plan with everything that was found.
     pub(super) fn text(&self) -> Result<String, Failure> {
         toml::to_string(&self.plan).map_err(|error| Failure::new(Kind::Failed, error.to_string(), ""))
     }

@@ -1,16 +1,17 @@
-//! `braid health`: asks the backends of a load balancer whether they are up, and tells the run.
+//! `braid health`: checks whether the backends of a load balancer are up, and tells the run.
 //!
 //! ```text
 //!  plan file ─▶ targets ─▶ one thread each: ask, wait ─▶ what changed ─▶ the plan with other `up` ─▶ control socket
 //! ```
 //!
-//! It stands beside the run, not in it: what it finds goes the way of `braid apply`, so a question that hangs holds no packet up, and a run whose
-//! checker has gone keeps the last answers. A backend changes its state after `rise` or `fall` answers in a row.
+//! It runs beside the run, not inside it: its findings take the same path as `braid apply`, so a check that
+//! hangs delays no packet, and a run whose checker has gone keeps the last results. A backend changes its
+//! state after `rise` good or `fall` bad answers in a row.
 //!
-//! The plan file is read again when it changes (`Known`), and while a backend is down the run is told so again and again: somebody may have
-//! applied the file, which knows nothing of it.
+//! The plan file is reread when it changes (`Known`). While a backend is down, the run is told so repeatedly, because somebody may
+//! have applied the file, which does not know about it.
 //!
-//! A run that ends is waited for: it may be upgraded, or started anew, and then believes what the file says.
+//! If the run ends, the command waits for it: the run may be upgraded or restarted, and then believes what the file says.
 
 mod known;
 mod probe;
@@ -34,7 +35,7 @@ use crate::connect::{ControlArgs, connect};
 use crate::failure::Failure;
 use crate::numbers::between;
 
-/// After so long without a change the plan file is looked at, and a run is told again of backends that are down.
+/// Interval without changes after which the plan file is checked, and the run is told again about backends that are down.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// `braid health`.
@@ -50,35 +51,35 @@ pub struct HealthArgs {
     pub changes: Option<usize>,
 }
 
-/// A backend that is asked.
+/// A backend that is checked.
 #[derive(Clone, Debug)]
 struct Target {
     place: Place,
     end: SocketAddr,
     check: Check,
     up: bool,
-    /// What the plan file says of it.
+    /// Its state according to the plan file.
     written: bool,
 }
 
 impl Target {
-    /// Whether a run that takes the plan from its file, or from somebody who thinks all well, is wrong about it.
+    /// Whether a run that uses the plan from its file, or from somebody who assumes that all is well, may be wrong about this backend.
     fn may_be_mistaken(&self) -> bool {
         !self.up || !self.written
     }
 }
 
-/// What has changed, and why.
+/// A change of a backend's state, with the reason.
 struct Change {
     place: Place,
     end: SocketAddr,
     up: Result<(), Bad>,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
     let mut known = Known::read(&args.plan)?;
-    // What the run has of another plan becomes what this one says, or it refuses before anybody is asked.
+    // Applies this plan to the run first; if the run refuses it, no backend is checked.
     tell(args, &known)?;
     print(&format!("{}\n", asked_now(&known)))?;
     let (mut asked, mut listener) = (Asked::begin(&known), Listener { args, is_there: true });
@@ -100,7 +101,7 @@ pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// How many backends are asked.
+/// Describes how many backends are checked.
 fn asked_now(known: &Known) -> String {
     match known.targets().len() {
         1 => "1 backend is asked".to_owned(),
@@ -108,15 +109,15 @@ fn asked_now(known: &Known) -> String {
     }
 }
 
-/// The run, which is told what was found.
+/// The run, which is told the findings.
 struct Listener<'a> {
     args: &'a HealthArgs,
-    /// Whether it answered when it was told something last.
+    /// Whether the run answered the last message.
     is_there: bool,
 }
 
 impl Listener<'_> {
-    /// Tells it. One that does not answer is told later: that is said once.
+    /// Tells the run. If it does not answer, it is told later; a message says so once.
     fn tell(&mut self, known: &Known) -> Result<(), Failure> {
         let told = tell(self.args, known);
         let was_there = std::mem::replace(&mut self.is_there, !told.as_ref().is_err_and(Failure::is_of_io));
@@ -136,11 +137,11 @@ impl Listener<'_> {
         }
     }
 
-    /// Whether it takes a plan that has changed.
+    /// Whether the run accepts a plan that has changed.
     fn takes(&mut self, next: &Known) -> bool {
         let told = tell(self.args, next);
         match &told {
-            // It is told when it is there again, for it may go on with another plan than that of its file.
+            // It will be told when it is back, because it may then use another plan than that of its file.
             Err(failure) if failure.is_of_io() => {
                 self.is_there = false;
                 return true;
@@ -152,7 +153,7 @@ impl Listener<'_> {
     }
 }
 
-/// Says what has changed; how many they are.
+/// Prints the changes; returns their number.
 fn tell_changes(changes: &[Change]) -> Result<usize, Failure> {
     for Change { end, up, .. } in changes {
         print(&match up {
@@ -163,7 +164,7 @@ fn tell_changes(changes: &[Change]) -> Result<usize, Failure> {
     Ok(changes.len())
 }
 
-/// Backends that are being asked, each on a thread of its own, as long as this is there.
+/// Backends that are being checked, each on its own thread, until this value is dropped.
 struct Asked {
     hear: Receiver<Change>,
     _goes_on: Arc<()>,
@@ -179,7 +180,7 @@ impl Asked {
         Asked { hear, _goes_on: goes_on }
     }
 
-    /// Waits for a change, but not for longer than this; all that are there by then, the latest of each backend only.
+    /// Waits for a change, at most for this time. Returns all changes that are available by then, only the latest of each backend.
     fn next(&self, longest: Duration) -> Vec<Change> {
         let first = self.hear.recv_timeout(longest).ok();
         let mut changes: Vec<Change> = first.into_iter().chain(self.hear.try_iter()).collect();
@@ -191,7 +192,7 @@ impl Asked {
     }
 }
 
-/// Asks one backend again and again, and says when its state changes, as long as that goes on.
+/// Checks one backend repeatedly and sends changes of its state, until `goes_on` is dropped.
 fn watch(target: Target, say: &Sender<Change>, goes_on: &Weak<()>) {
     let Target { place, end, check, up, .. } = target;
     let (every, timeout) = (Duration::from_millis(check.every_ms), Duration::from_millis(check.timeout_ms()));
@@ -202,7 +203,7 @@ fn watch(target: Target, say: &Sender<Change>, goes_on: &Weak<()>) {
         let answer = ask(end, &check, timeout);
         let could = std::mem::replace(&mut could_ask, !matches!(answer, Err(Bad::Unasked(_))));
         match answer {
-            // It may be as well as ever: its state stays.
+            // The backend may be as healthy as ever, so its state stays.
             Err(why @ Bad::Unasked(_)) => {
                 if could {
                     asideln!("note: {end} stays as it is: {why}");
@@ -218,14 +219,14 @@ fn watch(target: Target, say: &Sender<Change>, goes_on: &Weak<()>) {
     }
 }
 
-/// What is believed of a backend, and how many answers in a row say otherwise.
+/// The assumed state of a backend, and the number of consecutive answers that contradict it.
 struct State {
     up: bool,
     against: u32,
 }
 
 impl State {
-    /// Whether the state changes by an answer.
+    /// Records an answer; returns whether the state changes.
     fn hear(&mut self, good: bool, check: &Check) -> bool {
         self.against = if good == self.up { 0 } else { self.against + 1 };
         let changes = self.against >= if good { check.rise } else { check.fall };

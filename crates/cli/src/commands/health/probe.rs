@@ -1,4 +1,4 @@
-//! One question to one backend: whether it accepts a connection, or has a page (RFC 9110, in the words of HTTP/1.1).
+//! One check of one backend: whether it accepts a connection, or serves a page (RFC 9110, in the syntax of HTTP/1.1).
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,25 +6,25 @@ use std::time::{Duration, Instant};
 
 use braid_functions::load_balancer::{Check, CheckKind};
 
-/// Most bytes of an answer that are looked at: its first line.
+/// Maximum number of bytes of an answer that are examined, which must contain its first line.
 const LINE_MAX: usize = 512;
 
-/// Why an answer is bad.
+/// Why a check failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Bad {
-    /// It cannot be reached.
+    /// The backend cannot be reached.
     #[error("{0}")]
     Io(io::Error),
-    /// Nobody asked: this machine has no way there, or may not go it. That says nothing about the backend.
+    /// The check could not be made, because this machine has no route or no permission. That says nothing about the backend.
     #[error("this machine cannot ask it: {0}")]
     Unasked(io::Error),
-    /// There is none in time.
+    /// There was no answer in time.
     #[error("no answer in time")]
     Late,
-    /// It has a page, but not a good one.
+    /// The backend answered with a bad status.
     #[error("status {0}")]
     Status(u16),
-    /// It does not speak HTTP.
+    /// The backend does not speak HTTP.
     #[error("no HTTP answer")]
     NotHttp,
 }
@@ -32,7 +32,7 @@ pub enum Bad {
 impl From<io::Error> for Bad {
     fn from(error: io::Error) -> Bad {
         match error.kind() {
-            // A read with a time limit that has passed "would block" (socket(7), SO_RCVTIMEO).
+            // A read whose time limit has expired "would block" (socket(7), SO_RCVTIMEO).
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Bad::Late,
             io::ErrorKind::NetworkUnreachable | io::ErrorKind::AddrNotAvailable | io::ErrorKind::PermissionDenied => {
                 Bad::Unasked(error)
@@ -42,7 +42,7 @@ impl From<io::Error> for Bad {
     }
 }
 
-/// Asks; the answer has to come within `timeout` altogether.
+/// Performs the check; the answer must arrive within `timeout` in total.
 pub fn ask(end: SocketAddr, check: &Check, timeout: Duration) -> Result<(), Bad> {
     let begun = Instant::now();
     let mut stream = TcpStream::connect_timeout(&end, timeout)?;
@@ -66,7 +66,7 @@ pub fn ask(end: SocketAddr, check: &Check, timeout: Duration) -> Result<(), Bad>
         match stream.read(&mut line[len..]) {
             Ok(0) => break,
             Ok(more) => len += more,
-            // A signal ends a wait that has a limit (signal(7)); that says nothing about the backend.
+            // A signal interrupts a wait with a time limit (signal(7)); that says nothing about the backend.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error.into()),
         }
@@ -78,9 +78,9 @@ pub fn ask(end: SocketAddr, check: &Check, timeout: Duration) -> Result<(), Bad>
     }
 }
 
-/// The status of a first line (RFC 9112 section 4).
+/// The status code of a status line (RFC 9112 section 4).
 fn status(line: &[u8]) -> Option<u16> {
-    // As bytes: the reason behind the status may be in any character set.
+    // Parsed as bytes, because the reason phrase may be in any character set.
     let mut words = line.split(|byte| byte.is_ascii_whitespace());
     let (version, status) = (words.next()?, words.next()?);
     let is_status = version.starts_with(b"HTTP/1.") && status.len() == 3 && status.iter().all(u8::is_ascii_digit);
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// Asks a server that answers so.
+    /// Checks a server that gives this answer.
     #[track_caller]
     fn check(answer: &'static str, expected: &str) {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();

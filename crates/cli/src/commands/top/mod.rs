@@ -1,4 +1,4 @@
-//! `braid top`: a run as it goes: rates, load, drops, aborts. With `--once`, one page of text.
+//! `braid top`: shows a run live: rates, load, drops, aborts. With `--once`, it prints one page of text.
 
 mod screen;
 mod sheet;
@@ -28,7 +28,7 @@ pub struct TopArgs {
     pub once: bool,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     let every = super::run::duration(&args.every)?.clamp(Duration::from_millis(50), Duration::from_secs(60));
     let mut client = connect(&args.control)?;
@@ -44,7 +44,7 @@ pub fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All tables that have rows, one below the other.
+/// All tables that have rows, one after another.
 fn page(pair: &Pair) -> String {
     let mut lines = pair.summary();
     for (view, title) in &View::ALL {

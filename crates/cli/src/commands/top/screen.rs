@@ -1,4 +1,4 @@
-//! `braid top` on a terminal: one table at a time, chosen, sorted and entered by keys.
+//! `braid top` on a terminal: one table at a time; keys select, sort and enter tables.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::failure::{Failure, Kind};
 
 const KEYS: &str = "1-7 table   ←→ sort by   ↑↓ row   Enter into a function   Esc back   p pause   q quit";
 
-/// What is being looked at.
+/// The state of the display.
 struct Screen {
     pair: Pair,
     view: View,
@@ -24,7 +24,7 @@ struct Screen {
     paused: bool,
 }
 
-/// Shows a run until somebody quits. `sample` takes the figures.
+/// Shows a run until the user quits; `sample` fetches the figures.
 pub fn show(pair: Pair, every: Duration, mut sample: impl FnMut() -> Result<Stats, Failure>) -> Result<(), Failure> {
     let mut screen = Screen { pair, view: View::Functions, sorted: None, table: TableState::default(), paused: false };
     let failed = |error: std::io::Error| Failure::new(Kind::Failed, format!("the terminal: {error}"), "");
@@ -88,7 +88,7 @@ impl Screen {
         frame.render_widget(Line::styled(KEYS, Style::new().fg(Color::DarkGray)), bottom);
     }
 
-    /// Does what a key says; false: quit.
+    /// Executes the command of a key; returns false to quit.
     fn obey(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
         let columns = self.pair.sheet(&self.view).head.len();
         match key {

@@ -1,10 +1,10 @@
-//! What `braid top` shows: tables made of two samples of a run's figures, as text or for the screen.
+//! The tables of `braid top`, computed from two samples of a run's figures, as text or for the screen.
 
 use braid_control::live::Stats;
 use braid_control::live::stats::{Function, WorkerStats};
 use braid_control::report::grouped;
 
-/// Which table.
+/// The available tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
     /// The functions of the chain, in order.
@@ -15,18 +15,18 @@ pub enum View {
     Ports,
     /// Drops by function and reason.
     Drops,
-    /// Why attempts are taken back.
+    /// Why attempts are rolled back.
     Aborts,
     /// State objects.
     Objects,
     /// Packet sets with the most packets.
     Sets,
-    /// One function.
+    /// The drops of one function.
     Function(String),
 }
 
 impl View {
-    /// All that can be chosen by number, with their titles.
+    /// All tables that can be selected by number, with their titles.
     pub const ALL: [(View, &'static str); 7] = [
         (View::Functions, "functions"),
         (View::Workers, "workers"),
@@ -46,12 +46,12 @@ impl View {
     }
 }
 
-/// A field of a table: its text, and by what it is sorted.
+/// A cell of a table: its text and its sort key.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// As it is shown.
+    /// The displayed text.
     pub text: String,
-    /// For sorting; text is sorted as text.
+    /// The sort key; cells without one are sorted by text.
     pub number: Option<f64>,
 }
 
@@ -71,7 +71,7 @@ fn percent(part: Option<f64>) -> Cell {
     Cell { text: part.map_or("-".into(), |part| format!("{:.1} %", 100.0 * part)), number: part }
 }
 
-/// A number with a unit prefix: `1.25 M`.
+/// Formats a number with a unit prefix: `1.25 M`.
 pub fn in_words(rate: f64) -> String {
     match rate {
         rate if rate >= 1e9 => format!("{:.2} G", rate / 1e9),
@@ -84,14 +84,14 @@ pub fn in_words(rate: f64) -> String {
 /// A table.
 #[derive(Clone, Debug)]
 pub struct Sheet {
-    /// Column heads.
+    /// Column headings.
     pub head: Vec<&'static str>,
     /// Rows.
     pub rows: Vec<Vec<Cell>>,
 }
 
 impl Sheet {
-    /// Sorts by a column, largest numbers first, texts from the beginning of the alphabet.
+    /// Sorts by a column: largest numbers first, texts in alphabetical order.
     pub fn sort(&mut self, column: usize) {
         let key = |row: &Vec<Cell>| row.get(column).cloned().unwrap_or(text(""));
         self.rows.sort_by(|a, b| match (key(a), key(b)) {
@@ -100,7 +100,7 @@ impl Sheet {
         });
     }
 
-    /// Width of each column.
+    /// The width of each column.
     pub fn widths(&self) -> Vec<usize> {
         let column = |(at, head): (usize, &&str)| {
             let cells = self.rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.text.chars().count());
@@ -109,7 +109,7 @@ impl Sheet {
         self.head.iter().enumerate().map(column).collect()
     }
 
-    /// As lines of text.
+    /// Formats the table as lines of text.
     pub fn lines(&self) -> Vec<String> {
         let widths = self.widths();
         let line = |cells: Vec<(&str, bool)>| {
@@ -128,12 +128,12 @@ impl Sheet {
     }
 }
 
-/// Two samples of a run: what has changed in between are the rates.
+/// Two samples of a run; rates are computed from their differences.
 #[derive(Clone, Debug)]
 pub struct Pair {
-    /// The earlier one.
+    /// The earlier sample.
     pub before: Stats,
-    /// The later one.
+    /// The later sample.
     pub now: Stats,
 }
 
@@ -173,7 +173,7 @@ impl Pair {
         ]
     }
 
-    /// A table.
+    /// Computes a table.
     pub fn sheet(&self, view: &View) -> Sheet {
         match view {
             View::Functions => self.functions(),
