@@ -1,12 +1,12 @@
-//! A test bench: one worker or several, packets handed in one at a time, and what became of each handed back.
+//! A test bench with one or several workers: packets are handed in one at a time, and the outcome of each is handed back.
 //!
-//! They are the workers that real runs have, with queues in memory: what a function does here it does everywhere.
+//! The workers are those of real runs, with queues in memory, so a function behaves here as it does everywhere.
 //!
 //! ```text
 //!  send(port, time, frame) ──▶ RxQueue ──▶ Worker::step ──▶ TxQueue ──▶ Outcome { sent, dropped }
 //! ```
 //!
-//! A bench of a plan steers each packet to its worker as the plan says, and is told the time: it passes without packets too.
+//! A bench of a plan steers each packet to its worker as the plan does. The test tells it the time, which can also advance without packets.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,28 +22,28 @@ use braid_runtime::launch::{Foundation, build, findings_of_objects, findings_of_
 use braid_runtime::{Chain, Clock, Course, Parts, Plan, RunError, Sharing, Timeline, Worker, WorkerCounters};
 use braid_steer::Steering;
 
-/// Packet sets that a bench keeps if nothing is said about it.
+/// Default number of packet sets of a bench.
 const SETS: usize = 1024;
-/// Most steps in which waiting takes the workers through a time, and the shortest of them.
+/// Maximum number of steps in which waiting advances the workers' time, and the minimum length of a step.
 const WAIT_STEPS: u64 = 500;
 const WAIT_STEP_NS: u64 = 1_000_000;
 
-/// What became of a packet.
+/// The outcome for a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// What was sent because of it, and by which port.
+    /// The frames that were sent because of it, with their ports.
     pub sent: Vec<(Port, Vec<u8>)>,
-    /// Why it was dropped.
+    /// The reason why it was dropped, if it was.
     pub dropped: Option<&'static str>,
 }
 
 impl Outcome {
-    /// The ports by which something was sent.
+    /// The ports through which something was sent.
     pub fn ports(&self) -> Vec<Port> {
         self.sent.iter().map(|(port, _)| *port).collect()
     }
 
-    /// The one frame that was sent, and its port; panics if there is none, or more than one.
+    /// The only frame that was sent, with its port; panics if there is none, or more than one.
     #[track_caller]
     pub fn only(&self) -> (Port, &[u8]) {
         match &self.sent[..] {
@@ -63,7 +63,7 @@ pub struct Bench {
     ground: Ground,
 }
 
-/// What a bench is made of.
+/// The components of a bench.
 struct Ground {
     domain: Arc<Domain>,
     chain: Arc<Chain>,
@@ -71,7 +71,7 @@ struct Ground {
     told_ns: Arc<AtomicU64>,
     ports: u16,
     sets: usize,
-    /// Whether its functions go on with the state of others, as of a run whose plan changes or that is restored: they are not started.
+    /// Whether its functions take over existing state, as when a plan changes or a run is restored; they are then not started.
     goes_on: bool,
 }
 
@@ -83,25 +83,25 @@ struct Wire {
 }
 
 impl Bench {
-    /// A bench with a single function, on `ports` ports.
+    /// Makes a bench with a single function, on `ports` ports.
     #[track_caller]
     pub fn new(ports: u16, build: impl FnOnce(&mut StateBuilder) -> Box<dyn Stage>) -> Bench {
         Bench::chain(ports, SETS, |builder| vec![build(builder)])
     }
 
-    /// A bench with a single function and room for `sets` packet sets.
+    /// Makes a bench with a single function and room for `sets` packet sets.
     #[track_caller]
     pub fn with_sets(ports: u16, sets: usize, build: impl FnOnce(&mut StateBuilder) -> Box<dyn Stage>) -> Bench {
         Bench::chain(ports, sets, |builder| vec![build(builder)])
     }
 
-    /// A bench with several functions.
+    /// Makes a bench with several functions.
     #[track_caller]
     pub fn chain(ports: u16, sets: usize, build: impl FnOnce(&mut StateBuilder) -> Vec<Box<dyn Stage>>) -> Bench {
         Bench::on_course(ports, sets, &Course::default(), build)
     }
 
-    /// A bench with several functions that packets meet on some course.
+    /// Makes a bench with several functions that packets traverse on the given course.
     #[track_caller]
     pub fn on_course(
         ports: u16,
@@ -112,7 +112,7 @@ impl Bench {
         Bench::begun((ports, sets), (course, true), build)
     }
 
-    /// The same with packet sets where they are if workers share them.
+    /// Like [`on_course`](Bench::on_course), with packet sets stored as if workers shared them.
     #[track_caller]
     pub fn sharing_on_course(
         ports: u16,
@@ -133,8 +133,8 @@ impl Bench {
         Bench::upon((domain, false), builder, room, course, build)
     }
 
-    /// A bench whose single function takes the place of this one's, under the same name: it goes on with the state objects. What packet
-    /// sets remember is forgotten.
+    /// Makes a bench whose single function replaces this bench's function under the same name and takes
+    /// over its state objects. The contents of packet sets are lost.
     #[track_caller]
     pub fn succeeded(self, build: impl FnOnce(&mut StateBuilder) -> Box<dyn Stage>) -> Bench {
         let Bench { workers, objects, ground: Ground { domain, ports, sets, .. }, .. } = self;
@@ -152,12 +152,12 @@ impl Bench {
         bench
     }
 
-    /// The same by what another process would find in a snapshot.
+    /// Like [`succeeded`](Bench::succeeded), but the state passes through images, as another process would find them in a snapshot.
     #[track_caller]
     pub fn restored(self, build: impl FnOnce(&mut StateBuilder) -> Box<dyn Stage>) -> Bench {
         let Ground { ports, sets, .. } = self.ground;
         let saved: Vec<_> = self.objects.iter().map(|o| (o.name().to_owned(), o.kind().to_owned(), o.save())).collect();
-        // Besides its worker somebody puts things back.
+        // The second participant, besides the worker, restores the objects.
         let domain = Domain::new(2);
         let mut builder = StateBuilder::new(&domain, HugePages::Never);
         builder.succeed_saved(&saved);
@@ -190,8 +190,8 @@ impl Bench {
         Bench { objects, ..bench }
     }
 
-    /// A bench with the chain, the steering and the workers of a plan; time is what [`wait_until`](Self::wait_until) and packets
-    /// tell.
+    /// Makes a bench with the chain, the steering and the workers of a plan. Its time is what
+    /// [`wait_until`](Self::wait_until) and the packets tell.
     pub fn of_plan(plan: &Plan) -> Result<Bench, RunError> {
         let Foundation { domain, chain } = build(plan)?;
         let told_ns = Arc::<AtomicU64>::default();
@@ -230,7 +230,7 @@ impl Bench {
         Ok(Bench { workers, wires, steering, objects: Vec::new(), sequence: 0, ground })
     }
 
-    /// Lets time pass, step by step, with nothing coming in; for a bench of a plan.
+    /// Lets time pass in steps while nothing arrives; for a bench of a plan.
     pub fn wait_until(&mut self, now_ns: u64) {
         let mut reached = self.ground.told_ns.load(Ordering::Relaxed);
         let step = ((now_ns.saturating_sub(reached)) / WAIT_STEPS).max(WAIT_STEP_NS);
@@ -244,17 +244,17 @@ impl Bench {
         }
     }
 
-    /// Hands a frame in by `port` at `ms` milliseconds.
+    /// Hands in a frame on `port` at `ms` milliseconds.
     pub fn send(&mut self, port: Port, ms: u64, frame: &[u8]) -> Outcome {
         self.send_at(port, ms * 1_000_000, frame)
     }
 
-    /// The same, with the time in nanoseconds.
+    /// Like [`send`](Bench::send), with the time in nanoseconds.
     pub fn send_at(&mut self, port: Port, timestamp_ns: u64, frame: &[u8]) -> Outcome {
         self.send_info(FrameInfo { port, timestamp_ns, wire_len: frame.len() as u32, ..FrameInfo::default() }, frame)
     }
 
-    /// The same, with everything that a source says of a frame. The sequence number is counted here.
+    /// Like [`send_at`](Bench::send_at), with all metadata that a source provides, except that the bench assigns the sequence number.
     pub fn send_info(&mut self, info: FrameInfo, frame: &[u8]) -> Outcome {
         let at = match &self.steering {
             Some(steering) => steering.queue(frame, info.link, info.port),
@@ -270,7 +270,7 @@ impl Bench {
         Outcome { sent, dropped }
     }
 
-    /// Hands several frames to the first worker as one batch, and returns what was sent.
+    /// Hands several frames to the first worker as one batch; returns the frames that were sent.
     pub fn send_batch(&mut self, frames: impl IntoIterator<Item = (FrameInfo, Vec<u8>)>) -> Vec<(Port, Vec<u8>)> {
         self.hand_in(0, frames)
     }
@@ -293,12 +293,12 @@ impl Bench {
         std::mem::take(&mut lock(&self.wires[worker]).sent)
     }
 
-    /// What the first worker has counted.
+    /// The counters of the first worker.
     pub fn counters(&mut self) -> WorkerCounters {
         self.workers[0].counters().clone()
     }
 
-    /// Ends the run; what the first function has to tell.
+    /// Ends the run; returns what the first function reports.
     pub fn findings(self) -> Findings {
         let Ground { domain, chain, ports, .. } = &self.ground;
         let (mut findings, mut last_ns) = (vec![Findings::default(); chain.stages().len()], 0);
@@ -314,7 +314,7 @@ impl Bench {
         told.into_iter().next().map(|(_, findings)| findings).unwrap_or_default()
     }
 
-    /// The content of a state object, named as in the plan (`function.object`).
+    /// The content of a state object with this name in the plan (`function.object`).
     #[track_caller]
     pub fn object(&self, name: &str) -> Vec<u8> {
         match self.objects.iter().find(|object| object.name() == name) {
@@ -324,7 +324,7 @@ impl Bench {
     }
 }
 
-/// Before the first packet, as a launch does it.
+/// Starts the functions before the first packet, as a launch does.
 fn start(chain: &Chain, tx: &mut Tx, ports: u16) {
     let mut emitted = Emitted::default();
     for stage in chain.stages() {
@@ -338,7 +338,7 @@ fn lock(wire: &Mutex<Wire>) -> MutexGuard<'_, Wire> {
     wire.lock().expect("the bench runs on one thread")
 }
 
-/// Either end of the worker.
+/// Either end of a worker.
 struct WireQueue(Arc<Mutex<Wire>>);
 
 impl RxQueue for WireQueue {

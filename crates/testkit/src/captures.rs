@@ -1,38 +1,38 @@
-//! Captures that lie beside the project, with what is known of each: `MANIFEST.csv` in `BRAID_CAPTURES`, or in `shared/captures`
-//! beside the root. They are read where they lie and are no part of the project.
+//! Captures stored beside the project, and what is known about each: `MANIFEST.csv` in `BRAID_CAPTURES`, or in `shared/captures`
+//! beside the root. They are read in place and are not part of the project.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::skip::{note, skip};
 
-/// One capture and its row of the manifest.
+/// A capture and its row of the manifest.
 #[derive(Clone, Debug)]
 pub struct Capture {
-    /// Where it lies.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its path below the folder of captures.
+    /// Its path relative to the folder of captures.
     pub name: String,
     row: HashMap<String, String>,
 }
 
 impl Capture {
-    /// A column that holds a number; 0 where it is empty.
+    /// The number in a column; 0 if the column is empty.
     pub fn number(&self, column: &str) -> f64 {
         self.row[column].parse().unwrap_or(0.0)
     }
 
-    /// A column that counts.
+    /// The count in a column.
     pub fn count(&self, column: &str) -> u64 {
         self.number(column) as u64
     }
 
-    /// A column as it is written.
+    /// The text in a column.
     pub fn text(&self, column: &str) -> &str {
         &self.row[column]
     }
 
-    /// Whether it belongs to a sample of one in `size`: by its name, so always the same ones.
+    /// Whether it belongs to a sample of one in `size`. This depends on its name, so the sample is always the same.
     pub fn is_in_sample(&self, size: u64) -> bool {
         let hash = self.name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
@@ -41,7 +41,7 @@ impl Capture {
     }
 }
 
-/// All captures of the manifest; none, and said so, where there are none. It is a failure in continuous integration only if
+/// All captures of the manifest; none, with a message, if there are none. In continuous integration this is a failure only if
 /// `BRAID_CAPTURES` says that they should be there.
 pub fn captures(test: &str) -> Vec<Capture> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures");
@@ -64,7 +64,7 @@ pub fn captures(test: &str) -> Vec<Capture> {
     found
 }
 
-/// A capture that the project has recorded itself.
+/// The path of a capture that the project itself recorded.
 pub fn recorded(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/traffic").join(name)
 }
@@ -75,7 +75,7 @@ fn rows(text: &str) -> impl Iterator<Item = HashMap<String, String>> {
     lines.map(move |fields| names.iter().cloned().zip(fields).collect())
 }
 
-/// The fields of a line; they may be quoted, and hold commas then.
+/// The fields of a line; a quoted field may contain commas.
 fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut quoted) = (vec![String::new()], false);
     for character in line.chars() {

@@ -1,16 +1,16 @@
-//! Whether the checksums of a frame are right, as another library than the one under test sees it (etherparse).
+//! Checks the checksums of a frame with another library than the one under test (etherparse).
 
 use etherparse::{IpHeaders, Ipv4Header, Ipv6Header, NetHeaders, PacketHeaders, TransportHeader};
 
-/// Panics unless all checksums of an Ethernet frame are right, as [`check_checksums`] says.
+/// Panics unless all checksums of an Ethernet frame are correct according to [`check_checksums`].
 #[track_caller]
 pub fn assert_checksums(frame: &[u8]) {
     check_checksums(frame).unwrap_or_else(|wrong| panic!("{wrong}"));
 }
 
-/// Says which checksum of an Ethernet frame is wrong: IPv4 header, TCP, UDP, ICMP, ICMPv6; the same of a packet that an ICMP
-/// error quotes, its transport only if all of it is quoted. Frames that are not IP have none, pieces of a datagram no
-/// transport checksum that could be told from themselves.
+/// Checks the checksums of an Ethernet frame and names a wrong one: IPv4 header, TCP, UDP, ICMP, ICMPv6. The packet that an ICMP
+/// error quotes is checked too, its transport checksum only if it is quoted completely. Frames that are not IP have no checksums,
+/// and the transport checksum of a fragment cannot be verified.
 pub fn check_checksums(frame: &[u8]) -> Result<(), String> {
     let packet = PacketHeaders::from_ethernet_slice(frame).map_err(|error| format!("no whole frame: {error}"))?;
     let (transport, payload) = (packet.transport.as_ref(), packet.payload.slice());

@@ -1,4 +1,4 @@
-//! Frames for tests, written and checked by another library than the one under test (etherparse).
+//! Frames for tests, which another library than the one under test writes and checks (etherparse).
 //!
 //! ```
 //! use braid_testkit::Frame;
@@ -13,7 +13,7 @@ use etherparse::{
     Ipv6Extensions, Ipv6Header, PacketBuilder, TcpHeader,
 };
 
-/// A frame to be built: Ethernet, VLAN tags, IP, what follows.
+/// A frame to be built: Ethernet, VLAN tags, IP, and what follows.
 #[derive(Clone, Debug)]
 pub struct Frame {
     source_mac: [u8; 6],
@@ -26,7 +26,7 @@ pub struct Frame {
 #[derive(Clone, Debug)]
 enum Content {
     Ip(Ip),
-    /// An Ethernet type; the payload is everything behind it.
+    /// An Ethernet type; the payload is everything after it.
     Other(u16),
 }
 
@@ -46,11 +46,11 @@ struct Ip {
 enum Transport {
     Tcp(Box<TcpHeader>),
     Udp(u16, u16),
-    /// The same without a checksum (RFC 768).
+    /// UDP without a checksum (RFC 768).
     UnsummedUdp(u16, u16),
-    /// ICMP or ICMPv6: type, code, and what stands behind the checksum.
+    /// ICMP or ICMPv6: type, code, and the four bytes after the checksum.
     Icmp(u8, u8, [u8; 4]),
-    /// A protocol number; the payload is everything behind the IP header.
+    /// A protocol number; the payload is everything after the IP header.
     Other(u8),
 }
 
@@ -89,7 +89,7 @@ impl Frame {
         }))
     }
 
-    /// TCP between two addresses with ports, as `10.0.0.1:80` or `[2001:db8::1]:80`; an ACK unless flags are given.
+    /// TCP between two addresses with ports, such as `10.0.0.1:80` or `[2001:db8::1]:80`; an ACK unless flags are given.
     #[track_caller]
     pub fn tcp(source: &str, destination: &str) -> Frame {
         let (from, to) = (socket(source), socket(destination));
@@ -120,7 +120,7 @@ impl Frame {
         Frame::over_ip(source, address(destination), Transport::Icmp(kind, 0, words(id, sequence)))
     }
 
-    /// An ICMP or ICMPv6 error, port unreachable, that quotes the IP packet in `frame` (which has no VLAN tags).
+    /// An ICMP or ICMPv6 error (port unreachable) that quotes the IP packet in `frame`, which must have no VLAN tags.
     #[track_caller]
     pub fn unreachable(source: &str, destination: &str, frame: &[u8]) -> Frame {
         let source = address(source);
@@ -129,19 +129,19 @@ impl Frame {
         Frame::over_ip(source, address(destination), transport).payload(&frame[14..])
     }
 
-    /// Any ICMP message, or ICMPv6 between IPv6 addresses: type, code, what stands behind the checksum.
+    /// Any ICMP message, or ICMPv6 message between IPv6 addresses: type, code, and the four bytes after the checksum.
     #[track_caller]
     pub fn icmp(source: &str, destination: &str, kind: u8, code: u8, rest: [u8; 4]) -> Frame {
         Frame::over_ip(address(source), address(destination), Transport::Icmp(kind, code, rest))
     }
 
-    /// An IP packet of another protocol.
+    /// An IP packet with another protocol.
     #[track_caller]
     pub fn ip(source: &str, destination: &str, protocol: u8) -> Frame {
         Frame::over_ip(address(source), address(destination), Transport::Other(protocol))
     }
 
-    /// A frame of another Ethernet type.
+    /// A frame with another Ethernet type.
     pub fn ethernet(ether_type: u16) -> Frame {
         Frame::new(Content::Other(ether_type)).payload(&[0; 46])
     }
@@ -158,25 +158,25 @@ impl Frame {
         frame.payload(&payload)
     }
 
-    /// Other Ethernet addresses than 02:00:00:00:00:01 to 02:00:00:00:00:02.
+    /// Sets the Ethernet addresses; the defaults are 02:00:00:00:00:01 and 02:00:00:00:00:02.
     pub fn mac(mut self, source: [u8; 6], destination: [u8; 6]) -> Frame {
         (self.source_mac, self.destination_mac) = (source, destination);
         self
     }
 
-    /// A VLAN tag behind those that it has; the outer of two is an 802.1ad tag.
+    /// Adds a VLAN tag after the existing ones; the outer of two is an 802.1ad tag.
     pub fn vlan(mut self, id: u16) -> Frame {
         self.vlans.push(id);
         self
     }
 
-    /// Its payload.
+    /// Sets the payload.
     pub fn payload(mut self, bytes: &[u8]) -> Frame {
         self.payload = bytes.to_vec();
         self
     }
 
-    /// A payload such that the frame has `len` bytes.
+    /// Sets a payload such that the frame has `len` bytes.
     #[track_caller]
     pub fn len(mut self, len: usize) -> Frame {
         self.payload.clear();
@@ -186,35 +186,35 @@ impl Frame {
         self
     }
 
-    /// Its time to live or hop limit.
+    /// Sets the time to live or hop limit.
     #[track_caller]
     pub fn ttl(mut self, ttl: u8) -> Frame {
         self.ip_mut().ttl = ttl;
         self
     }
 
-    /// Its type of service or traffic class.
+    /// Sets the type of service or traffic class.
     #[track_caller]
     pub fn tos(mut self, tos: u8) -> Frame {
         self.ip_mut().tos = tos;
         self
     }
 
-    /// Its IPv4 identification.
+    /// Sets the IPv4 identification.
     #[track_caller]
     pub fn identification(mut self, identification: u16) -> Frame {
         self.ip_mut().identification = identification;
         self
     }
 
-    /// Lets routers fragment it; nobody may otherwise.
+    /// Allows fragmentation, which is forbidden by default.
     #[track_caller]
     pub fn may_be_fragmented(mut self) -> Frame {
         self.ip_mut().dont_fragment = false;
         self
     }
 
-    /// Leaves out the checksum of UDP.
+    /// Omits the UDP checksum.
     #[track_caller]
     pub fn without_checksum(mut self) -> Frame {
         let ip = self.ip_mut();
@@ -223,8 +223,8 @@ impl Frame {
         self
     }
 
-    /// Makes it a piece of an IPv4 datagram: where it stands in units of eight bytes, and whether more pieces follow. Later
-    /// pieces should be made with [`Frame::ip`]: they have no transport header.
+    /// Makes it a fragment of an IPv4 datagram, with the offset in units of eight bytes; `more` says whether fragments follow.
+    /// Later fragments should be made with [`Frame::ip`], because they have no transport header.
     #[track_caller]
     pub fn fragment(mut self, identification: u16, offset: u16, more: bool) -> Frame {
         let ip = self.ip_mut();
@@ -232,7 +232,7 @@ impl Frame {
         self
     }
 
-    /// TCP flags by their letters: `S` SYN, `A` ACK, `F` FIN, `R` RST, `P` PSH, `U` URG, `E` ECE, `C` CWR.
+    /// Sets the TCP flags by their letters: `S` SYN, `A` ACK, `F` FIN, `R` RST, `P` PSH, `U` URG, `E` ECE, `C` CWR.
     #[track_caller]
     pub fn flags(mut self, letters: &str) -> Frame {
         let tcp = self.tcp_mut();
@@ -254,7 +254,7 @@ impl Frame {
         self
     }
 
-    /// TCP sequence and acknowledgment numbers.
+    /// Sets the TCP sequence and acknowledgment numbers.
     #[track_caller]
     pub fn numbers(mut self, sequence: u32, acknowledgment: u32) -> Frame {
         let tcp = self.tcp_mut();
@@ -262,14 +262,14 @@ impl Frame {
         self
     }
 
-    /// TCP window.
+    /// Sets the TCP window.
     #[track_caller]
     pub fn window(mut self, window: u16) -> Frame {
         self.tcp_mut().window_size = window;
         self
     }
 
-    /// TCP options, as bytes.
+    /// Sets the TCP options, as bytes.
     #[track_caller]
     pub fn options(mut self, bytes: &[u8]) -> Frame {
         if self.tcp_mut().set_options_raw(bytes).is_err() {
@@ -368,7 +368,7 @@ impl Ip {
     }
 }
 
-/// Identifier and sequence number, as they stand in an echo.
+/// Identifier and sequence number in the order of an echo message.
 fn words(id: u16, sequence: u16) -> [u8; 4] {
     let [[a, b], [c, d]] = [id.to_be_bytes(), sequence.to_be_bytes()];
     [a, b, c, d]

@@ -1,5 +1,5 @@
-//! What tests need: frames, a bench for functions, scenarios as text files, the Linux kernel as an oracle. Of the commands that
-//! users run, only `braid scenario`, `braid study cost` and `braid nf firewall` use it.
+//! What tests need: frames, a bench for functions, scenarios as text files, and the Linux kernel as an oracle. Of the user's
+//! commands, only `braid scenario`, `braid study cost` and `braid nf firewall` use it.
 #![deny(unsafe_code)]
 
 mod bench;

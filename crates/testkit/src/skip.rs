@@ -1,10 +1,10 @@
-//! Skipping a test in the open: with the missing capability named, and as a failure where nothing may be skipped.
+//! Skips tests visibly: it names the missing capability, and fails where no test may be skipped.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// Notes that the test of this name cannot run here, and why; the test then returns.
+/// Reports that the test with this name cannot run here, and why; the test should then return.
 ///
 /// The line goes to standard error and to the file named by `BRAID_SKIPS`, which `cargo xtask test` prints at the end.
 ///
@@ -18,12 +18,12 @@ pub fn skip(test: &str, reason: &dyn Display) {
     note(test, reason);
 }
 
-/// Notes the same of a test whose data is no part of the project, so that no machine can be made to have it: never a failure.
+/// Reports a skip without ever failing, for a test whose data is not part of the project, so that not every machine can have it.
 pub fn note(test: &str, reason: &dyn Display) {
     eprintln!("skipped {test}: {reason}");
     let Some(path) = std::env::var_os("BRAID_SKIPS") else { return };
     let file = OpenOptions::new().create(true).append(true).open(path);
-    // one write call per line: tests run side by side
+    // One write call per line, because tests run in parallel.
     if let Err(error) = file.and_then(|mut file| file.write_all(format!("{test}\t{reason}\n").as_bytes())) {
         eprintln!("BRAID_SKIPS: {error}");
     }

@@ -1,4 +1,4 @@
-//! Two ways to do the same work on as many objects: without any protection, and in transactions.
+//! Performs the same work on the same number of objects without any protection, and in transactions.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use braid_memory::{Bytes, HugePages, prefetch_write};
 use braid_nf::state::{Conflict, Domain, StateBuilder, StateError, Tx, Vector, VectorConfig};
 use zerocopy::FromBytes;
 
-/// What is kept of each object: 16 bytes of the line that it has for itself.
+/// The value of each object: 16 bytes of a cache line of its own.
 type Value = [u64; 2];
-/// A line without a header.
+/// A cache line without a header.
 type Line = [u64; 8];
 
 #[inline(always)]
@@ -18,23 +18,23 @@ fn change(value: &mut Value) {
     value[0] += 1;
 }
 
-/// What a worker does with objects.
+/// How a worker accesses objects.
 pub trait Engine {
-    /// Asks for an object that will be wanted soon.
+    /// Prefetches an object that will be needed soon.
     fn prefetch(&self, object: u32);
-    /// One packet: reads each object, or changes it.
+    /// Processes one packet: reads each object, or modifies it.
     fn packet<const WRITES: bool, const OBJECTS: usize>(&mut self, objects: &[u32; OBJECTS]) -> Result<(), Conflict>;
-    /// The end of a batch.
+    /// Ends a batch.
     fn commit(&mut self) -> Result<(), Conflict>;
-    /// After a conflict.
+    /// Rolls back after a conflict.
     fn abort(&mut self) {}
 }
 
-/// No synchronisation at all: memory that belongs to the worker.
+/// No synchronisation at all: the memory belongs to the worker.
 pub struct Plain<'a>(pub &'a mut [Line]);
 
 impl<'a> Plain<'a> {
-    /// One half for each of two workers.
+    /// Divides the objects between two workers.
     pub fn halves(self) -> [Plain<'a>; 2] {
         let (first, second) = self.0.split_at_mut(self.0.len() / 2);
         [Plain(first), Plain(second)]
@@ -68,7 +68,7 @@ impl Engine for Plain<'_> {
     }
 }
 
-/// The work of [`Plain`] inside a transaction that touches nothing shared: a function without aggregate state.
+/// The work of [`Plain`] inside a transaction that touches nothing shared, like a function without aggregate state.
 pub struct Untouched<'a>(pub Plain<'a>, pub Tx);
 
 impl Engine for Untouched<'_> {
@@ -88,7 +88,7 @@ impl Engine for Untouched<'_> {
     }
 }
 
-/// Elements of a `Vector`, a transaction for each batch.
+/// Elements of a `Vector`, with one transaction for each batch.
 pub struct Shared {
     pub elements: Vector<Value>,
     pub first: u32,
@@ -123,7 +123,7 @@ impl Engine for Shared {
     }
 }
 
-/// The same elements, each read in a transaction of its own that has no log: what a function's `steady` does.
+/// Elements of a `Vector`, each read in a transaction of its own without a log, like a function's `steady`.
 pub struct Alone(pub Shared);
 
 impl Engine for Alone {
@@ -155,7 +155,7 @@ impl Engine for Alone {
     }
 }
 
-/// Objects of both kinds on the same sort of pages, for two workers.
+/// Objects of both kinds on the same kind of pages, for two workers.
 pub struct Objects {
     lines: Bytes,
     elements: Vector<Value>,
@@ -164,7 +164,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// That many.
+    /// Allocates `count` objects of each kind.
     pub fn new(count: u32) -> Result<Objects, StateError> {
         let domain = Domain::new(2);
         let mut builder = StateBuilder::new(&domain, HugePages::Prefer);
@@ -177,12 +177,12 @@ impl Objects {
         Ok(objects)
     }
 
-    /// How many.
+    /// Number of objects of each kind.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// All of them, unprotected.
+    /// All objects, unprotected.
     pub fn plain(&mut self) -> Plain<'_> {
         let Ok(lines) = <[Line]>::mut_from_bytes(&mut self.lines) else {
             unreachable!("a region of whole lines, aligned to a page")
@@ -190,13 +190,13 @@ impl Objects {
         Plain(lines)
     }
 
-    /// The same inside empty transactions.
+    /// All objects, unprotected, inside empty transactions.
     pub fn untouched(&mut self) -> Untouched<'_> {
         let tx = Tx::new(&self.domain, 0);
         Untouched(self.plain(), tx)
     }
 
-    /// In transactions of a worker, from object `first` on.
+    /// The objects from `first` on, in transactions of a worker.
     pub fn shared(&self, worker: usize, first: u32) -> Shared {
         Shared { elements: self.elements.clone(), first, tx: Tx::new(&self.domain, worker) }
     }

@@ -1,9 +1,8 @@
-//! What shared state costs a packet: the same work on the same number of objects without any synchronisation, measured in turns
-//! with it.
+//! Measures what shared state costs per packet, in alternation with the same work on the same number of objects without synchronisation.
 //!
-//! A packet's objects are asked for `AHEAD` packets before it, with and without synchronisation, as a function that knows
-//! its keys can. Times are processor time of the thread, of the best of many short rounds: other programs can only make a
-//! round slower. They still share caches and memory with it, so a quiet machine gives the truer differences.
+//! A packet's objects are prefetched `AHEAD` packets in advance, with and without synchronisation, as a function that knows its
+//! keys can do. Times are processor time of the thread, in the best of many short rounds, because other programs can only make a
+//! round slower. They still share caches and memory with it, so a quiet machine gives more accurate differences.
 
 mod engines;
 
@@ -15,56 +14,56 @@ use braid_nf::state::{Conflict, StateError};
 
 use self::engines::{Alone, Engine, Objects, Shared};
 
-/// Objects that fit no cache.
+/// Number of objects that exceeds every cache.
 const MANY: u32 = 2_000_000;
-/// Objects that fit the first one.
+/// Number of objects that fits the first-level cache.
 const FEW: u32 = 256;
-/// Packets between asking for an object and using it.
+/// Number of packets between prefetching and using an object.
 const AHEAD: usize = 16;
-/// Packets of a round.
+/// Number of packets in a round.
 const ROUND: usize = 1 << 16;
 
-/// Work without synchronisation beside the same work with it.
+/// Times of the same work without and with synchronisation.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair {
-    /// Time without.
+    /// Time without synchronisation.
     pub without: f64,
-    /// Time with.
+    /// Time with synchronisation.
     pub with: f64,
 }
 
 impl Pair {
-    /// What synchronisation costs.
+    /// The cost of synchronisation.
     pub fn more(&self) -> f64 {
         self.with - self.without
     }
 }
 
-/// What a packet does.
+/// The work of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Changes state of its own set; nothing is shared.
+    /// Modifies state of its own set; nothing is shared.
     Own,
     /// Reads one shared object and needs nothing else that is shared.
     ReadAlone,
-    /// Reads one shared object, among what others of the batch read.
+    /// Reads one shared object in the same transaction as the other packets of the batch.
     ReadOne,
     /// Reads and writes one shared object.
     UpdateOne,
-    /// Reads and writes three.
+    /// Reads and writes three shared objects.
     UpdateThree,
 }
 
-/// Two workers on objects of their own, beside one.
+/// Two workers on separate objects, compared with one worker.
 #[derive(Clone, Copy, Debug)]
 pub struct Scaling {
-    /// Rate of both over the rate of one, by the processor time of the slower.
+    /// Rate of both workers relative to one, by the processor time of the slower one.
     pub by_processor: f64,
-    /// The same by the wall.
+    /// The same ratio by wall-clock time.
     pub by_wall: f64,
 }
 
-/// Places of measurement: memory of both kinds.
+/// The measurement setup: objects of both kinds, in a large and a small number.
 pub struct Cost {
     many: Objects,
     few: Objects,
@@ -72,12 +71,12 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Makes the objects; every figure will be the best of so many rounds.
+    /// Makes the objects; every figure will be the best of this many rounds.
     pub fn new(rounds: usize) -> Result<Cost, StateError> {
         Ok(Cost { many: Objects::new(MANY)?, few: Objects::new(FEW)?, rounds: rounds.max(1) })
     }
 
-    /// Nanoseconds of a packet, with objects that fit no cache, in batches of `batch`.
+    /// Nanoseconds per packet with objects that exceed every cache, in batches of `batch`.
     pub fn packet(&mut self, work: Work, batch: usize) -> Pair {
         match work {
             Work::Own => self.own(batch),
@@ -97,7 +96,7 @@ impl Cost {
         })
     }
 
-    /// `way` is how shared objects are used.
+    /// Measures a pair; `way` selects how shared objects are accessed.
     fn pair<E: Engine, const WRITES: bool, const OBJECTS: usize>(
         &mut self,
         batch: usize,
@@ -114,7 +113,7 @@ impl Cost {
         })
     }
 
-    /// Nanoseconds of a transaction on objects in the first-level cache: an empty one, one that reads one, one that writes one.
+    /// Nanoseconds per transaction on objects in the first-level cache: empty, with one read, and with one write.
     pub fn in_cache(&mut self) -> [Pair; 3] {
         let (objects, rounds) = (&mut self.few, self.rounds * 4);
         let empty = best(rounds, objects, |objects, with| {
@@ -137,7 +136,7 @@ impl Cost {
         [empty, read, write]
     }
 
-    /// Two workers beside one, each changing one object of its own half for each packet, in batches of `batch`: without
+    /// Compares two workers with one, each modifying one object of its own half per packet, in batches of `batch`: without
     /// synchronisation, which shows what the machine itself allows, and with it.
     pub fn scaling(&mut self, batch: usize) -> [Scaling; 2] {
         let (rounds, half) = (self.rounds, self.many.count() / 2);
@@ -149,7 +148,7 @@ impl Cost {
 }
 
 fn scaling<E: Engine + Send>(rounds: usize, engines: &mut [E; 2], batch: usize) -> Scaling {
-    // Objects are taken over from whoever wrote them last, and the clock settles.
+    // Warm up: objects move to the caches of the workers that now write them, and the clock settles.
     together(engines, batch);
     let mut seconds = [[f64::MAX; 2]; 2];
     for _ in 0..rounds {
@@ -163,7 +162,7 @@ fn scaling<E: Engine + Send>(rounds: usize, engines: &mut [E; 2], batch: usize) 
     Scaling { by_processor: ratio(0), by_wall: ratio(1) }
 }
 
-/// One round of each engine at the same time: the most processor time of a thread, and the time on the wall, in seconds.
+/// One round of all engines at the same time: the maximum processor time of a thread and the wall-clock time, in seconds.
 fn together<E: Engine + Send>(engines: &mut [E], batch: usize) -> (f64, f64) {
     let start = Barrier::new(engines.len());
     let times: Vec<(f64, f64)> = std::thread::scope(|scope| {
@@ -182,7 +181,7 @@ fn together<E: Engine + Send>(engines: &mut [E], batch: usize) -> (f64, f64) {
     times.into_iter().fold((0.0, 0.0), |most: (f64, f64), time| (most.0.max(time.0), most.1.max(time.1)))
 }
 
-/// The best of several rounds of each, by turns.
+/// The best of several rounds each without and with synchronisation, in alternation.
 fn best(rounds: usize, objects: &mut Objects, mut round: impl FnMut(&mut Objects, bool) -> f64) -> Pair {
     let mut pair = Pair { without: f64::MAX, with: f64::MAX };
     for _ in 0..rounds {
@@ -192,7 +191,7 @@ fn best(rounds: usize, objects: &mut Objects, mut round: impl FnMut(&mut Objects
     pair
 }
 
-/// Packets whose objects are drawn at random, in batches.
+/// Packets in batches, whose objects are drawn at random.
 struct Course<const OBJECTS: usize> {
     now: Vec<[u32; OBJECTS]>,
     next: Vec<[u32; OBJECTS]>,
@@ -210,7 +209,7 @@ impl<const OBJECTS: usize> Course<OBJECTS> {
         course
     }
 
-    /// The next batch becomes this one.
+    /// Makes the next batch the current one.
     fn turn(&mut self) {
         std::mem::swap(&mut self.now, &mut self.next);
         self.draw();
@@ -225,7 +224,7 @@ impl<const OBJECTS: usize> Course<OBJECTS> {
         }
     }
 
-    /// One round; nanoseconds of processor time per packet.
+    /// Runs one round; returns nanoseconds of processor time per packet.
     fn run<const WRITES: bool>(mut self, engine: &mut impl Engine) -> f64 {
         let batches = ROUND / self.now.len();
         let begun = thread_time();
@@ -249,7 +248,7 @@ impl<const OBJECTS: usize> Course<OBJECTS> {
     }
 }
 
-/// Transactions of one packet each, over [`FEW`] objects one after another; nanoseconds of each.
+/// Runs transactions of one packet each, over [`FEW`] objects in turn; returns nanoseconds per transaction.
 fn in_turn<const WRITES: bool, const OBJECTS: usize>(engine: &mut impl Engine) -> f64 {
     const TRANSACTIONS: u32 = 4096;
     let begun = thread_time();
@@ -267,7 +266,7 @@ fn one<const WRITES: bool, const OBJECTS: usize>(engine: &mut impl Engine, at: u
     engine.commit()
 }
 
-/// Cycles of the time-stamp counter in a nanosecond.
+/// Cycles of the time-stamp counter per nanosecond.
 pub fn gigahertz() -> f64 {
     let (begun, cycles) = (Instant::now(), braid_memory::cycles());
     std::thread::sleep(Duration::from_millis(50));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{KernelOracle, Namespace, Unavailable};
 
 impl KernelOracle {
-    /// A learning bridge with ports 0 to `ports` - 1; no spanning tree, no snooping, addresses age after 300 s of real time.
+    /// Makes a learning bridge with ports 0 to `ports` - 1, without spanning tree or snooping; addresses age after 300 s of real time.
     ///
     /// # Errors
     /// What this machine lacks.
@@ -14,8 +14,8 @@ impl KernelOracle {
         KernelOracle::bridge_with(ports, &[])
     }
 
-    /// The same, with VLANs filtered: for each port what `bridge vlan add` is told, such as `vid 10 pvid untagged`. A port
-    /// is in no other VLAN.
+    /// Makes a bridge that filters VLANs: for each port the arguments of `bridge vlan add`, such as
+    /// `vid 10 pvid untagged`. A port belongs to no other VLANs.
     ///
     /// # Errors
     /// What this machine lacks.
@@ -28,7 +28,7 @@ impl KernelOracle {
         namespace.set("ipv6/conf/all/disable_ipv6", 1)?;
         namespace.set("ipv6/conf/default/disable_ipv6", 1)?;
         for family in ["arp", "ip", "ip6"] {
-            // Only there if the module br_netfilter is loaded, and then it drops what it takes for malformed.
+            // Exists only if the module br_netfilter is loaded, which then drops what it considers malformed.
             let _ = namespace.set(&format!("bridge/bridge-nf-call-{family}tables"), 0);
         }
         namespace.run("ip", "link add name switch type bridge mcast_snooping 0 stp_state 0")?;
@@ -52,7 +52,7 @@ impl KernelOracle {
         Ok(oracle)
     }
 
-    /// A port forwards once the kernel has noticed its carrier, which happens in its own time.
+    /// Waits until all ports forward. A port forwards once the kernel has noticed its carrier, which takes some time.
     fn wait_until_forwarding(&self, ports: usize) -> Result<(), Unavailable> {
         let give_up = Instant::now() + Duration::from_secs(3);
         loop {

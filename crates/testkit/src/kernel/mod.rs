@@ -1,9 +1,9 @@
 //! The Linux kernel as an oracle, packet by packet: what would it have sent?
 //!
-//! A [`KernelOracle`] is a network namespace with TAP devices as ports. A frame that is fed to a port has been processed by
-//! the kernel when the write returns, so the frames read next are its consequence: inputs and outputs pair one to one.
+//! A [`KernelOracle`] is a network namespace with TAP devices as ports. The kernel has processed a frame fed to a port when the
+//! write returns, so the frames read next are its consequence: inputs and outputs correspond one to one.
 //!
-//! What makes such a comparison wrong, and what is done about it here:
+//! Several effects would make such a comparison wrong. They are handled as follows:
 //!
 //! - *The kernel speaks by itself* (neighbour discovery, multicast reports). Interfaces have no link-local addresses, an output
 //!   rule drops the rest, and what still arrives before a frame is fed is thrown away and counted ([`KernelOracle::noise`]).
@@ -18,8 +18,8 @@
 //! - *Time-outs run on the real clock*, not on capture time. A capture fed in one go sees no expiry;
 //!   [`KernelOracle::track`] sets them in seconds for tests of expiry that really wait.
 //! - *Source NAT keeps the port while the five-tuple is unique*, so two inside hosts may share one outside port towards two
-//!   servers. A NAT with endpoint-independent mapping cannot: compare modulo the port, learnt with [`Replies`].
-//! - *Replies in a capture that was recorded inside name the inside host.* [`Replies`] readdresses them to what the NAT chose.
+//!   servers. A NAT with endpoint-independent mapping cannot: compare modulo the port, which [`Replies`] learns.
+//! - *Replies in a capture recorded inside name the inside host.* [`Replies`] readdresses them to what the NAT chose.
 
 mod bridge;
 mod namespace;
@@ -38,29 +38,29 @@ use self::namespace::Tap;
 pub use self::replies::Replies;
 pub use self::screen::{Reason, Screen, network_packet};
 
-/// The port of a NAT or firewall towards the inside.
+/// The inside port of a NAT or firewall.
 pub const INSIDE: usize = 0;
-/// The port of a NAT or firewall towards the outside.
+/// The outside port of a NAT or firewall.
 pub const OUTSIDE: usize = 1;
 
 /// Why there is no oracle on this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
-    /// Not root, or namespaces are forbidden.
+    /// The process is not root, or namespaces are forbidden.
     #[error("no network namespace ({0}): needs root")]
     Namespace(#[source] io::Error),
-    /// No TAP devices.
+    /// There are no TAP devices.
     #[error("no TAP device ({0}): needs /dev/net/tun")]
     Tun(#[source] io::Error),
     /// A program is not installed.
     #[error("no program {0}: needs iproute2 and nftables")]
     Program(&'static str),
-    /// The kernel was built without a feature that the oracle needs.
+    /// The kernel lacks a feature that the oracle needs.
     #[error("the kernel refused `{command}`: {complaint}")]
     Kernel {
-        /// What was asked of it.
+        /// The attempted command.
         command: String,
-        /// What it, or the program that asked, said.
+        /// The error message of the kernel or of the program.
         complaint: String,
     },
 }
@@ -74,18 +74,18 @@ pub enum Tracking {
     Liberal,
 }
 
-/// The kernel at work between ports.
+/// The kernel, processing packets between ports.
 #[derive(Debug)]
 pub struct KernelOracle {
     namespace: Namespace,
     ports: Vec<Tap>,
-    /// Ethernet source and destination that a frame needs to be routed; `None` where frames go through unchanged.
+    /// Ethernet destination and source that a frame on each port needs to be routed; `None` if frames are fed unchanged.
     addresses: Option<Vec<[u8; 12]>>,
     noise: u64,
 }
 
 impl KernelOracle {
-    /// Whether all three oracles work here: the reason if not.
+    /// Checks whether all three oracles work here; the error says why not.
     ///
     /// # Errors
     /// What this machine lacks.
@@ -95,11 +95,11 @@ impl KernelOracle {
         KernelOracle::bridge(2).map(drop)
     }
 
-    /// Gives a frame to a port; returns what the kernel sent because of it, as (port, frame) in the order of ports.
+    /// Feeds a frame to a port; returns what the kernel sent in response, as (port, frame) in the order of ports.
     ///
     /// # Errors
-    /// Reading from or writing to the TAP devices; a frame that the kernel does not take (shorter than an Ethernet header) is
-    /// an error as well.
+    /// Reading from or writing to the TAP devices fails. A frame that the kernel does not accept (shorter
+    /// than an Ethernet header) is also an error.
     ///
     /// # Panics
     /// If there is no such port.
@@ -120,23 +120,23 @@ impl KernelOracle {
         Ok(sent)
     }
 
-    /// Frames that the kernel sent without being fed: 0 unless the machine is configured in an unforeseen way.
+    /// Number of frames that the kernel sent without being fed: 0 unless the machine is configured in an unexpected way.
     pub fn noise(&self) -> u64 {
         self.noise
     }
 
-    /// The rules with what they have counted, as nft lists them.
+    /// The rules with their counters, as nft lists them.
     ///
     /// # Errors
-    /// What nft has to say.
+    /// The error message of nft.
     pub fn listing(&self) -> Result<String, Unavailable> {
         self.namespace.run("nft", "list ruleset")
     }
 
-    /// Tracked connections, those included that have expired and wait for collection.
+    /// Number of tracked connections, including expired ones that have not been collected yet.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not report it.
     pub fn connections(&self) -> io::Result<u64> {
         self.namespace.read("netfilter/nf_conntrack_count")
     }
@@ -149,7 +149,7 @@ impl KernelOracle {
         self.namespace.set(&format!("netfilter/nf_conntrack_{name}"), value)
     }
 
-    /// Lets what the kernel says at start pass by; it is not counted as noise.
+    /// Discards what the kernel sends at startup, without counting it as noise.
     fn settle(&mut self) -> Result<(), Unavailable> {
         sleep(Duration::from_millis(50));
         self.discard().map_err(Unavailable::Tun)?;

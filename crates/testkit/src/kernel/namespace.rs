@@ -1,7 +1,7 @@
-//! Network namespaces of our own: programs that run in them, veth cables between them, TAP devices.
+//! Network namespaces for tests: programs that run in them, veth pairs between them, TAP devices.
 //!
-//! Nothing here touches an interface of the machine: a thread leaves its namespace, keeps a handle to the new one and ends.
-//! The kernel removes the namespace with its devices, rules and connections when the last handle is closed.
+//! Nothing here touches an interface of the machine: a thread leaves its namespace, keeps a handle to the new one and ends. The
+//! kernel removes the namespace with its devices, rules and connections when the last handle is closed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -23,7 +23,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// A new one, with nothing in it but the loopback interface.
+    /// Makes a new namespace that contains only the loopback interface.
     ///
     /// # Errors
     /// What this machine lacks.
@@ -38,7 +38,7 @@ impl Namespace {
     /// Runs `work` on a thread inside the namespace; sockets that it opens and programs that it starts stay inside.
     ///
     /// # Errors
-    /// Those of `work`, and of entering.
+    /// Those of `work`, and of entering the namespace.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         on_a_thread(|| {
             move_into_link_name_space(self.handle.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -46,18 +46,18 @@ impl Namespace {
         })
     }
 
-    /// Runs a program inside, arguments separated by spaces; returns what it wrote to standard output.
+    /// Runs a program inside, with arguments separated by spaces; returns its standard output.
     ///
     /// # Errors
-    /// If it fails: what it wrote to standard error.
+    /// If it fails: its standard error.
     pub fn run(&self, program: &'static str, arguments: &str) -> Result<String, Unavailable> {
         self.run_with_input(program, arguments, "")
     }
 
-    /// As [`Namespace::run`], with `input` on standard input.
+    /// Like [`Namespace::run`], with `input` on standard input.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Namespace::run`].
     pub fn run_with_input(&self, program: &'static str, arguments: &str, input: &str) -> Result<String, Unavailable> {
         let output = self.inside(|| {
             let mut child = Command::new(program)
@@ -100,24 +100,24 @@ impl Namespace {
         text.trim().parse().map_err(|error| io::Error::new(ErrorKind::InvalidData, format!("{path}: {error}")))
     }
 
-    /// A cable between an interface of this namespace and one of another; both are up and without addresses.
+    /// Connects an interface of this namespace with one of another namespace by a veth pair; both ends are up and have no addresses.
     ///
     /// # Errors
-    /// If the kernel has no veth.
+    /// If the kernel does not support veth.
     pub fn cable(&self, name: &str, other: &Namespace, other_name: &str) -> Result<(), Unavailable> {
         self.cable_of(name, other, other_name, "")
     }
 
-    /// The same, with properties for both ends: `numrxqueues 2`.
+    /// Like [`cable`](Self::cable), with properties for both ends, such as `numrxqueues 2`.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`cable`](Self::cable).
     pub fn cable_of(&self, name: &str, other: &Namespace, other_name: &str, ends: &str) -> Result<(), Unavailable> {
-        // Hosts of a test speak when they are told to, not by neighbour discovery.
+        // Hosts in a test must send only on request, so there must be no neighbour discovery.
         for namespace in [self, other] {
             namespace.set("ipv6/conf/default/disable_ipv6", 1)?;
         }
-        // The other namespace has no name, but a descriptor of this process stands for it.
+        // The other namespace has no name, but a descriptor of this process refers to it.
         let far = format!("/proc/{}/fd/{}", std::process::id(), other.handle.as_raw_fd());
         self.run("ip", &format!("link add {name} {ends} type veth peer name {other_name} {ends} netns {far}"))?;
         self.run("ip", &format!("link set {name} up"))?;
@@ -134,7 +134,7 @@ impl Namespace {
         Ok(text.split_whitespace().nth(2).unwrap_or_default().to_owned())
     }
 
-    /// A socket that sends whole frames by an interface: `write` one at a time.
+    /// A socket that sends complete frames through an interface, one per `write`.
     ///
     /// # Errors
     /// If there is no such interface.
@@ -142,7 +142,7 @@ impl Namespace {
         self.inside(|| sys::frame_sender(interface)).map(File::from)
     }
 
-    /// A socket that receives whole frames from an interface: `read` one at a time; it waits for a tenth of a second at most.
+    /// A socket that receives complete frames from an interface, one per `read`, and waits at most a tenth of a second.
     ///
     /// # Errors
     /// If there is no such interface.
@@ -150,18 +150,18 @@ impl Namespace {
         self.inside(|| sys::frame_receiver(interface)).map(File::from)
     }
 
-    /// A socket that receives whole IP packets of a protocol (IP in IP, GRE, …) that are for this namespace, as [`frame_receiver`] does frames:
-    /// those of IPv4 with their header, of IPv6 without.
+    /// A socket that receives complete IP packets of a protocol (IP in IP, GRE, …) for this namespace, as [`frame_receiver`] does
+    /// frames: IPv4 packets with their header, IPv6 packets without it.
     ///
     /// # Errors
-    /// If the kernel has no such sockets.
+    /// If the kernel does not support such sockets.
     ///
     /// [`frame_receiver`]: Self::frame_receiver
     pub fn packet_receiver(&self, protocol: u8, is_v6: bool) -> io::Result<File> {
         self.inside(|| sys::packet_receiver(protocol, is_v6)).map(File::from)
     }
 
-    /// A TAP device with this name and Ethernet address, up.
+    /// Makes a TAP device with this name and Ethernet address, and brings it up.
     pub(super) fn tap(&self, name: &str, address: &str) -> Result<Tap, Unavailable> {
         let device = self.inside(|| {
             let flags = OFlags::NONBLOCK.bits().cast_signed();
@@ -179,19 +179,19 @@ fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Resu
     thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked"))))
 }
 
-/// The wire end of a TAP device.
+/// The user-space end of a TAP device.
 #[derive(Debug)]
 pub(super) struct Tap {
     device: File,
 }
 
 impl Tap {
-    /// Hands a frame to the kernel, which has processed it when this returns.
+    /// Passes a frame to the kernel, which has processed it when this returns.
     pub(super) fn send(&mut self, frame: &[u8]) -> io::Result<()> {
         self.device.write_all(frame)
     }
 
-    /// Takes every frame that the kernel has sent.
+    /// Reads every frame that the kernel has sent.
     pub(super) fn drain(&mut self) -> io::Result<Vec<Vec<u8>>> {
         let mut frames = Vec::new();
         let mut buffer = vec![0; 1 << 16];

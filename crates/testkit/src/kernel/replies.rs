@@ -1,8 +1,8 @@
-//! Replies of a capture, addressed to what a NAT chose.
+//! Readdresses the replies of a capture to what a NAT chose.
 //!
-//! A capture from inside shows replies as they look after translation. To feed them to a NAT from outside, they must go to the
-//! address and port that this NAT, the kernel or ours, gave to the connection. Each NAT under comparison gets its own
-//! [`Replies`], learns from what it sent, and should in the end deliver the reply as it was recorded. IPv4 only.
+//! A capture from inside shows replies as they are after translation. To feed them to a NAT from outside, they must be addressed to
+//! the address and port that this NAT (the kernel's or ours) assigned to the connection. Each NAT under comparison gets its own
+//! [`Replies`], which learns from what that NAT sent; in the end the NAT should deliver each reply as recorded. IPv4 only.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -13,31 +13,31 @@ const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// A connection from inside: protocol, inside address and port, remote address and port. An echo has its identifier as inside
-/// port and remote port 0.
+/// A connection from inside: protocol, inside address and port, remote address and port. For an echo, the
+/// inside port is its identifier and the remote port is 0.
 type Connection = (u8, Ipv4Addr, u16, Ipv4Addr, u16);
 
-/// What one NAT chose for the connections it has seen.
+/// The addresses and ports that one NAT chose for the connections it has seen.
 #[derive(Debug, Default)]
 pub struct Replies {
     outside: HashMap<Connection, (Ipv4Addr, u16)>,
 }
 
 impl Replies {
-    /// Notes how a frame from inside (`before`) left on the outside (`after`). Frames without ports teach nothing.
+    /// Learns how a frame from inside (`before`) left on the outside (`after`). Frames without ports are ignored.
     pub fn learn(&mut self, before: &[u8], after: &[u8]) {
         let (Some(before), Some(after)) = (network_packet(before), network_packet(after)) else { return };
         let (Some(before), Some(after)) = (Ports::of(before), Ports::of(after)) else { return };
         self.outside.insert(before.connection(), (after.source, after.source_port));
     }
 
-    /// The address and port that the NAT gave to the connection of this frame from inside.
+    /// The address and port that the NAT assigned to the connection of this frame from inside.
     pub fn chosen_for(&self, frame: &[u8]) -> Option<(Ipv4Addr, u16)> {
         self.outside.get(&Ports::of(network_packet(frame)?)?.connection()).copied()
     }
 
-    /// A frame as it was received inside, addressed to the outside of the NAT; checksums that were right stay right. The packet
-    /// that an ICMP error quotes is changed as well. `None` if no connection is known to which it would belong.
+    /// Readdresses a frame that was received inside to the outside of the NAT; correct checksums stay correct. The packet that an
+    /// ICMP error quotes is also changed. `None` if the frame belongs to no known connection.
     pub fn readdress(&self, frame: &[u8]) -> Option<Vec<u8>> {
         let start = network_offset(frame)?;
         let packet = network_packet(frame)?;
@@ -61,7 +61,7 @@ impl Replies {
     }
 }
 
-/// Addresses and ports of a packet, and where they stand.
+/// Addresses and ports of a packet, and their positions.
 struct Ports {
     header: usize,
     protocol: u8,
@@ -72,7 +72,7 @@ struct Ports {
 }
 
 impl Ports {
-    /// Of a packet that need not be whole: a quote ends eight bytes after its IP header.
+    /// Parses a packet that need not be complete: a quote may end eight bytes after its IP header.
     fn of(packet: &[u8]) -> Option<Ports> {
         if packet.len() < 20 || packet[0] >> 4 != 4 || is_later_fragment(packet) {
             return None;
@@ -132,7 +132,7 @@ impl Ports {
     }
 }
 
-/// Where the packet that an ICMP error quotes begins.
+/// Where the packet quoted by an ICMP error begins.
 fn quoted_at(packet: &[u8]) -> Option<usize> {
     let header = header_len(packet);
     let is_error = packet[0] >> 4 == 4 && packet[9] == ICMP && matches!(packet.get(header)?, 3 | 4 | 5 | 11 | 12);
@@ -153,7 +153,7 @@ fn write_address(packet: &mut [u8], at: usize, address: Ipv4Addr, sums: &[usize]
     write_word(packet, at + 2, u16::from_be_bytes([c, d]), sums);
 }
 
-/// Writes a word and adjusts the checksums at `sums` (RFC 1624, equation 3); a checksum behind the end of a quote is left out.
+/// Writes a word and adjusts the checksums at `sums` (RFC 1624, equation 3), except for a checksum beyond the end of a quote.
 fn write_word(packet: &mut [u8], at: usize, new: u16, sums: &[usize]) {
     let old = u16::from_be_bytes([packet[at], packet[at + 1]]);
     packet[at..at + 2].copy_from_slice(&new.to_be_bytes());

@@ -1,11 +1,11 @@
-//! The kernel as a router between two ports: translating, filtering, policing, in front of servers as a proxy.
+//! The kernel as a router between two ports that translates, filters, polices, or protects servers as a proxy.
 
 use std::net::Ipv4Addr;
 
 use super::{KernelOracle, Namespace, Tracking, Unavailable};
 
 impl KernelOracle {
-    /// Source NAT of everything that comes from inside (`inside`: prefixes such as `10.1.0.0/24`) to one outside address. IPv4.
+    /// Source NAT of everything from inside (`inside`: prefixes such as `10.1.0.0/24`) to one outside address. IPv4.
     ///
     /// # Errors
     /// What this machine lacks.
@@ -16,7 +16,7 @@ impl KernelOracle {
         Ok(oracle)
     }
 
-    /// A home gateway: [`firewall`](Self::firewall) and [`nat`](Self::nat) together.
+    /// A home gateway: [`firewall`](Self::firewall) and [`nat`](Self::nat) combined.
     ///
     /// # Errors
     /// What this machine lacks.
@@ -38,8 +38,8 @@ impl KernelOracle {
         ))
     }
 
-    /// A stateful firewall: connections begin inside, answers and related errors come back. IPv4 and IPv6; `inside` are prefixes
-    /// of either family.
+    /// A stateful firewall: connections begin inside; replies and related errors may come back. IPv4 and
+    /// IPv6; `inside` are prefixes of either family.
     ///
     /// # Errors
     /// What this machine lacks.
@@ -53,18 +53,18 @@ impl KernelOracle {
     /// A router with a rule set of nftables; its interfaces are `inside` and `outside`.
     ///
     /// # Errors
-    /// What this machine lacks, or what nft has to say of the rules.
+    /// What this machine lacks, or the error message of nft about the rules.
     pub fn ruleset(inside: &[&str], rules: &str) -> Result<KernelOracle, Unavailable> {
         let mut oracle = KernelOracle::router(inside, Tracking::Liberal)?;
         oracle.rules(rules)?;
-        // They may have flushed what was there.
+        // The rules may have flushed the rule set, so add these again.
         oracle.rules(SILENCE)?;
         oracle.rules("table inet own {\n chain input {\n type filter hook input priority 0; policy drop;\n }\n }")?;
         oracle.settle()?;
         Ok(oracle)
     }
 
-    /// A router and nothing else: `inside` prefixes of either family to port 0, everything else to port 1.
+    /// A plain router: `inside` prefixes of either family to port 0, everything else to port 1.
     ///
     /// # Errors
     /// What this machine lacks.
@@ -74,8 +74,7 @@ impl KernelOracle {
         Ok(oracle)
     }
 
-    /// The same, but that each inside host may send `burst` packets and then, for all that matters here, none: nftables' limit by
-    /// source address. IPv4.
+    /// A router on which each inside host may send `burst` packets and then practically none: nftables' limit by source address. IPv4.
     ///
     /// # Errors
     /// What this machine lacks.
@@ -94,10 +93,10 @@ impl KernelOracle {
         Ok(oracle)
     }
 
-    /// A SYN proxy in front of everything inside: connections that begin outside are opened with the outside first. IPv4.
+    /// A SYN proxy in front of everything inside: for connections from outside, the handshake with the outside is completed first. IPv4.
     ///
     /// # Errors
-    /// What this machine lacks: not every kernel has it (CONFIG_NFT_SYNPROXY).
+    /// What this machine lacks: not every kernel supports this (CONFIG_NFT_SYNPROXY).
     pub fn syn_proxy(inside: &[&str]) -> Result<KernelOracle, Unavailable> {
         let mut oracle = KernelOracle::router(inside, Tracking::Strict)?;
         oracle.namespace.set("ipv4/tcp_syncookies", 2)?;
@@ -120,7 +119,7 @@ impl KernelOracle {
         Ok(oracle)
     }
 
-    /// Interface addresses and next hops of every oracle that routes, as Braid's router is told of them.
+    /// Interface addresses and next hops of every routing oracle, as configuration for Braid's router.
     pub const ROUTES: &str = "promiscuous = true
         interface = [
             { port = 0, mac = '06:00:00:00:00:01', addresses = ['198.18.0.1/30', '2001:db8:ffff:1::1/64'] },
@@ -133,7 +132,7 @@ impl KernelOracle {
             { address = '2001:db8:ffff:2::2', mac = '06:00:00:00:00:12', port = 1 },
         ]\n";
 
-    /// Two interfaces with routes: `inside` prefixes to port 0, everything else to port 1, next hops that are never asked for.
+    /// Makes a router with two interfaces: `inside` prefixes to port 0, everything else to port 1, with static neighbours as next hops.
     fn router(inside: &[&str], tracking: Tracking) -> Result<KernelOracle, Unavailable> {
         let namespace = Namespace::new()?;
         for (parameter, value) in QUIET_ROUTER {
@@ -171,7 +170,7 @@ impl KernelOracle {
     }
 }
 
-/// Lets out what begins inside, and in what belongs to it.
+/// Lets connections out that begin inside, and lets in what belongs to them.
 const GUARD: &str = "table inet guard {
     chain forward {
         type filter hook forward priority 0; policy drop;
@@ -182,7 +181,7 @@ const GUARD: &str = "table inet guard {
     chain input { type filter hook input priority 0; policy drop; }
 }";
 
-/// Forwards everything, answers nothing by itself, and is not slowed down by limits on ICMP errors.
+/// Forwards everything, sends nothing of its own, and does not rate-limit ICMP errors.
 const QUIET_ROUTER: [(&str, u64); 13] = [
     ("ipv4/ip_forward", 1),
     ("ipv4/icmp_ratelimit", 0),
@@ -207,7 +206,7 @@ const NEXT_HOPS: [(&str, &str, &str); 4] = [
     ("outside", "2001:db8:ffff:2::2", "06:00:00:00:00:12"),
 ];
 
-/// The router's own neighbour discovery and multicast reports do not reach the ports.
+/// Keeps the router's own neighbour discovery and multicast reports from the ports.
 const SILENCE: &str = "table inet silence {
     chain output {
         type filter hook output priority 0; policy accept;

@@ -1,4 +1,4 @@
-//! Which packets can be compared with the kernel one by one, and why not the others.
+//! Determines which packets can be compared with the kernel one by one, and why the others cannot.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use etherparse::{InternetSlice, SlicedPacket, TransportSlice};
 
-/// The IP packet in an Ethernet frame: tags skipped, padding cut off. `None` if there is no whole IP packet in it.
+/// The IP packet in an Ethernet frame, without tags and padding. `None` if the frame contains no complete IP packet.
 pub fn network_packet(frame: &[u8]) -> Option<&[u8]> {
     let packet = &frame[network_offset(frame)?..];
     let length = match packet.first()? >> 4 {
@@ -17,7 +17,7 @@ pub fn network_packet(frame: &[u8]) -> Option<&[u8]> {
     packet.get(..length)
 }
 
-/// Where the IP header begins, if the frame has one.
+/// Offset of the IP header, if the frame has one.
 pub(super) fn network_offset(frame: &[u8]) -> Option<usize> {
     let mut at = 12;
     loop {
@@ -34,9 +34,9 @@ pub(super) fn network_offset(frame: &[u8]) -> Option<usize> {
 pub enum Reason {
     /// ARP, or anything else that a router does not forward.
     NotIp,
-    /// Cut off by the capture's snap length, or malformed.
+    /// Truncated by the capture's snap length, or malformed.
     Truncated,
-    /// Waits in the kernel for its siblings; compare whole datagrams.
+    /// The kernel waits for the other fragments; compare whole datagrams.
     Fragment,
     /// INVALID for the kernel if tracking is strict.
     WrongChecksum,
@@ -59,14 +59,14 @@ impl fmt::Display for Reason {
 /// One end of a connection.
 type End = (IpAddr, u16);
 
-/// Looks at the packets of a capture in order and remembers which connections have been seen.
+/// Examines the packets of a capture in order and remembers the connections seen.
 #[derive(Debug, Default)]
 pub struct Screen {
     seen: HashSet<(End, End)>,
 }
 
 impl Screen {
-    /// Why this frame cannot be compared, `None` if it can. Call it for every frame, in order.
+    /// Why this frame cannot be compared; `None` if it can. Call this for every frame, in order.
     pub fn objection(&mut self, frame: &[u8]) -> Option<Reason> {
         if network_offset(frame).is_none() {
             return Some(Reason::NotIp);
@@ -117,7 +117,7 @@ fn sum_is_right(transport: &Option<TransportSlice<'_>>, source: IpAddr, destinat
     fold(addresses + protocol + payload.len() as u64 + sum(payload)) == 0xffff
 }
 
-/// Sum of 16-bit words, RFC 1071; an odd byte at the end counts as if a zero followed.
+/// Sum of 16-bit words, RFC 1071; an odd byte at the end is padded with zero.
 pub(super) fn sum(bytes: &[u8]) -> u64 {
     bytes.chunks(2).map(|pair| u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]))).sum()
 }

@@ -15,14 +15,14 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, Protocol, SocketType, bind, socket};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Gives the calling thread an empty network namespace of its own; children that it starts inherit it.
+/// Moves the calling thread into a new, empty network namespace, which its child processes inherit.
 pub fn leave_network() -> io::Result<()> {
-    // SAFETY: NEWNET does not touch the file table or memory; the flags that make unshare unsafe (FILES) are not set.
+    // SAFETY: NEWNET does not affect the file table or memory; the flags that make unshare unsafe (FILES) are not set.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(io::Error::from)
 }
 
-/// Makes `device` (`/dev/net/tun`, open) the far end of a new TAP interface of that name in the thread's namespace.
-/// Frames carry no packet information header. A name has at most 15 bytes.
+/// Attaches `device` (`/dev/net/tun`, open) to a new TAP interface with this name in the thread's namespace. Frames carry no packet
+/// information header. A name has at most 15 bytes.
 pub fn name_tap(device: &File, name: &str) -> io::Result<()> {
     let mut request = InterfaceRequest { name: [0; 16], flags: IFF_TAP | IFF_NO_PI, rest: [0; 22] };
     if name.len() >= request.name.len() {
@@ -33,20 +33,20 @@ pub fn name_tap(device: &File, name: &str) -> io::Result<()> {
     unsafe { ioctl(device, request) }.map_err(io::Error::from)
 }
 
-/// A socket of the calling thread's namespace that sends whole frames by an interface, and receives none.
+/// Opens a socket in the calling thread's namespace that sends complete frames through an interface and receives none.
 pub fn frame_sender(interface: &str) -> io::Result<OwnedFd> {
     frame_socket(interface, 0)
 }
 
-/// One that receives all frames, and waits for one for a tenth of a second at most.
+/// Opens a socket that receives all frames and waits for one at most a tenth of a second.
 pub fn frame_receiver(interface: &str) -> io::Result<OwnedFd> {
     let socket = frame_socket(interface, ALL_PROTOCOLS.to_be())?;
     set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_millis(100)))?;
     Ok(socket)
 }
 
-/// One that receives all IP packets of a protocol that are for the thread's namespace, put together if they came in pieces. Those of IPv4
-/// begin with their header, those of IPv6 with what it carries.
+/// Opens a socket that receives all IP packets of a protocol for the thread's namespace, reassembled if they were fragmented. IPv4
+/// packets begin with their header, IPv6 packets with their payload.
 pub fn packet_receiver(protocol: u8, is_v6: bool) -> io::Result<OwnedFd> {
     let family = if is_v6 { AddressFamily::INET6 } else { AddressFamily::INET };
     let protocol = NonZeroU32::new(protocol.into()).map(Protocol::from_raw);
@@ -70,7 +70,7 @@ const ALL_PROTOCOLS: u16 = 3;
 #[repr(C)]
 struct LinkAddress {
     family: PacketFamily,
-    /// In network order; none: nothing is received.
+    /// In network byte order; 0 to receive nothing.
     protocol: u16,
     interface: u32,
     hardware_type: u16,
@@ -79,7 +79,7 @@ struct LinkAddress {
     address: [u8; 8],
 }
 
-/// `AF_PACKET`, as the family of an address.
+/// `AF_PACKET` as an address family.
 #[repr(transparent)]
 struct PacketFamily(u16);
 
@@ -109,7 +109,7 @@ struct InterfaceRequest {
     rest: [u8; 22],
 }
 
-// SAFETY: opcode and type belong together; the pointer is valid for the 40 bytes that the kernel reads and writes.
+// SAFETY: opcode and type match; the pointer is valid for the 40 bytes that the kernel reads and writes.
 unsafe impl Ioctl for InterfaceRequest {
     type Output = ();
     const IS_MUTATING: bool = true;

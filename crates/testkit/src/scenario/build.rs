@@ -1,4 +1,4 @@
-//! From a packet to a frame. What a line does not say is as in [`Frame`]: time to live 64, may not be fragmented, a TCP ACK.
+//! Builds a frame from a packet. Whatever a line omits is as in [`Frame`]: time to live 64, no fragmentation allowed, a TCP ACK.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use crate::Frame;
 
 const ETHERNET: usize = 14;
 
-/// The frame of a packet without variables.
+/// Builds the frame of a packet without variables.
 pub fn frame(packet: &Packet) -> Result<Vec<u8>, Wrong> {
     let frame = ethernet(of_kind(packet)?, packet)?.bytes();
     let frame = match (packet.field(Field::Piece), packet.field(Field::IpOptions)) {
@@ -171,7 +171,7 @@ fn byte(packet: &Packet, field: Field, default: u8) -> Result<u8, Wrong> {
     number.try_into().map_err(|_| Wrong::new(format!("{} {number} is too large", field.name()), help))
 }
 
-/// Bytes `FROM..TO` of the datagram, with IP headers of their own.
+/// Cuts bytes `FROM..TO` out of the datagram, and gives them IP headers of their own.
 fn cut(frame: &[u8], piece: &str, packet: &Packet) -> Result<Vec<u8>, Wrong> {
     let help = "write piece FROM..TO in bytes behind the IP header; FROM is a multiple of 8";
     let wrong = || Wrong::new(format!("`piece {piece}` is none"), help);
@@ -205,7 +205,8 @@ fn cut(frame: &[u8], piece: &str, packet: &Packet) -> Result<Vec<u8>, Wrong> {
     Ok(head)
 }
 
-/// Puts options behind the IPv4 header, or a hop-by-hop header with them behind that of IPv6; what is missing to a whole header is padding.
+/// Appends options to the IPv4 header, or inserts a hop-by-hop header with them after the IPv6 header; they
+/// are padded to complete the header.
 fn with_options(mut frame: Vec<u8>, options: &[u8], packet: &Packet) -> Result<Vec<u8>, Wrong> {
     let (ip, v6) = (start_of_ip(packet), packet.is_v6());
     let is_ip = !matches!(packet.word(Field::Kind), "arp") && !packet.word(Field::Kind).starts_with("0x");
@@ -231,7 +232,7 @@ fn with_options(mut frame: Vec<u8>, options: &[u8], packet: &Packet) -> Result<V
     Ok(frame)
 }
 
-/// Where the IP header begins.
+/// Offset of the IP header.
 pub fn start_of_ip(packet: &Packet) -> usize {
     ETHERNET + 4 * packet.word(Field::Vlan).split('.').filter(|tag| !matches!(*tag, "" | "none")).count()
 }
@@ -243,7 +244,7 @@ pub fn fill_ipv4_checksum(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// RFC 791's header checksum, of a header whose own is zero.
+/// RFC 791's header checksum, for a header whose checksum field is zero.
 pub fn ipv4_checksum(header: &[u8]) -> u16 {
     let sum: u32 = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     let sum = (sum & 0xffff) + (sum >> 16);

@@ -1,5 +1,5 @@
-//! What a packet claims of itself against the truth: lengths that are not so, checksums that do not fit, frames that are cut short or
-//! filled up. Whatever is not mentioned stays right: a header with a wrong length has the checksum of that header.
+//! Applies false claims to a packet: wrong lengths, wrong checksums, truncated or padded frames. Whatever a line does not mention
+//! stays correct: a header with a wrong length has the correct checksum for that header.
 
 use super::build::{fill_ipv4_checksum, ipv4_checksum, start_of_ip};
 use super::packet::{Field, Packet, Value};
@@ -16,14 +16,14 @@ const CLAIMS: [Field; 7] = [
     Field::Frame,
 ];
 
-/// Whether a line says something that may make checksums of the packet, or of what it quotes, meaningless.
+/// Whether a line makes a claim that may invalidate checksums of the packet or of the packet that it quotes.
 pub fn are_made(packet: &Packet) -> bool {
     let claims = |field: &Field| *field != Field::Checksum || packet.word(*field) == words::WRONG;
     let of_quote = || matches!(packet.field(Field::Quote), Some(Value::Packet(quote)) if are_made(quote));
     CLAIMS.iter().any(|field| packet.field(*field).is_some() && claims(field)) || of_quote()
 }
 
-/// The frame with what the line claims; the transport's first, then those of what is around it.
+/// Applies the claims of a line to a frame, first those about the transport, then those about the surrounding headers.
 pub fn made(mut frame: Vec<u8>, packet: &Packet) -> Result<Vec<u8>, Wrong> {
     let kind = packet.word(Field::Kind);
     let is_ip = kind != "arp" && !kind.starts_with("0x");
@@ -49,7 +49,7 @@ pub fn made(mut frame: Vec<u8>, packet: &Packet) -> Result<Vec<u8>, Wrong> {
     Ok(frame)
 }
 
-/// Lengths and checksum of TCP, UDP and ICMP.
+/// Applies claims about lengths and checksum of TCP, UDP and ICMP.
 fn transport(frame: &mut [u8], ip: usize, packet: &Packet) -> Result<(), Wrong> {
     let claims = [Field::TcpHeader, Field::UdpLength].iter().any(|field| packet.field(*field).is_some());
     if packet.field(Field::Piece).is_some() && (claims || packet.word(Field::Checksum) == words::WRONG) {
@@ -85,7 +85,7 @@ fn transport(frame: &mut [u8], ip: usize, packet: &Packet) -> Result<(), Wrong> 
     Ok(())
 }
 
-/// Lengths and checksum of the IP header.
+/// Applies claims about lengths and checksum of the IP header.
 fn header(ip: &mut [u8], packet: &Packet) -> Result<(), Wrong> {
     let is_v4 = !packet.is_v6();
     let (header, len) = (claim(packet, Field::IpHeader, 15)?, claim(packet, Field::IpLength, u16::MAX)?);
@@ -123,7 +123,7 @@ fn only(packet: &Packet, field: Field, has: bool) -> Result<(), Wrong> {
     if has { Ok(()) } else { Err(Wrong::new(what(), "leave it out, or write another kind")) }
 }
 
-/// Behind the headers of IP, that with options and that of fragments included.
+/// Offset of the transport header, after the IP headers including hop-by-hop options and fragment headers.
 fn start_of_transport(frame: &[u8], ip: usize, packet: &Packet) -> usize {
     if !packet.is_v6() {
         return ip + usize::from(frame[ip] & 15) * 4;
@@ -136,14 +136,14 @@ fn start_of_transport(frame: &[u8], ip: usize, packet: &Packet) -> usize {
     at
 }
 
-/// Corrects a checksum for a word that changed (RFC 1624).
+/// Corrects a checksum for a changed word (RFC 1624).
 fn adjust(frame: &mut [u8], at: usize, (new, old): (u16, u16)) {
     let sum = u16::from_be_bytes([frame[at], frame[at + 1]]);
     let sum = [!sum, !old, new].map(u16::to_be_bytes).concat();
     frame[at..at + 2].copy_from_slice(&ipv4_checksum(&sum).to_be_bytes());
 }
 
-/// The checksum over addresses, protocol, length and what that length covers.
+/// The checksum over addresses, protocol, length and the data covered by that length.
 fn udp_checksum(ip: &[u8], segment: &[u8]) -> u16 {
     let addresses = if ip[0] >> 4 == 4 { &ip[12..20] } else { &ip[8..40] };
     let len = (segment.len() as u16).to_be_bytes();
@@ -155,7 +155,7 @@ fn udp_checksum(ip: &[u8], segment: &[u8]) -> u16 {
     }
 }
 
-/// Makes a checksum wrong, and not none.
+/// Makes a checksum wrong, but not zero, which would mean none.
 fn spoil(checksum: &mut [u8]) {
     if let Some([.., low]) = checksum.get_mut(..2) {
         *low ^= if *low == 1 { 2 } else { 1 };

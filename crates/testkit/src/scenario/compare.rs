@@ -1,14 +1,14 @@
-//! Whether a packet is as a line says, and what variables stand for.
+//! Compares a packet with what a line says, and binds variables.
 
 use std::collections::HashMap;
 
 use super::Wrong;
 use super::packet::{Field, Packet, Value};
 
-/// What variables are bound to.
+/// The values to which variables are bound.
 pub type Bound = HashMap<String, Value>;
 
-/// Puts in what variables stand for; one that nothing is bound to is an error.
+/// Replaces variables by their values; an unbound variable is an error.
 pub fn resolved(packet: &Packet, bound: &Bound) -> Result<Packet, Wrong> {
     let value = |value: &Value| match value {
         Value::Variable(name) => bound.get(name).cloned().ok_or_else(|| {
@@ -21,7 +21,7 @@ pub fn resolved(packet: &Packet, bound: &Bound) -> Result<Packet, Wrong> {
     Ok(Packet(fields.collect::<Result<_, Wrong>>()?))
 }
 
-/// Compares field by field those that are said; binds variables that nothing is bound to yet. Tells every difference.
+/// Compares the fields that are given, binds variables that are still unbound, and reports every difference.
 pub fn differences(said: &Packet, seen: &Packet, bound: &mut Bound) -> Vec<String> {
     let mut differences = Vec::new();
     for (field, wanted) in &said.0 {
@@ -47,7 +47,7 @@ pub fn differences(said: &Packet, seen: &Packet, bound: &mut Bound) -> Vec<Strin
     differences
 }
 
-/// Whether saying it means that it is not there.
+/// Whether a field with this value is treated as absent.
 fn is_absent(field: Field, value: &Value) -> bool {
     matches!((field, value), (Field::More | Field::DontFragment, Value::Number(0)))
 }

@@ -1,11 +1,11 @@
-//! Scenarios: packets in, packets out, as text files that anybody can write. tests/scenarios/README.md explains the language.
+//! Scenarios: packets in and packets out, as text files that anybody can write. tests/scenarios/README.md explains the language.
 //!
 //! ```text
 //!  file ──▶ Scenario { plan, steps } ──▶ workers of a real run, time told by hand ──▶ what came out, compared line by line
 //! ```
 //!
-//! [`Scenario::parse`] reads a file; whoever runs it makes a run of its plan, and [`run`] takes it through the steps, each packet
-//! to its end before the next. Every packet that comes out has right checksums or the scenario fails.
+//! [`Scenario::parse`] reads a file. The caller makes a run of its plan, and [`run`] executes the steps on it, each packet to its
+//! end before the next one. Every packet that comes out must have correct checksums, or the scenario fails.
 
 mod build;
 mod claims;
@@ -36,16 +36,16 @@ impl Wrong {
     }
 }
 
-/// A packet as a line of a scenario says it: `udp 10.0.0.1:1000 > 8.8.8.8:53 len 20`.
+/// Parses a packet in the syntax of scenarios: `udp 10.0.0.1:1000 > 8.8.8.8:53 len 20`.
 pub fn packet(text: &str) -> Result<Packet, Wrong> {
     parse::packet(&mut Words::of(text))
 }
 
-/// A file that is no scenario.
+/// Why a file is not a valid scenario.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}; {help}")]
 pub struct ParseError {
-    /// Where, from 1.
+    /// The line, counted from 1.
     pub line: usize,
     /// What is wrong.
     pub what: String,
@@ -53,28 +53,28 @@ pub struct ParseError {
     pub help: String,
 }
 
-/// A scenario as it is written.
+/// A parsed scenario.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What it shows: the comment that it begins with.
+    /// What it shows: its initial comment.
     pub title: String,
     /// The plan: everything before the line `---`.
     pub plan: String,
     steps: Vec<Step>,
 }
 
-/// One line, with what belongs to it.
+/// One line, with the lines that belong to it.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A packet, and what shall become of it.
+    /// A packet, and its expected outcome.
     Send { line: usize, at_ns: u64, port: u16, packet: Packet, expected: Vec<Expected> },
     /// Time passes.
     Wait { at_ns: u64 },
-    /// A comparison of what variables stand for.
+    /// A comparison of variables' values.
     Check { line: usize, text: String, check: Check },
 }
 
-/// What shall become of a packet.
+/// One expected outcome of a packet.
 #[derive(Clone, Debug)]
 struct Expected {
     line: usize,
@@ -84,11 +84,11 @@ struct Expected {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// A packet by a port; `same`: as it came, but for what is said.
+    /// A packet on a port; with `same`, it leaves as it came except for what the line says.
     Out { port: u16, same: bool, packet: Packet },
-    /// It is dropped; for this reason, if one is said.
+    /// A drop; for this reason, if one is given.
     Drop(Option<String>),
-    /// Whatever.
+    /// Any outcome.
     Anything,
 }
 
@@ -100,7 +100,7 @@ struct Check {
     right: Term,
 }
 
-/// A value, and perhaps `+`, `-`, `/` or `%` with a number.
+/// A value, optionally combined by `+`, `-`, `/` or `%` with a number.
 #[derive(Clone, Debug)]
 struct Term {
     value: Value,
@@ -108,7 +108,7 @@ struct Term {
 }
 
 impl Scenario {
-    /// Reads a scenario.
+    /// Parses a scenario.
     pub fn parse(text: &str) -> Result<Scenario, ParseError> {
         let Some(cut) = text.lines().position(|line| line.trim_end() == "---") else {
             let help = "write the plan, a line ---, then the steps";
@@ -188,7 +188,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Every packet that comes in has a fate.
+    /// Checks that every incoming packet has an expected outcome.
     fn complete(&self) -> Result<(), ParseError> {
         let open = self.steps.iter().find_map(|step| match step {
             Step::Send { line, expected, .. } if expected.is_empty() => Some(*line),
@@ -209,7 +209,7 @@ fn end(words: &mut Words<'_>) -> Result<(), Wrong> {
     }
 }
 
-/// `0.5s`, `20ms`, `7us`, `2h`, `4m`; nanoseconds.
+/// Parses a time into nanoseconds: `0.5s`, `20ms`, `7us`, `2h`, `4m`.
 fn time(text: &str) -> Result<u64, Wrong> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let unit = match &text[digits..] {

@@ -1,4 +1,4 @@
-//! A packet as fields with values: what a line says of it, or what was read from a frame. Only what is there counts.
+//! A packet as fields with values: what a line says about it, or what was read from a frame. Absent fields are not compared.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -6,26 +6,26 @@ use std::net::IpAddr;
 
 use super::words;
 
-/// What can be said of a packet; in the order in which it is written.
+/// What can be said about a packet, in the order in which it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Field {
     /// Ethernet source.
     MacSource,
     /// Ethernet destination.
     MacDestination,
-    /// VLAN tags, outer first, joined by dots, each with its priority behind a slash if it has one; `none`.
+    /// VLAN tags, outer first, joined by dots, each with its priority after a slash if it has one; `none`.
     Vlan,
     /// `udp`, `tcp`, `icmp`, `icmp6`, `arp`, `ip`, or the number of an Ethernet type.
     Kind,
     /// ICMP type or ARP operation.
     Operation,
-    /// Sender's address.
+    /// Source address.
     Source,
-    /// Sender's port.
+    /// Source port.
     SourcePort,
-    /// Receiver's address.
+    /// Destination address.
     Destination,
-    /// Receiver's port.
+    /// Destination port.
     DestinationPort,
     /// TCP flags.
     Flags,
@@ -49,33 +49,33 @@ pub enum Field {
     Ttl,
     /// Type of service or traffic class.
     Tos,
-    /// Whether it may not be fragmented.
+    /// Whether fragmentation is forbidden.
     DontFragment,
     /// IPv4 identification, or that of an IPv6 fragment header.
     Identification,
     /// Options of the IPv4 header, or of an IPv6 hop-by-hop header, as bytes.
     IpOptions,
-    /// Which bytes of its datagram it is.
+    /// The range of bytes of its datagram that it contains.
     Piece,
-    /// Whether more pieces follow.
+    /// Whether more fragments follow.
     More,
-    /// `none` for UDP without a checksum, `wrong` for one that does not fit.
+    /// `none` for UDP without a checksum, `wrong` for an incorrect one.
     Checksum,
-    /// `wrong` for a checksum of the IPv4 header that does not fit.
+    /// `wrong` for an incorrect checksum of the IPv4 header.
     IpChecksum,
-    /// Length of the IPv4 header as it says itself, in words of four bytes.
+    /// Length of the IPv4 header as stated in the header, in words of four bytes.
     IpHeader,
-    /// Total length of IPv4, payload length of IPv6, as the header says.
+    /// Total length of IPv4 or payload length of IPv6, as stated in the header.
     IpLength,
-    /// Length of the TCP header as it says itself, in words of four bytes.
+    /// Length of the TCP header as stated in the header, in words of four bytes.
     TcpHeader,
-    /// Length of UDP, as its header says.
+    /// Length of UDP as stated in its header.
     UdpLength,
-    /// Bytes of the frame: cut off behind them, or filled up with zeros.
+    /// Length of the frame in bytes: it is truncated or padded with zeros to this length.
     Frame,
-    /// Bytes behind the last header.
+    /// Number of bytes after the last header.
     Length,
-    /// Those bytes.
+    /// The bytes after the last header.
     Data,
     /// The packet that an ICMP error quotes.
     Quote,
@@ -111,7 +111,7 @@ pub const NAMED: [(&str, Field); 25] = [
 ];
 
 impl Field {
-    /// What a line calls it.
+    /// The name of the field in a line.
     pub fn name(self) -> &'static str {
         match self {
             Field::MacSource => "Ethernet source",
@@ -129,27 +129,27 @@ impl Field {
     }
 }
 
-/// A value.
+/// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A number.
     Number(u64),
     /// An IP address.
     Address(IpAddr),
-    /// Anything that is compared as text.
+    /// Anything compared as text.
     Word(String),
     /// Bytes.
     Bytes(Vec<u8>),
-    /// What this name is bound to; the first packet that comes out with it binds it.
+    /// The value of the variable with this name; the first outgoing packet that contains it binds it.
     Variable(String),
-    /// Whatever it is.
+    /// Any value.
     Any,
     /// A packet.
     Packet(Box<Packet>),
 }
 
 impl Value {
-    /// A word.
+    /// Makes a word.
     pub fn word(text: impl Into<String>) -> Value {
         Value::Word(text.into())
     }
@@ -172,22 +172,22 @@ impl fmt::Display for Value {
     }
 }
 
-/// What is said of a packet.
+/// The given fields of a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packet(pub BTreeMap<Field, Value>);
 
 impl Packet {
-    /// A field, if it is said.
+    /// The value of a field, if it is given.
     pub fn field(&self, field: Field) -> Option<&Value> {
         self.0.get(&field)
     }
 
-    /// Says a field.
+    /// Sets a field.
     pub fn set(&mut self, field: Field, value: Value) {
         self.0.insert(field, value);
     }
 
-    /// A field that is a number; `default` if nothing is said.
+    /// The value of a numeric field; `default` if it is not given.
     pub fn number(&self, field: Field, default: u64) -> u64 {
         match self.field(field) {
             Some(Value::Number(number)) => *number,
@@ -195,7 +195,7 @@ impl Packet {
         }
     }
 
-    /// A field that is a word; empty if nothing is said.
+    /// The value of a text field; empty if it is not given.
     pub fn word(&self, field: Field) -> &str {
         match self.field(field) {
             Some(Value::Word(word)) => word,
@@ -203,20 +203,20 @@ impl Packet {
         }
     }
 
-    /// Whether it is an IPv6 packet, as far as it is known.
+    /// Whether it is an IPv6 packet, as far as can be determined.
     pub fn is_v6(&self) -> bool {
         let v6 = |field| matches!(self.field(field), Some(Value::Address(address)) if address.is_ipv6());
         self.word(Field::Kind) == "icmp6" || v6(Field::Source) || v6(Field::Destination)
     }
 
-    /// Only the fields that `other` names as well, and those that every packet has.
+    /// Only the fields that `other` also gives, and those that every packet has.
     pub fn seen_as(&self, other: &Packet) -> Packet {
         let always = Field::Kind..=Field::DestinationPort;
         let shown = self.0.iter().filter(|(field, _)| other.0.contains_key(field) || always.contains(field));
         Packet(shown.map(|(field, value)| (*field, value.clone())).collect())
     }
 
-    /// Without payload, Ethernet addresses and what is as it mostly is.
+    /// The packet for a short report: without payload, Ethernet addresses and fields that rarely matter.
     pub fn in_short(&self) -> Packet {
         use Field::*;
         let left_out = [MacSource, MacDestination, Tos, Identification, DontFragment, More, Data, Window];

@@ -1,4 +1,4 @@
-//! From a line's words to a packet.
+//! Parses the words of a line into a packet.
 
 use std::net::IpAddr;
 
@@ -7,11 +7,11 @@ use braid_packet::parse::protocol;
 use super::packet::{Field, NAMED, Packet, Value};
 use super::{Wrong, words};
 
-/// The words of a line that are still to be read.
+/// The unread words of a line.
 pub struct Words<'a>(Vec<&'a str>);
 
 impl<'a> Words<'a> {
-    /// Splits a line; what stands in quotes is one word, and `#` begins a comment.
+    /// Splits a line into words; quoted text is one word, and `#` begins a comment.
     pub fn of(line: &'a str) -> Words<'a> {
         let (mut words, mut rest) = (Vec::new(), line.trim_start());
         while !rest.is_empty() && !rest.starts_with('#') {
@@ -24,17 +24,17 @@ impl<'a> Words<'a> {
         Words(words)
     }
 
-    /// The next word, taken.
+    /// Takes the next word.
     pub fn next(&mut self) -> Option<&'a str> {
         self.0.pop()
     }
 
-    /// The next word.
+    /// The next word, without taking it.
     pub fn peek(&self) -> Option<&'a str> {
         self.0.last().copied()
     }
 
-    /// Takes the next word if it is this one.
+    /// Takes the next word if it is this one; returns whether it was.
     pub fn take(&mut self, word: &str) -> bool {
         let is_next = self.peek() == Some(word);
         if is_next {
@@ -43,13 +43,13 @@ impl<'a> Words<'a> {
         is_next
     }
 
-    /// The next word, or an error that says what belongs there.
+    /// Takes the next word; the error says what belongs there.
     pub fn need(&mut self, what: &str) -> Result<&'a str, Wrong> {
         self.next().ok_or_else(|| Wrong::new("the line ends too early", format!("write {what}")))
     }
 }
 
-/// A packet, to the end of the line.
+/// Parses a packet up to the end of the line.
 pub fn packet(words: &mut Words<'_>) -> Result<Packet, Wrong> {
     let mut packet = Packet::default();
     link(&mut packet, words)?;
@@ -68,7 +68,7 @@ pub fn packet(words: &mut Words<'_>) -> Result<Packet, Wrong> {
     Ok(packet)
 }
 
-/// What to write where this is said to be the kind of a packet.
+/// Suggests a correction for an unknown kind of packet.
 fn instead_of_kind(kind: &str) -> String {
     match (0..=u8::MAX).find(|number| protocol::name(*number) == Some(kind)) {
         Some(number) => {
@@ -78,7 +78,7 @@ fn instead_of_kind(kind: &str) -> String {
     }
 }
 
-/// Ethernet addresses and VLAN tags.
+/// Parses Ethernet addresses and VLAN tags.
 fn link(packet: &mut Packet, words: &mut Words<'_>) -> Result<(), Wrong> {
     if words.take("eth") {
         packet.set(Field::MacSource, mac(words.need("eth SOURCE > DESTINATION")?)?);
@@ -91,8 +91,8 @@ fn link(packet: &mut Packet, words: &mut Words<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// What differs from a packet that came in: `[eth …] [vlan …] [SOURCE > DESTINATION] [FIELD VALUE]…`; ports are those of addresses with
-/// a colon.
+/// Parses the differences from an incoming packet: `[eth …] [vlan …] [SOURCE > DESTINATION] [FIELD VALUE]…`. An address
+/// with a colon includes a port.
 pub fn changes(words: &mut Words<'_>) -> Result<Packet, Wrong> {
     let mut packet = Packet::default();
     link(&mut packet, words)?;
@@ -111,7 +111,7 @@ pub fn changes(words: &mut Words<'_>) -> Result<Packet, Wrong> {
     Ok(packet)
 }
 
-/// Kind and ends.
+/// Parses the kind of the packet and its two ends.
 fn headers(packet: &mut Packet, words: &mut Words<'_>) -> Result<(), Wrong> {
     let kind = words.need("a kind")?;
     let kind = if kind == "icmpv6" { "icmp6" } else { kind };
@@ -148,7 +148,7 @@ fn arrow(words: &mut Words<'_>) -> Result<(), Wrong> {
     }
 }
 
-/// `10.0.0.1:80`, `[2001:db8::1]:80`, `$a:$p`, `*:80`, `*`; without a port if there is none.
+/// Parses an end: `10.0.0.1:80`, `[2001:db8::1]:80`, `$a:$p`, `*:80`, `*`; without a port if the packet has none.
 fn end(packet: &mut Packet, words: &mut Words<'_>, with_ports: bool, at: Field, port: Field) -> Result<(), Wrong> {
     let text = words.need("an address")?;
     let (address, number) = match with_ports && text != "*" {
@@ -201,7 +201,7 @@ fn variable(name: &str) -> Result<Value, Wrong> {
     }
 }
 
-/// A number, decimal or hexadecimal, or a variable.
+/// Parses a decimal or hexadecimal number, or a variable.
 pub fn number(text: &str) -> Result<Value, Wrong> {
     if let Some(name) = text.strip_prefix('$') {
         return variable(name);
@@ -213,7 +213,7 @@ pub fn number(text: &str) -> Result<Value, Wrong> {
     number.map(Value::Number).ok_or_else(|| Wrong::new(format!("`{text}` is no number"), "write 80, 0x50 or $name"))
 }
 
-/// What stands behind the ends.
+/// Parses the fields after the ends.
 fn fields(packet: &mut Packet, words: &mut Words<'_>) -> Result<(), Wrong> {
     while let Some(name) = words.next() {
         if name == "quoting" {

@@ -1,4 +1,4 @@
-//! From a frame to a packet with everything that can be said of it.
+//! Reads a frame into a packet with all its fields.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use super::packet::{Field, Packet, Value};
 use super::words;
 use crate::check_checksums;
 
-/// Reads a frame; what is cut short is left out.
+/// Reads a frame; truncated parts are left out.
 pub fn frame(bytes: &[u8]) -> Packet {
     let mut packet = Packet::default();
     let read = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
@@ -39,7 +39,7 @@ pub fn frame(bytes: &[u8]) -> Packet {
     packet
 }
 
-/// Whether they are right, as another library sees it; of a transport whose header is there.
+/// Adds whether the checksums are correct according to another library; the transport checksum only if its header is present.
 fn checksums(packet: &mut Packet, bytes: &[u8], ip: usize) {
     let said = |is_right: bool| Value::word(if is_right { "right" } else { words::WRONG });
     let mut bytes = bytes.to_vec();
@@ -94,7 +94,7 @@ fn arp(packet: &mut Packet, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// From the IP header on; nothing if it is not whole.
+/// Reads from the IP header on; stops if the header is incomplete.
 fn ip(packet: &mut Packet, bytes: &[u8]) -> Option<()> {
     let is_v6 = bytes.first()? >> 4 == 6;
     let (protocol, body, offset) = if is_v6 { ip_v6(packet, bytes)? } else { ip_v4(packet, bytes)? };

@@ -1,4 +1,4 @@
-//! Taking a run through the steps of a scenario.
+//! Executes the steps of a scenario on a run.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use super::{Check, Expected, Kind, Scenario, Step, Term, Wrong, build, claims, r
 use crate::bench::{Bench, Outcome};
 use crate::check_checksums;
 
-/// A line of which the opposite happened.
+/// A line that was not fulfilled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Where, from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// Workers of the run.
+    /// Number of workers of the run.
     pub workers: usize,
     /// What the line says.
     pub expected: String,
     /// What happened.
     pub got: String,
-    /// How they differ.
+    /// The differences.
     pub why: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Takes a run of the plan through the scenario.
+/// Executes the scenario on a run of the plan.
 pub fn run(scenario: &Scenario, plan: &Plan) -> Result<Result<(), Mismatch>, RunError> {
     let mut run = Run { bench: Bench::of_plan(plan)?, workers: plan.workers, ports: plan.ports, bound: Bound::new() };
     Ok(scenario.steps.iter().try_for_each(|step| run.step(step)))
@@ -80,10 +80,10 @@ impl Run {
         Mismatch { line, workers: self.workers, expected: expected.to_owned(), got, why: Vec::new() }
     }
 
-    /// Every line finds its packet, and every packet its line.
+    /// Checks that every expected packet was sent, and that every packet sent was expected.
     fn outcome(&mut self, line: usize, cause: &Packet, outcome: &Outcome, all: &[Expected]) -> Result<(), Mismatch> {
         let wrong = || outcome.sent.iter().find_map(|(_, frame)| check_checksums(frame).err());
-        // Of a packet that came with wrong ones `same` says that they stayed so.
+        // If the packet arrived with wrong checksums, `same` states that they stayed wrong.
         if let Some(wrong) = if claims::are_made(cause) { None } else { wrong() } {
             return Err(self.mismatch(line, "right checksums", wrong));
         }
@@ -119,13 +119,13 @@ impl Run {
         }
     }
 
-    /// The packet that came in with what is said to differ, all of it to be compared.
+    /// The incoming packet with the given changes, all of whose fields are to be compared.
     fn as_it_came(&self, cause: &Packet, changes: &Packet) -> Result<Packet, Wrong> {
         let mut wanted = cause.clone();
         wanted.0.extend(changes.0.iter().map(|(field, value)| (*field, value.clone())));
         match resolved(&wanted, &self.bound) {
             Ok(known) => Ok(read::frame(&build::frame(&known)?)),
-            // What a variable is bound to here decides what the rest of the packet is like: only what is said is compared.
+            // The value that a variable will be bound to affects the rest of the packet, so only the given fields are compared.
             Err(_) => Ok(wanted),
         }
     }
@@ -197,7 +197,7 @@ impl Run {
     }
 }
 
-/// What became of a packet, in words.
+/// Describes the outcome for a packet.
 fn shown(sent: &[(u16, Packet)], dropped: Option<&str>) -> String {
     let mut parts: Vec<String> =
         sent.iter().map(|(port, packet)| format!("out {port} {}", packet.in_short())).collect();

@@ -1,4 +1,4 @@
-//! The language: what is written is built, what is built is read back, and differences are told with their line.
+//! Tests of the language: packets are built as written and read back as built, and differences are reported with their line.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::parse::Words;
 use super::{Scenario, build, parse, read, run};
 use crate::check_checksums;
 
-/// A line, built and read, says the same again.
+/// Checks that a line, built and read back, yields the same text.
 #[track_caller]
 fn check(line: &str) {
     let said = parse::packet(&mut Words::of(line)).unwrap_or_else(|wrong| panic!("{wrong:?}"));
@@ -48,7 +48,7 @@ fn what_is_written_is_built_and_read_back() {
     check("type 0x88cc len 60");
 }
 
-/// A line that claims what is not so, built and read, says the same again; and what of it is not right.
+/// Checks that a line with false claims, built and read back, yields the same text.
 #[track_caller]
 fn claims(line: &str) {
     let said = parse::packet(&mut Words::of(line)).unwrap_or_else(|wrong| panic!("{wrong:?}"));
@@ -160,7 +160,7 @@ fn plan() -> Plan {
     }
 }
 
-/// What goes wrong in some steps; empty if nothing.
+/// Runs some steps; returns what goes wrong, or an empty text.
 fn ran(steps: &str) -> String {
     assert!(Across {}.objects().is_empty());
     let scenario = Scenario::parse(&format!("# Title\n---\n{steps}")).unwrap();

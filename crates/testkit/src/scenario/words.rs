@@ -1,9 +1,9 @@
 //! Names of ICMP types and codes (IANA), for IPv4 and IPv6.
 
-/// Of a checksum that does not fit.
+/// The value for an incorrect checksum.
 pub const WRONG: &str = "wrong";
 
-/// Name, type of ICMP, type of ICMPv6.
+/// Name, ICMP type, ICMPv6 type.
 const TYPES: [(&str, Option<u8>, Option<u8>); 18] = [
     ("echo", Some(8), Some(128)),
     ("echo-reply", Some(0), Some(129)),
@@ -25,7 +25,7 @@ const TYPES: [(&str, Option<u8>, Option<u8>); 18] = [
     ("neighbor-advertisement", None, Some(136)),
 ];
 
-/// Codes of "unreachable".
+/// Names of the codes of "unreachable", with the codes of ICMP and ICMPv6.
 const CODES: [(&str, Option<u8>, Option<u8>); 9] = [
     ("net", Some(0), None),
     ("host", Some(1), None),
@@ -42,7 +42,7 @@ fn of(row: &(&str, Option<u8>, Option<u8>), v6: bool) -> Option<u8> {
     if v6 { row.2 } else { row.1 }
 }
 
-/// The type of that name, or number.
+/// The type with this name or number.
 pub fn icmp_type(name: &str, v6: bool) -> Option<u8> {
     let known = TYPES.iter().find(|row| row.0 == name).and_then(|row| of(row, v6));
     known.or_else(|| name.parse().ok())
@@ -53,7 +53,7 @@ pub fn type_name(kind: u8, v6: bool) -> String {
     TYPES.iter().find(|row| of(row, v6) == Some(kind)).map_or_else(|| kind.to_string(), |row| row.0.to_owned())
 }
 
-/// The code of that name, or number.
+/// The code with this name or number.
 pub fn code(name: &str, v6: bool) -> Option<u8> {
     CODES.iter().find(|row| row.0 == name).and_then(|row| of(row, v6)).or_else(|| name.parse().ok())
 }
@@ -64,17 +64,17 @@ pub fn code_name(operation: &str, v6: bool, code: u64) -> String {
     known.map_or_else(|| code.to_string(), |row| row.0.to_owned())
 }
 
-/// Names of all types, for help.
+/// The names of all types, for help texts.
 pub fn type_names() -> String {
     TYPES.iter().map(|row| row.0).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a message of this type quotes a packet.
+/// Whether messages of this type quote a packet.
 pub fn is_error(kind: u8, v6: bool) -> bool {
     if v6 { kind < 128 } else { matches!(kind, 3 | 4 | 5 | 11 | 12) }
 }
 
-/// Whether it has an identifier and a sequence number.
+/// Whether messages of this type have an identifier and a sequence number.
 pub fn is_query(kind: u8, v6: bool) -> bool {
     if v6 { matches!(kind, 128 | 129) } else { matches!(kind, 0 | 8 | 13..=18) }
 }
