@@ -1,11 +1,11 @@
-//! What this machine offers to the tests that need more than a laptop: programs to compare with, and network namespaces.
+//! What this machine offers to tests that need more than a laptop: programs to compare with, and network namespaces.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::shell;
 
-/// Programs that tests compare with or that count instructions, each with the Debian package that brings it.
+/// Programs with which tests compare, or which count instructions, each with the Debian package that contains it.
 const PROGRAMS: [(&str, &str); 14] = [
     ("tshark", "tshark"),
     ("nft", "nftables"),
@@ -23,7 +23,7 @@ const PROGRAMS: [(&str, &str); 14] = [
     ("chromium", "chromium"),
 ];
 
-/// What is missing, in words: the reason why some tests will be skipped.
+/// What is missing, in words, and thus why some tests will be skipped.
 pub fn missing() -> Vec<String> {
     let mut missing: Vec<String> = PROGRAMS
         .iter()
@@ -39,20 +39,20 @@ pub fn missing() -> Vec<String> {
     missing
 }
 
-/// Installs missing programs where that can be done without asking: on Debian, as root.
+/// Installs missing programs where that is possible without asking: on Debian, as root.
 pub fn install() {
     install_packages(
         PROGRAMS.iter().filter(|(program, _)| !shell::has(program)).map(|(_, package)| *package).collect(),
     );
 }
 
-/// The same for the library that the feature `dpdk` is built with.
+/// Installs the library for the feature `dpdk`, if it is missing.
 pub fn install_dpdk() {
     let is_there = quiet(Command::new("pkg-config").args(["--atleast-version=22.11", "libdpdk"]));
     install_packages(if is_there { Vec::new() } else { vec!["libdpdk-dev", "pkg-config", "gcc", "dpdk-dev"] });
 }
 
-/// The same for the compiler of the XDP program, of this release.
+/// Installs this release of the compiler for the XDP program, if it is missing.
 pub fn install_clang(release: &str) {
     let packages = [format!("clang-{release}"), format!("llvm-{release}"), "libbpf-dev".to_owned()];
     let is_there = shell::has(&packages[0])

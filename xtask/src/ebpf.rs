@@ -1,19 +1,19 @@
-//! The XDP program: compiled again and compared with the object that is committed.
+//! Compiles the XDP program again and compares it with the committed object.
 //!
-//! Another release of the compiler emits other instructions for the same source, so the release is part of what is committed: the
-//! object is that of [`CLANG`], and nothing else is compared.
+//! Different releases of the compiler emit different instructions for the same source, so the release is fixed: the object is that
+//! of [`CLANG`], and only that release is used for comparison.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{capability, shell};
 
-/// The release of clang that built the object: Debian 12's.
+/// The release of clang that built the object, which is that of Debian 12.
 const CLANG: &str = "14";
 const SOURCE: &str = "ebpf/steer.c";
 const OBJECT: &str = "ebpf/steer.o";
 
-/// Builds the object beside the committed one and compares the two, byte by byte.
+/// Builds the object in the target folder and compares it with the committed one, byte by byte.
 pub fn check() -> Result<(), String> {
     let fresh = shell::root().join("target/steer.o");
     build(&fresh)?;
@@ -25,7 +25,7 @@ pub fn check() -> Result<(), String> {
     Ok(())
 }
 
-/// Builds the object in its place.
+/// Builds the object in its final place.
 pub fn write() -> Result<(), String> {
     build(&shell::root().join(OBJECT))
 }
@@ -35,15 +35,15 @@ fn build(object: &Path) -> Result<(), String> {
     let (clang, strip) = (program("clang")?, program("llvm-strip")?);
     let mut compile = Command::new(&clang);
     compile.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
-    // No path of this machine in it.
+    // The object must contain no path of this machine.
     compile.args(["-fdebug-compilation-dir=.", "-fno-addrsig"]).args(headers().map(|folder| format!("-I{folder}")));
     compile.args(["-c", SOURCE, "-o"]).arg(object);
     shell::run(&mut compile, &format!("{clang} {SOURCE}"))?;
-    // What debuggers read goes, what the kernel reads stays.
+    // Remove what debuggers read; what the kernel reads stays.
     shell::run(Command::new(&strip).arg("--strip-debug").arg(object), &format!("{strip} {}", object.display()))
 }
 
-/// A program of the release.
+/// The name of a program of this release; an error if it is not installed.
 fn program(name: &str) -> Result<String, String> {
     let release = format!("{name}-{CLANG}");
     match shell::has(&release) {
@@ -52,7 +52,7 @@ fn program(name: &str) -> Result<String, String> {
     }
 }
 
-/// Where Debian keeps `asm/types.h`, which a compiler for another machine does not look for.
+/// The folder in which Debian keeps `asm/types.h`, which a cross compiler does not search.
 fn headers() -> impl Iterator<Item = String> {
     let folder = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     Some(folder).into_iter().filter(|folder| PathBuf::from(folder).is_dir())

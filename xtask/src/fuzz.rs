@@ -1,29 +1,30 @@
 //! Coverage-guided fuzzing on stable Rust.
 //!
-//! libFuzzer needs only the compiler's coverage instrumentation, which stable Rust has as a pass of its back end; what needs
-//! nightly Rust are the sanitizers, and safe code gains little from them. The crate `fuzz/` stands outside the workspace, so
-//! that nobody else builds the instrumentation or needs a C++ compiler.
+//! libFuzzer needs only the compiler's coverage instrumentation, which stable Rust provides as a pass of its back end. Only the
+//! sanitizers need nightly Rust, and safe code gains little from them. The crate `fuzz/` is outside the workspace, so that no other
+//! build includes the instrumentation or needs a C++ compiler.
 
 use std::process::Command;
 
 use crate::shell;
 
-/// How long a target runs unless told.
+/// How long a target runs by default, in minutes.
 pub const MINUTES: u32 = 5;
 
 const INSTRUMENTATION: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Clink-dead-code \
     -Ccodegen-units=1 -Cdebug-assertions=on -Coverflow-checks=on";
 
-/// Reads the argument of `--minutes`.
+/// Parses the argument of `--minutes`.
 pub fn minutes(text: &str) -> Result<u32, String> {
-    // To libFuzzer 0 means for ever.
+    // libFuzzer interprets 0 as forever.
     let number = text.parse().ok().filter(|minutes| *minutes > 0);
     number.ok_or_else(|| format!("--minutes {text}: write a whole number of minutes, as in --minutes 60"))
 }
 
-/// Builds the target and lets it search. New inputs stay in `target/fuzz/<target>`; the committed corpus is read only.
-/// An input that takes a minute counts as one that never ends: less would blame a busy machine. A finding ends the run with an error and lies in `fuzz/artifacts/<target>`.
+/// Builds the target and runs it. New inputs go to `target/fuzz/<target>`; the committed corpus is only
+/// read. An input that takes a minute counts as one that never ends; a shorter limit would report busy
+/// machines. A finding ends the run with an error and is stored in `fuzz/artifacts/<target>`.
 pub fn run(target: &str, minutes: u32) -> Result<(), String> {
     let root = shell::root();
     let corpus = root.join("fuzz/corpus").join(target);
@@ -43,12 +44,13 @@ pub fn run(target: &str, minutes: u32) -> Result<(), String> {
     let mut search = Command::new(build_folder.join(host()?).join("release").join(target));
     search.arg(&found).arg(&corpus).arg(format!("-max_total_time={}", u64::from(minutes) * 60));
     search.arg(format!("-artifact_prefix={}/", artifacts.display())).args(["-timeout=60", "-rss_limit_mb=2048"]);
-    // The seed is printed at the start, the number of executions at the end.
+    // libFuzzer prints the seed at the start and the number of executions at the end.
     search.args(["-print_final_stats=1", "-max_len=8192"]);
     shell::run(&mut search, &format!("{target} for {minutes} min"))
 }
 
-/// The triple must be given, or the instrumentation would reach build scripts, which do not link with it.
+/// The target triple of the host. It must be given explicitly, or the instrumentation would also apply to
+/// build scripts, which do not link with it.
 fn host() -> Result<&'static str, String> {
     match (std::env::consts::ARCH, std::env::consts::OS) {
         ("x86_64", "linux") => Ok("x86_64-unknown-linux-gnu"),

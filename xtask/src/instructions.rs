@@ -1,8 +1,9 @@
-//! Instructions per packet and stage, counted by callgrind: a regression shows on the busiest machine.
+//! Instructions per packet and stage, counted by callgrind, so that a regression shows even on a busy machine.
 //!
-//! Each chain runs twice, for different numbers of packets; the difference is what packets cost, without start and end. A chain whose
-//! functions have sets of their own is counted on two workers as well, for with one nothing is shared. The counts are compared with `benches/instructions.txt`. They belong to one compiler and one processor family: a new compiler
-//! may need a new table, written by `cargo xtask instructions --write`.
+//! Each chain runs twice with different numbers of packets; the difference is the cost of packets without start and end. A chain
+//! whose functions have packet sets of their own is also counted on two workers, since with one worker nothing is shared. The
+//! counts are compared with `benches/instructions.txt`. They depend on the compiler and the processor family: a new compiler may
+//! need a new table, written by `cargo xtask instructions --write`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,16 +18,17 @@ pub use always::run as profiling;
 pub use own::run as own;
 
 const TABLE: &str = "benches/instructions.txt";
-/// Millions of packets of the two runs.
+/// Packets of the two runs, in millions.
 const RUNS: [f64; 2] = [0.1, 0.3];
-/// Time that passes for functions with each batch: what a busy machine does meanwhile must not count.
+/// Nanoseconds that pass for functions with each batch, so that other load on the machine has no influence.
 const STEP_NS: &str = "4000";
-/// What a stage may grow by before the check fails: a share, and a few instructions for rounding.
+/// Maximum growth of a stage before the check fails: a factor, and a few instructions for rounding.
 const GROWTH: f64 = 1.03;
 const SLACK: f64 = 2.0;
 
-/// Stages in the order in which a packet meets them, each with what the names of its functions contain. The first that fits
-/// counts; what fits none is the rest of the program. Keys that are made on the parser's way have its instructions too.
+/// Stages in the order in which a packet meets them, each with parts of the names of its functions. The
+/// first stage that matches counts; functions that match none belong to the rest of the program. Keys that
+/// are made during parsing include the parser's instructions.
 const STAGES: [(&str, &[&str]); 7] = [
     ("receive", &["RxQueue>::receive"]),
     ("parse", &["Held::parse_all", "braid_packet::parse", "parse_less_plain"]),
@@ -37,12 +39,12 @@ const STAGES: [(&str, &[&str]); 7] = [
     ("handlers", &["Stage>::execute", "braid_functions", "braid_nf", "braid_packet", "braid_state", "braid_stm"]),
 ];
 
-/// Stands before the fields of a function's own sets.
+/// Precedes the fields of a function's own packet set.
 const OWN_SETS: char = ':';
 
 type Counts = BTreeMap<String, f64>;
 
-/// Counts and compares, or writes the table anew.
+/// Counts and compares, or writes a new table.
 pub fn run(write: bool) -> Result<(), String> {
     if !can_count()? {
         return Ok(());
@@ -77,7 +79,7 @@ pub fn run(write: bool) -> Result<(), String> {
     if grown.is_empty() { Ok(()) } else { Err(grown.join("\n")) }
 }
 
-/// Whether there is a program that counts; an error where nothing may be left out.
+/// Whether the counting program is installed; an error where nothing may be skipped.
 fn can_count() -> Result<bool, String> {
     if shell::has("valgrind") {
         return Ok(true);
@@ -90,7 +92,7 @@ fn can_count() -> Result<bool, String> {
     Ok(false)
 }
 
-/// The chains that are measured if nothing is said: the program knows them.
+/// The default chains of `braid bench`, as listed by the program.
 fn chains() -> Result<Vec<String>, String> {
     let program = shell::built("braid");
     let output = Command::new(&program).args(["bench", "--list"]).output();
@@ -103,7 +105,7 @@ fn expected(table: &str, chain: &str, stage: &str) -> Option<f64> {
     rows.find(|row| row.len() == 3 && row[0] == chain && row[1] == stage)?[2].parse().ok()
 }
 
-/// What one packet more costs in a chain of `program`, sorted by `sort`.
+/// The cost of one additional packet in a chain of `program`; `sort` assigns instructions to stages.
 fn per_packet(program: &str, chain: &str, workers: u32, sort: fn(&str) -> Counts) -> Result<Counts, String> {
     let [short, long] = RUNS;
     let count = |millions| count(program, chain, workers, millions).map(|profile| sort(&profile));
@@ -115,7 +117,7 @@ fn per_packet(program: &str, chain: &str, workers: u32, sort: fn(&str) -> Counts
     Ok(after)
 }
 
-/// The callgrind file of a whole run, with so many packets for each worker.
+/// The callgrind output of a complete run with this number of packets per worker.
 fn count(program: &str, chain: &str, workers: u32, millions: f64) -> Result<String, String> {
     let file = std::env::temp_dir().join(format!("braid-callgrind-{}", std::process::id()));
     let program = shell::built(program);
@@ -135,8 +137,8 @@ fn count(program: &str, chain: &str, workers: u32, millions: f64) -> Result<Stri
     profile.map_err(|error| format!("{}: {error}", file.display()))
 }
 
-/// Instructions by stage; those of other parts of the program are left out. `fn=` names the function of the cost lines that follow (`line cost`); the line behind `calls=`
-/// is what a callee cost, which stands with the callee too.
+/// Instructions by stage; those of other parts of the program are left out. `fn=` names the function of the following cost lines
+/// (`line cost`). The line after `calls=` is the cost of a callee, which is also listed with the callee.
 fn by_stage(profile: &str) -> Counts {
     let (mut counts, mut stage, mut of_callee) = (Counts::new(), None, false);
     for line in profile.lines() {

@@ -1,7 +1,7 @@
-//! The tasks of the house: everything that continuous integration does, behind one entry.
+//! Development tasks: everything that continuous integration does, behind one entry point.
 //!
-//! `cargo xtask ci` is what has to be green before a change lands. This program uses the standard library only, so that it
-//! builds in a second; it knows the layout of the tree and nothing of what the crates do.
+//! `cargo xtask ci` must succeed before a change lands. This program uses only the standard library, so that it builds in a second.
+//! It knows the layout of the tree, but not what the crates do.
 #![forbid(unsafe_code)]
 
 mod capability;

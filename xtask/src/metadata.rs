@@ -1,10 +1,10 @@
-//! What a packet's metadata costs, by its size and its place: the measurement of the message-buffer work (Kawashima laboratory).
+//! What a packet's metadata costs, by its size and placement: the measurement of the message-buffer work (Kawashima laboratory).
 //!
-//! A batch goes through four loops: receive (header and record are written), parse (header read, record changed), handle (both read),
-//! send (both read). A record lies *inline*, in lines of its own before the packet's header, as in `rte_mbuf`, or *apart*, in one
-//! array for the whole batch, as Braid's do. Buffers are used last in, first out, a stride of 33 cache lines apart, like Braid's.
-//! Time is the best of several runs; misses of the first-level cache are counted by cachegrind with this machine's geometry,
-//! as the difference of two run lengths. Nothing of Braid runs here: it is the layout alone that is measured.
+//! A batch goes through four loops: receive (header and record are written), parse (header read, record changed), handle (both
+//! read), send (both read). A record is either *inline*, in its own cache lines before the packet's header, as in `rte_mbuf`, or
+//! *apart*, in one array for the whole batch, as in Braid. Buffers are used last in, first out, with a stride of 33 cache lines, as
+//! in Braid. The time is the best of several runs. Misses of the first-level cache are counted by cachegrind with this machine's
+//! geometry, as the difference of two run lengths. No code of Braid runs here: only the layout is measured.
 
 use std::hint::black_box;
 use std::process::{Command, Stdio};
@@ -16,12 +16,12 @@ const SIZES: [usize; 8] = [0, 2, 4, 8, 16, 32, 64, 128];
 const BATCHES: [usize; 3] = [32, 256, 512];
 const LINE: usize = 64;
 const STRIDE: usize = 33 * LINE;
-/// Packets of the two runs under cachegrind, and of one for the clock.
+/// Packets of the two runs under cachegrind, and of a timed run.
 const COUNTED: [usize; 2] = [1 << 15, 3 << 15];
 const TIMED: usize = 1 << 21;
 const RUNS: usize = 9;
 
-/// Where a record lies.
+/// Placement of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Inline,
@@ -34,7 +34,7 @@ impl Place {
     }
 }
 
-/// One layout.
+/// One layout to measure.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     bytes: usize,
@@ -42,7 +42,7 @@ struct Layout {
     batch: usize,
 }
 
-/// Prints the table.
+/// Measures all layouts and prints the table.
 pub fn run() -> Result<(), String> {
     let counts = shell::has("valgrind");
     if !counts {
@@ -71,7 +71,7 @@ pub fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes, ways and line of the first-level data cache; a usual one if the kernel does not say.
+/// Size, ways and line size in bytes of the first-level data cache; usual values if the kernel does not report them.
 fn geometry() -> [usize; 3] {
     let read = |what: &str| {
         let path = format!("/sys/devices/system/cpu/cpu0/cache/index0/{what}");
@@ -93,7 +93,7 @@ fn processor() -> String {
     model.unwrap_or("unknown processor").to_owned()
 }
 
-/// This program again, for one layout and so many packets.
+/// The command that runs this program again, for one layout and this number of packets.
 fn again(layout: Layout, packets: usize) -> Vec<String> {
     let program = shell::built("xtask").display().to_string();
     let Layout { bytes, place, batch } = layout;
@@ -108,7 +108,7 @@ fn again(layout: Layout, packets: usize) -> Vec<String> {
     .into()
 }
 
-/// Nanoseconds of a packet.
+/// Nanoseconds per packet.
 fn time(layout: Layout) -> Result<f64, String> {
     let words = again(layout, TIMED);
     let output =
@@ -117,14 +117,14 @@ fn time(layout: Layout) -> Result<f64, String> {
     text.trim().parse().map_err(|_| format!("{}: says {text:?}, not a time", words.join(" ")))
 }
 
-/// First-level data misses of a packet.
+/// First-level data misses per packet.
 fn misses(layout: Layout, geometry: [usize; 3]) -> Result<f64, String> {
     let [short, long] = COUNTED;
     let more = cachegrind(layout, long, geometry)? - cachegrind(layout, short, geometry)?;
     Ok(more / ((long - short) * RUNS) as f64)
 }
 
-/// First-level data misses of a whole run.
+/// First-level data misses of a complete run.
 fn cachegrind(layout: Layout, packets: usize, [bytes, ways, line]: [usize; 3]) -> Result<f64, String> {
     let file = std::env::temp_dir().join(format!("braid-cachegrind-{}", std::process::id()));
     let mut command = Command::new("valgrind");
@@ -143,7 +143,7 @@ fn cachegrind(layout: Layout, packets: usize, [bytes, ways, line]: [usize; 3]) -
     sum(&profile?).ok_or_else(|| "cachegrind's file has no sum of D1mr and D1mw".to_owned())
 }
 
-/// First-level read and write misses in the summary of cachegrind's file.
+/// First-level read and write misses in the summary of cachegrind's output.
 fn sum(profile: &str) -> Option<f64> {
     let words = |name: &str| {
         let line = profile.lines().find_map(|line| line.strip_prefix(name))?;
@@ -154,7 +154,7 @@ fn sum(profile: &str) -> Option<f64> {
     Some(of("D1mr")? + of("D1mw")?)
 }
 
-/// Runs one layout and prints the nanoseconds of a packet; for [`run`] alone.
+/// Runs one layout and prints the nanoseconds per packet; called only by [`run`].
 pub fn probe(place: &str, numbers: [&str; 3]) -> Result<(), String> {
     let parsed = numbers.map(|number| number.parse::<usize>().ok());
     let [Some(bytes), Some(batch), Some(packets)] = parsed else { return Err("three numbers are needed".to_owned()) };
@@ -170,14 +170,14 @@ pub fn probe(place: &str, numbers: [&str; 3]) -> Result<(), String> {
     Ok(())
 }
 
-/// Buffers and records.
+/// The buffers and records of a layout.
 struct Memory {
     layout: Layout,
     buffers: Vec<u8>,
     records: Vec<u8>,
-    /// Where the first whole line of each begins.
+    /// Offset of the first cache line boundary in each.
     starts: [usize; 2],
-    /// Where a packet's header begins in its buffer.
+    /// Offset of a packet's header in its buffer.
     header: usize,
 }
 
@@ -203,7 +203,7 @@ impl Memory {
         }
     }
 
-    /// A batch from receive to send.
+    /// Processes a batch from receive to send.
     fn batch(&mut self, round: u8) {
         for i in 0..self.layout.batch {
             self.header(i).fill(round);

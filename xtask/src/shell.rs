@@ -1,20 +1,20 @@
-//! Runs other programs from the root of the project and says which.
+//! Runs other programs from the root of the project and prints their names.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The root of the project: the folder above this crate.
+/// The root of the project, which is the folder above this crate.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root").to_owned()
 }
 
-/// A program that cargo has built in release mode, wherever its target folder is.
+/// Path of a program that cargo has built in release mode, wherever the target folder is.
 pub fn built(program: &str) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     root().join(target).join("release").join(program)
 }
 
-/// Runs cargo in the root, with further environment variables; an error names the command.
+/// Runs cargo in the root, with additional environment variables; an error names the command.
 pub fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<(), String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     run(
@@ -23,7 +23,7 @@ pub fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<(), Str
     )
 }
 
-/// Runs a command in the root; `name` is how it is shown.
+/// Runs a command in the root; `name` is how it is displayed.
 pub fn run(command: &mut Command, name: &str) -> Result<(), String> {
     eprintln!("── {name}");
     match command.current_dir(root()).status() {
@@ -33,7 +33,7 @@ pub fn run(command: &mut Command, name: &str) -> Result<(), String> {
     }
 }
 
-/// Whether a program of this name lies on the search path, or where administrators' programs lie.
+/// Whether a program with this name is on the search path, or in a folder for administrators' programs.
 pub fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

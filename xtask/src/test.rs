@@ -1,7 +1,8 @@
-//! All tests, and an honest word about those that could not run.
+//! Runs all tests and reports those that could not run.
 //!
-//! A test that lacks a capability appends its name and the reason to the file named by `BRAID_SKIPS` and passes, unless
-//! `BRAID_NO_SKIP` is 1: then it fails. So a bare laptop is green, and continuous integration cannot be green by leaving out.
+//! A test that lacks a capability appends its name and the reason to the file named by `BRAID_SKIPS` and
+//! passes, unless `BRAID_NO_SKIP` is 1: then it fails. So all tests pass on a bare laptop, while continuous
+//! integration cannot pass by skipping tests.
 
 use std::collections::BTreeMap;
 
@@ -14,27 +15,27 @@ pub fn run() -> Result<(), String> {
         eprintln!("   missing: {missing}");
     }
     let skips = shell::root().join("target/skips.txt");
-    let _ = std::fs::remove_file(&skips); // may not be there
+    let _ = std::fs::remove_file(&skips); // may not exist
     let outcome = shell::cargo(&["test", "--workspace"], &[("BRAID_SKIPS", &skips.to_string_lossy())]);
     let skipped = std::fs::read_to_string(&skips).unwrap_or_default();
-    // After a failure some tests may not have run at all: then an empty list says nothing.
+    // After a failure some tests may not have run at all, so an empty list means nothing.
     if outcome.is_ok() || !skipped.is_empty() {
         print!("{}", report(&skipped));
     }
     outcome
 }
 
-/// Builds and tests the ports by DPDK, which nothing else builds.
+/// Builds and tests DPDK ports, which no other task builds.
 pub fn dpdk() -> Result<(), String> {
     capability::install_dpdk();
     let words = |line: &'static str| line.split(' ').collect::<Vec<_>>();
     let lint = words("clippy --no-deps -p braid-io -p braid-cli --features braid-cli/dpdk -- -D warnings");
     shell::cargo(&lint, &[])?;
-    // The other live tests have no driver of DPDK in them.
+    // The other live tests do not involve a DPDK driver.
     shell::cargo(&words("test -p braid-cli --features dpdk --test live dpdk -- --test-threads 2"), &[])
 }
 
-/// The skips as a short table: every reason once, with the tests behind it.
+/// Summarises the skips: every reason once, with its tests.
 fn report(skips: &str) -> String {
     let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (test, reason) in skips.lines().filter_map(|line| line.split_once('\t')) {

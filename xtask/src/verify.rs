@@ -1,26 +1,26 @@
-//! The long proofs: tests that are left out of `cargo xtask test` because they take minutes (docs/testing.md).
+//! The long verification runs: tests that `cargo xtask test` omits because they take minutes (docs/testing.md).
 
 use crate::{capability, shell};
 
-/// Every capture, or generated packets, through every function; named by the module of the test `verify`.
+/// Sends every capture, or generated packets, through every function; `modules` are modules of the test `verify`.
 pub fn run(modules: &[&str]) -> Result<(), String> {
     capability::install();
     modules.iter().try_for_each(|module| ignored(module, &[]))
 }
 
-/// Certificates for all functions, so many seeds for each input and number of workers.
+/// Certifies all functions with this number of seeds for each input and number of workers.
 pub fn certify(seeds: &str) -> Result<(), String> {
     match seeds.parse::<u64>() {
         Ok(1..) => {
             ignored("certify", &[("BRAID_SEEDS", seeds)])?;
-            // A crate as `braid new` makes it: it builds, passes its test and is certified.
+            // A crate made by `braid new` builds, passes its test and is certified.
             shell::cargo(&["test", "-p", "braid-cli", "--test", "scaffold", "--", "--ignored"], &[])
         }
         _ => Err(format!("--seeds {seeds}: write a number from 1 on, for example 100")),
     }
 }
 
-/// Runs the ignored tests of a module in release mode, one at a time, for each has several workers.
+/// Runs the ignored tests of a module in release mode, one at a time, because each has several workers.
 fn ignored(module: &str, environment: &[(&str, &str)]) -> Result<(), String> {
     let tests = format!("{module}::");
     let test = ["test", "--release", "-p", "braid-testkit", "--test", "verify", &tests];

@@ -1,4 +1,4 @@
-//! What watching a run costs: the counters that are always on, as instructions by source line, and a full profile, as time.
+//! The cost of observing a run: the counters that are always on, as instructions by source line, and a full profile, as time.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,14 @@ use crate::shell;
 
 /// Chains that are counted.
 const CHAINS: [&str; 4] = ["firewall", "policer", "bridge", "nat"];
-/// What the counters may take of a packet's instructions, in per cent.
+/// Maximum share of the counters in a packet's instructions, in percent.
 const MOST: f64 = 1.0;
-/// Files that do nothing but count.
+/// Source files whose only purpose is counting.
 const FILES: [&str; 3] = ["runtime/src/probe.rs", "runtime/src/counters.rs", "runtime/src/aborts.rs"];
-/// What a line elsewhere names if it counts.
+/// Text in a line of another file that marks the line as counting.
 const WORDS: [&str; 2] = ["counters.", "probe."];
 
-/// Prints both; an error if the counters take too much.
+/// Prints both costs; an error if the counters take too much.
 pub fn run() -> Result<(), String> {
     if !can_count()? {
         return Ok(());
@@ -36,7 +36,7 @@ pub fn run() -> Result<(), String> {
     shell::run(study.args(["study", "profiling", "--repeats", "5"]), "braid study profiling")
 }
 
-/// Instructions of the stages, and of those that count. `fl=`, `fi=` and `fe=` name the file of the cost lines that follow.
+/// Instructions by stage, and those of lines that count. `fl=`, `fi=` and `fe=` name the file of the following cost lines.
 fn by_purpose(profile: &str) -> Counts {
     let mut sources = Sources::default();
     let (mut counting, mut file, mut of_callee) = (0.0, "", false);
@@ -58,12 +58,12 @@ fn by_purpose(profile: &str) -> Counts {
     Counts::from([("counting".to_owned(), counting), ("all".to_owned(), all)])
 }
 
-/// Source files, read once.
+/// For each source file, which lines count; each file is read once.
 #[derive(Default)]
 struct Sources(HashMap<String, Vec<bool>>);
 
 impl Sources {
-    /// Whether that line of a file is there to count.
+    /// Whether this line of a file is for counting.
     fn counts(&mut self, file: &str, number: usize) -> bool {
         if !file.contains("runtime/src/") {
             return false;

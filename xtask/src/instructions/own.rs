@@ -1,14 +1,14 @@
-//! A user's own function beside the built-in one that does the same: neither has more rights than the other.
+//! Compares a user's own function with the built-in function that does the same, to show that neither is privileged.
 
 use super::{by_stage, can_count, per_packet};
 use crate::shell;
 
-/// The user's, the built-in one, and how many times the instructions of the second the first may take.
+/// The user's function, the built-in one, and the maximum ratio of their instructions.
 const OWN: &str = "own_counter";
 const BUILT_IN: &str = "flow_counter";
 const MOST: f64 = 1.1;
 
-/// Counts both.
+/// Counts both functions.
 pub fn run() -> Result<(), String> {
     if !can_count()? {
         return Ok(());

@@ -1,11 +1,11 @@
-//! Rules about documents: links that lead somewhere, commands that stay what they were promised to be, nothing unfinished.
+//! Rules about documents: links lead to files, commands keep their promised form, nothing is unfinished.
 
 use super::{File, Finding};
 
 /// Marks of unfinished work, spelled so that this file does not contain them.
 const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
-/// Finds marks of unfinished work in any text: an issue is the place for it.
+/// Finds marks of unfinished work in any text; unfinished work belongs in issues.
 pub fn unfinished(file: &File) -> Vec<Finding> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let lines = file.text.lines().enumerate();
@@ -29,7 +29,7 @@ pub fn links(file: &File, exists: &dyn Fn(&str) -> bool) -> Vec<Finding> {
     findings
 }
 
-/// What stands in `](...)`, inline code left out.
+/// The targets in `](...)`, ignoring inline code.
 fn link_targets(line: &str) -> Vec<String> {
     let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
     prose.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target.to_owned())).collect()
@@ -48,7 +48,7 @@ fn outside_code_blocks(text: &str) -> Vec<(usize, &str)> {
     lines
 }
 
-/// The README opens with two commands, the main job and the tests, and continuous integration runs the second.
+/// Checks that the README opens with two commands, the main use and the tests, and that continuous integration runs the second.
 pub fn commands(files: &[File]) -> Vec<Finding> {
     let Some(readme) = files.iter().find(|file| file.path == "README.md") else {
         return vec![Finding { file: "README.md".into(), line: 1, message: "is missing".into() }];
@@ -66,7 +66,7 @@ pub fn commands(files: &[File]) -> Vec<Finding> {
     }
 }
 
-/// The lines of the first fenced block that are not empty.
+/// The non-empty lines of the first fenced block.
 fn first_block(text: &str) -> Vec<&str> {
     let fence = |line: &&str| line.trim_start().starts_with("```");
     let block = text.lines().skip_while(|line| !fence(line)).skip(1).take_while(|line| !fence(line));

@@ -1,9 +1,9 @@
-//! Which crate may know which: the table of ARCHITECTURE.md, and where `unsafe` may stand.
+//! Which crate may depend on which, according to the table of ARCHITECTURE.md, and where `unsafe` is allowed.
 
 use super::{File, Finding};
 
-/// Every crate with those it may depend on, as the table of ARCHITECTURE.md says it, in the order in which a packet meets them. Dependencies for tests only
-/// (`[dev-dependencies]`) are free: they do not reach what users build.
+/// Every crate with its allowed dependencies, as in the table of ARCHITECTURE.md, in the order in which a packet meets them.
+/// Dependencies only for tests (`[dev-dependencies]`) are unrestricted, because they do not reach what users build.
 const LAYERS: [(&str, &[&str]); 13] = [
     ("memory", &[]),
     ("packet", &["memory"]),
@@ -20,24 +20,24 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("testkit", &["memory", "packet", "io", "steer", "stm", "state", "nf", "runtime"]),
 ];
 
-/// What the table of ARCHITECTURE.md says of a crate that depends on none of ours.
+/// The entry in the table of ARCHITECTURE.md for a crate that depends on no other crate of ours.
 const NOTHING: &str = "–";
 
-/// Device back ends talk to the kernel and to C libraries; elsewhere `unsafe` stands in `raw/` and `sys.rs` only.
+/// Device back ends talk to the kernel and to C libraries; elsewhere `unsafe` is allowed only in `raw/` and `sys.rs`.
 const BACK_ENDS: [&str; 3] = ["crates/io/src/af_xdp/", "crates/io/src/dpdk/", "crates/io/src/memif/"];
 
-/// Whether `unsafe` may stand in this file at all.
+/// Whether `unsafe` is allowed in this file.
 pub fn is_unsafe_home(path: &str) -> bool {
     path.contains("/raw/") || path.ends_with("/sys.rs") || BACK_ENDS.iter().any(|back_end| path.starts_with(back_end))
 }
 
-/// Whether the crate of this file has a home for `unsafe`; a crate without one must forbid it at its root.
+/// Whether the crate of this file has a place where `unsafe` is allowed; a crate without one must forbid it at its root.
 pub fn may_hold_unsafe(files: &[File], path: &str) -> bool {
     let Some((crate_folder, _)) = path.split_once("/src/") else { return false };
     files.iter().any(|file| file.path.starts_with(crate_folder) && is_unsafe_home(&file.path))
 }
 
-/// Checks the manifests of the workspace and of its crates.
+/// Checks the manifests of the workspace and of its crates, and the table of crates.
 pub fn check(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files {
@@ -45,7 +45,7 @@ pub fn check(files: &[File]) -> Vec<Finding> {
             findings.extend(members(file));
         }
         let name = file.path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml"));
-        // deeper ones are templates of manifests
+        // Deeper paths are templates of manifests.
         if let Some(name) = name.filter(|name| !name.contains('/')) {
             findings.extend(manifest(file, name));
         }
@@ -56,7 +56,7 @@ pub fn check(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// The table of crates that people read says the same as the one that is checked.
+/// Checks that the table of crates in ARCHITECTURE.md agrees with the one used here.
 pub fn map(file: &File) -> Vec<Finding> {
     let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
     let rows = file.text.lines().enumerate().filter(|(_, line)| line.starts_with("| [") && line.contains("](crates/"));
@@ -84,7 +84,7 @@ fn words(allowed: &[&str]) -> String {
     if allowed.is_empty() { NOTHING.to_owned() } else { allowed.join(", ") }
 }
 
-/// Members stand in the order of the table: a reader of the manifest follows the packet.
+/// Checks that members are in the order of the table, so that a reader of the manifest follows the path of a packet.
 pub fn members(file: &File) -> Vec<Finding> {
     let expected: Vec<String> = LAYERS.iter().map(|(name, _)| format!("crates/{name}")).collect();
     let listed: Vec<String> = file
@@ -103,7 +103,7 @@ pub fn members(file: &File) -> Vec<Finding> {
     }
 }
 
-/// A crate's dependencies on other crates of ours must stand in the table.
+/// Checks that a crate depends only on those of our crates that the table allows.
 pub fn manifest(file: &File, name: &str) -> Vec<Finding> {
     let Some((_, allowed)) = LAYERS.iter().find(|(layer, _)| *layer == name) else {
         return vec![file.at(1, format!("crate {name} has no row in the layer table (xtask/src/tidy/layers.rs)"))];
@@ -114,7 +114,7 @@ pub fn manifest(file: &File, name: &str) -> Vec<Finding> {
         if line.starts_with('[') {
             section = line.trim();
         }
-        // "[target.'cfg(linux)'.dependencies]" counts, "[dev-dependencies]" does not
+        // "[target.'cfg(linux)'.dependencies]" counts, "[dev-dependencies]" does not.
         let production = section.contains("dependencies") && !section.contains("dev-dependencies");
         let Some(ours) = line.strip_prefix("braid-").filter(|_| production) else { continue };
         let dependency = ours.split(|c: char| !c.is_ascii_lowercase() && c != '-').next().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Rust source with comments and literals blanked out, so that rules about code do not stumble over prose.
+//! Blanks out comments and literals in Rust source, so that rules about code ignore prose.
 //!
-//! Not a parser: it knows comments (nested), strings (escaped, raw, byte) and character literals, and keeps line breaks.
+//! It is not a parser: it knows comments (nested), strings (escaped, raw, byte) and character literals, and keeps line breaks.
 
-/// The code alone: every character of a comment or literal becomes a space, line breaks stay.
+/// The code alone: every character of a comment or literal becomes a space, while line breaks stay.
 pub fn code_of(source: &str) -> String {
     let bytes = source.as_bytes();
     let mut code = bytes.to_vec();
@@ -25,7 +25,7 @@ pub fn code_of(source: &str) -> String {
     String::from_utf8_lossy(&code).into_owned()
 }
 
-/// Where the comment or literal that begins here ends; `None` if code stands here.
+/// The end of the comment or literal that begins here; `None` if code begins here.
 fn token_end(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
     if rest.starts_with(b"//") {
@@ -43,7 +43,7 @@ fn token_end(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 fn follows_word(bytes: &[u8], at: usize) -> bool {
-    // br"..." is a raw string as well
+    // br"..." is also a raw string.
     at > 0 && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_') && bytes[at - 1] != b'b'
 }
 
@@ -79,7 +79,7 @@ fn raw_string_end(bytes: &[u8], at: usize) -> Option<usize> {
     Some(found.map_or(bytes.len(), |n| open + 1 + n + close.len()))
 }
 
-/// A quote begins a character literal or a lifetime; a lifetime is code.
+/// A quote begins either a character literal or a lifetime, which is code.
 fn character_end(bytes: &[u8], at: usize) -> Option<usize> {
     match bytes.get(at + 1)? {
         b'\\' => bytes[at + 3..].iter().position(|&b| b == b'\'').map(|n| at + 3 + n + 1),
@@ -91,7 +91,7 @@ fn character_end(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Blanks out the items marked `#[cfg(test)]`; takes what [`code_of`] returned.
+/// Removes the items marked `#[cfg(test)]` but keeps their line breaks; takes the result of [`code_of`].
 pub fn without_tests(code: &str) -> String {
     const MARK: &str = "#[cfg(test)]";
     let mut rest = code.to_owned();
@@ -103,7 +103,7 @@ pub fn without_tests(code: &str) -> String {
     rest
 }
 
-/// An item ends with its closing brace, or with a semicolon if none opened before.
+/// The end of an item: its closing brace, or a semicolon if no brace has opened before.
 fn item_end(code: &str, from: usize) -> usize {
     let mut depth = 0;
     for (i, c) in code[from..].char_indices() {
@@ -118,7 +118,7 @@ fn item_end(code: &str, from: usize) -> usize {
     code.len()
 }
 
-/// Words of the code with the line (from 1) in which each stands.
+/// The words of the code, each with its line, counted from 1.
 pub fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     code.lines().enumerate().flat_map(move |(n, line)| {

@@ -1,7 +1,7 @@
-//! The rules of the house that no compiler knows, as a test.
+//! The project's own rules, which no compiler checks, as a test.
 //!
-//! Every rule is a function from text to [`Finding`]s, so that it can be tested on a few lines; this file reads the tree and
-//! gives each file to the rules that concern it. A finding fails the run, an advice is only printed.
+//! Every rule is a function from text to [`Finding`]s, so that it can be tested on a few lines. This file reads the tree and passes
+//! each file to the rules that apply to it. A finding fails the run; advice is only printed.
 
 mod documents;
 mod layers;
@@ -29,7 +29,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What the rules say about the tree.
+/// What the rules report about the tree.
 #[derive(Debug, Default)]
 pub struct Report {
     findings: Vec<Finding>,
@@ -49,7 +49,7 @@ impl File {
     }
 }
 
-/// Checks the tree and prints what was found.
+/// Checks the tree and prints the findings.
 pub fn run() -> Result<(), String> {
     eprintln!("── tidy");
     let report = check(&shell::root())?;
@@ -84,7 +84,7 @@ fn check(root: &Path) -> Result<Report, String> {
     Ok(report)
 }
 
-/// Folders that hold nothing that people wrote.
+/// Folders whose content was not written by people.
 const LEFT_OUT: [&str; 6] = ["target", ".git", "out", "corpus", "artifacts", "node_modules"];
 
 fn read_tree(root: &Path) -> Result<Vec<File>, String> {
@@ -100,7 +100,7 @@ fn read_tree(root: &Path) -> Result<Vec<File>, String> {
                 continue;
             }
             let Ok(relative) = path.strip_prefix(root) else { continue };
-            // what is not text (captures) has no rules
+            // Files that are not text (captures) have no rules.
             if let Ok(text) = std::fs::read_to_string(&path) {
                 files.push(File { path: relative.to_string_lossy().replace('\\', "/"), text });
             }

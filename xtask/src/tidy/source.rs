@@ -3,17 +3,17 @@
 use super::lexer::{code_of, without_tests, words};
 use super::{File, Finding, layers};
 
-/// A file that is longer has two subjects.
+/// Maximum number of lines in a file; a longer file has two subjects.
 const LINES_MAX: usize = 600;
-/// A file of up to this length reads in one sitting.
+/// Number of lines that can be read in one sitting.
 const LINES_ADVISED: usize = 400;
-/// A function of up to this length stands on one screen.
+/// Number of lines in a function that fit on one screen.
 const FUNCTION_LINES: usize = 70;
 
-/// Words that name nothing; the concept has a name of its own.
+/// Words that name nothing; every concept has a name of its own.
 const EMPTY_NAMES: [&str; 3] = ["Manager", "Helper", "Util"];
 
-/// All rules; `has_unsafe_home` says whether the crate has a place where `unsafe` may stand.
+/// Applies all rules; `has_unsafe_home` says whether the crate has a place where `unsafe` is allowed.
 pub fn check(file: &File, has_unsafe_home: bool) -> Vec<Finding> {
     let code = code_of(&file.text);
     let mut findings = Vec::new();
@@ -32,7 +32,7 @@ pub fn check(file: &File, has_unsafe_home: bool) -> Vec<Finding> {
     findings
 }
 
-/// What is worth a look and forbids nothing.
+/// Points out what deserves a look but is not forbidden.
 pub fn advice(file: &File) -> Vec<Finding> {
     let mut advice = Vec::new();
     let lines = file.text.lines().count();
@@ -52,7 +52,7 @@ struct Function {
     lines: usize,
 }
 
-/// Functions with a body: name, first line, length in lines from `fn` to the closing brace.
+/// Functions with a body: name, first line, and length in lines from `fn` to the closing brace.
 fn functions(code: &str) -> Vec<Function> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let starts = code.match_indices("fn ").filter(|(at, _)| !code[..*at].ends_with(is_word));
@@ -67,7 +67,7 @@ fn functions(code: &str) -> Vec<Function> {
     found
 }
 
-/// Where the body that begins after a signature ends; none if a semicolon stands in its place.
+/// The end of the body that follows a signature; `None` if there is a semicolon instead of a body.
 fn body_end(code: &str) -> Option<usize> {
     let (mut depth, mut braces) = (0, 0);
     for (at, c) in code.char_indices() {
@@ -85,7 +85,7 @@ fn body_end(code: &str) -> Option<usize> {
 }
 
 fn begins_with_module_doc(text: &str) -> bool {
-    // `#!/...` and `#![...]` may stand before it
+    // `#!/...` and `#![...]` may precede it.
     text.lines()
         .map(str::trim)
         .find(|line| !line.is_empty() && !line.starts_with("#!"))
@@ -107,7 +107,7 @@ fn unsafe_code(file: &File, code: &str, has_unsafe_home: bool) -> Vec<Finding> {
     findings
 }
 
-/// Panics of production code are violated invariants, with their reason: `expect` or `unreachable!`.
+/// Panics in production code must be violated invariants with their reason: `expect` or `unreachable!`.
 fn panics(file: &File, code: &str) -> Vec<Finding> {
     let unwraps = code.lines().enumerate().filter(|(_, line)| line.contains(".unwrap()"));
     unwraps
@@ -115,7 +115,7 @@ fn panics(file: &File, code: &str) -> Vec<Finding> {
         .collect()
 }
 
-/// Shipped code; the test kit, tests, benches, examples and this crate may unwrap.
+/// Whether it is shipped code; the test kit, tests, benches, examples and this crate may use `unwrap`.
 fn is_production(path: &str) -> bool {
     let tests = ["/tests/", "/benches/", "/examples/"].iter().any(|folder| path.contains(folder));
     path.starts_with("crates/")

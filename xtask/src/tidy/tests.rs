@@ -1,4 +1,4 @@
-//! The rules on a few lines each, and on the tree itself.
+//! Tests each rule on a few lines, and all rules on the tree itself.
 
 use super::lexer::{code_of, without_tests};
 use super::{File, documents, layers, source};
@@ -8,7 +8,7 @@ fn file(path: &str, text: &str) -> File {
     File { path: path.into(), text: text.into() }
 }
 
-/// Messages about a source file in a crate that has no home for `unsafe`, with the lines of the file.
+/// Checks the messages about a source file, with their lines, in a crate without a place for `unsafe`.
 fn check_source(path: &str, text: &str, expected: &[(usize, &str)]) {
     let findings = source::check(&file(path, text), false);
     let found: Vec<_> = findings.iter().map(|finding| (finding.line, finding.message.as_str())).collect();
