@@ -1,4 +1,4 @@
-//! The catalogue: every function under its name, with what the command line needs to run it without a plan file.
+//! The catalogue: every function by name, with what the command line needs to run it without a plan file.
 
 use std::path::PathBuf;
 
@@ -14,51 +14,53 @@ use crate::{
 };
 use crate::{nptv6, policer, port_scan, protocol_classifier, rate_limiter, router, shaper, sidejacking};
 
-/// A function that is made from a configuration.
+/// A function that can be built from a configuration.
 pub trait FromConfig: NetworkFunction {
-    /// What a plan file may say about it.
+    /// The configuration, as written in a plan file.
     type Config: DeserializeOwned;
 
-    /// Files that those which the configuration names (by keys in `_file`) name in turn: one that changes is a change of the
-    /// configuration.
+    /// Files included by the files that the configuration names (in keys that end in `_file`). A change to one of them is
+    /// a change of the configuration.
     fn files(_config: &Self::Config) -> Vec<PathBuf> {
         Vec::new()
     }
 
-    /// Checks the configuration and makes the function with its state objects, for a plan with `ports` ports.
+    /// Checks the configuration and creates the function with its state objects, for a plan with `ports` ports.
     fn from_config(config: Self::Config, builder: &mut StateBuilder, ports: u16) -> Result<Self, ConfigError>;
 }
 
-/// How the packets of a single capture come in when nothing is said about ports.
+/// How the packets of a single capture are assigned to ports if none are configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// All by port 0.
+    /// All packets arrive on port 0.
     Single,
-    /// Packets from the inside (private addresses) by port 0, all others by port 1.
+    /// Packets from the inside (private addresses) arrive on port 0, all others on port 1.
     Inside,
-    /// By a hash of the Ethernet source, so that every station has its port.
+    /// By a hash of the Ethernet source, so that every station stays on one port.
     MacHash,
 }
 
-/// One function of the catalogue.
+/// A function of the catalogue.
 pub struct Entry {
     /// Its name in plan files.
     pub name: &'static str,
-    /// What it does, in one line.
+    /// A one-line description.
     pub summary: &'static str,
-    /// How many ports it has when nothing is said about them.
+    /// The number of ports if none are configured.
     pub ports: u16,
-    /// How a single capture is split to its ports.
+    /// How a single capture is split among its ports.
     pub split: Split,
-    /// Whether functions written before it stand between it and the inside: packets from outside have to meet it first.
+    /// Whether functions listed before it are between it and the inside, so that packets from outside have to meet it
+    /// first.
     pub mirrors: bool,
-    /// Makes it: its name in the plan, its configuration, where its state objects go, the ports of the plan.
+    /// Makes the function from its name in the plan, its configuration, the builder of its state objects, and the number
+    /// of ports.
     pub build: Build,
-    /// See [`FromConfig::files`].
+    /// Its [`FromConfig::files`].
     pub files: fn(toml::Table) -> Vec<PathBuf>,
 }
 
-/// Makes a function of the catalogue.
+/// Builds a function of the catalogue.
 pub type Build = fn(&str, toml::Table, &mut StateBuilder, u16) -> Result<Box<dyn Stage>, ConfigError>;
 
 impl std::fmt::Debug for Entry {
@@ -125,13 +127,13 @@ pub fn catalog() -> &'static [Entry] {
     CATALOG
 }
 
-/// No function has that name.
+/// There is no function with that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no function is named `{name}`; {}", hint(*.nearest))]
 pub struct UnknownFunction {
-    /// What was asked for.
+    /// The name that was looked up.
     pub name: String,
-    /// The name that comes nearest, if one is near.
+    /// The most similar name, if there is one.
     pub nearest: Option<&'static str>,
 }
 
@@ -145,7 +147,7 @@ fn hint(nearest: Option<&str>) -> String {
     }
 }
 
-/// The function with that name; `-` and `_` are the same.
+/// Finds a function by name; `-` and `_` are equivalent.
 pub fn find(name: &str) -> Result<&'static Entry, UnknownFunction> {
     let wanted = name.replace('-', "_");
     CATALOG.iter().find(|entry| entry.name == wanted).ok_or_else(|| UnknownFunction {

@@ -1,4 +1,4 @@
-//! From the table of a plan file to a function's configuration type, with errors that say what to write instead.
+//! Reads a function's configuration from a table of a plan file, with errors that say what to write instead.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use braid_nf::{FieldUse, Port};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 
-/// The longest time without a packet that a packet set can be given: its age is kept in 32 bits of milliseconds.
+/// The longest idle timeout of a packet set: its age is kept in 32 bits, in milliseconds.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// Declared by functions that ask for the length on the wire.
+/// The field use that functions declare if they read the length on the wire.
 pub(crate) const READS_WIRE_LEN: FieldUse = FieldUse { name: WIRE_LEN, bytes: 4, reads: true, writes: false };
 
-/// A configuration that makes no function.
+/// A configuration from which no function can be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{key}`: {reason}; {instead}")]
 pub struct ConfigError {
-    /// The key, with a dot between nested ones.
+    /// The key; nested keys are joined by dots.
     pub key: String,
     /// What is wrong with it.
     pub reason: String,
@@ -28,18 +28,18 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// An error at a key.
+    /// Creates an error about a key.
     pub fn new(key: &str, reason: impl Into<String>, instead: impl Into<String>) -> ConfigError {
         ConfigError { key: key.to_owned(), reason: reason.into(), instead: instead.into() }
     }
 
-    /// The same of one element of a list: what stands under `route` stands under `route[3]`.
+    /// Moves the error to one element of a list: a key below `route` becomes one below `route[3]`.
     pub(crate) fn of(self, list: &str, number: usize) -> ConfigError {
         let rest = self.key.strip_prefix(list).unwrap_or_default();
         ConfigError { key: format!("{list}[{number}]{rest}"), ..self }
     }
 
-    /// A state object that cannot be made, because of the key that gives its size.
+    /// An error about a state object that cannot be made, at the key that sets its size.
     pub fn state(key: &str, error: &StateError) -> ConfigError {
         let instead = match error {
             StateError::Capacity { capacity: 0, most, .. } => format!("write a number from 1 to {most}"),
@@ -52,7 +52,7 @@ impl ConfigError {
     }
 }
 
-/// Reads a configuration type from a table.
+/// Reads a configuration from a table.
 pub fn parse<C: DeserializeOwned>(table: toml::Table) -> Result<C, ConfigError> {
     let error = match table.clone().try_into() {
         Ok(config) => return Ok(config),
@@ -65,7 +65,7 @@ pub fn parse<C: DeserializeOwned>(table: toml::Table) -> Result<C, ConfigError> 
     }
 }
 
-/// The key of an error within lists of tables with the numbers of the wrong ones; none if the error is not within a list.
+/// Adds to an error's key the indices of the wrong elements in lists of tables; `None` if the error is not within a list.
 fn numbered<C: DeserializeOwned>(key: &str, mut table: toml::Table) -> Option<String> {
     let (names, last) = key.rsplit_once('.')?;
     let mut path: Vec<Step<'_>> = Vec::new();
@@ -83,7 +83,7 @@ fn numbered<C: DeserializeOwned>(key: &str, mut table: toml::Table) -> Option<St
         }
         let counts: Vec<usize> = (1..list.len()).collect();
         let wrong = counts.partition_point(|count| is_right(*count));
-        // What stands behind it may be wrong as well.
+        // Later elements may be wrong too.
         *at(&mut table, &path)? = list[..=wrong].to_vec().into();
         path.push(Step::Number(wrong));
     }
@@ -93,7 +93,7 @@ fn numbered<C: DeserializeOwned>(key: &str, mut table: toml::Table) -> Option<St
     is_numbered.then(written)
 }
 
-/// A step from a table to what is in it.
+/// A step of a path into a table.
 enum Step<'a> {
     Key(&'a str),
     Number(usize),
@@ -108,7 +108,7 @@ impl Display for Step<'_> {
     }
 }
 
-/// The value to which a path leads.
+/// The value at a path.
 fn at<'a>(table: &'a mut toml::Table, path: &[Step<'_>]) -> Option<&'a mut toml::Value> {
     let (first, rest) = path.split_first()?;
     let Step::Key(first) = first else { return None };
@@ -118,7 +118,8 @@ fn at<'a>(table: &'a mut toml::Table, path: &[Step<'_>]) -> Option<&'a mut toml:
     })
 }
 
-/// Serde says what is wrong in prose; toml adds a line "in `key`" where it knows the key.
+/// Turns an error's text into a [`ConfigError`]. Serde describes the problem in prose; toml adds a line "in `key`" if it
+/// knows the key.
 fn explain(message: &str, whole: &str) -> ConfigError {
     let at = whole.lines().find_map(|line| line.strip_prefix("in `")?.strip_suffix('`'));
     if let Some(("", unknown, expected)) = split_quoted(message.strip_prefix("unknown field ").unwrap_or("")) {
@@ -136,16 +137,16 @@ fn explain(message: &str, whole: &str) -> ConfigError {
         let key = at.map_or_else(|| missing.to_owned(), |at| format!("{at}.{missing}"));
         return lacks(&key, missing);
     }
-    // By a name that it has besides.
+    // A key and one of its aliases are both present.
     if let Some(twice) = message.strip_prefix("duplicate field ").and_then(|rest| quoted(rest).next()) {
         let key = at.map_or_else(|| twice.to_owned(), |at| format!("{at}.{twice}"));
         return has_twice(&key, twice);
     }
-    // An empty table where a word is wanted: there is no name of one in it.
+    // An empty table in place of a word: serde finds no variant name in it.
     if message.starts_with("wanted exactly 1 element") {
         return ConfigError::new(at.unwrap_or("?"), "invalid type: table", "write a text in quotes");
     }
-    // What reads a value itself says itself what to write.
+    // Custom deserializers say in their message what to write.
     if let Some((reason, instead)) = message.split_once(": write ").or_else(|| message.split_once("; write ")) {
         return ConfigError::new(at.unwrap_or("?"), reason, format!("write {instead}"));
     }
@@ -154,25 +155,25 @@ fn explain(message: &str, whole: &str) -> ConfigError {
     ConfigError::new(at.unwrap_or("?"), reason, format!("write {}", in_words(expected, reason)))
 }
 
-/// That `key`, in its table `name`, has to be written.
+/// The error for a missing `key`, called `name` within its table.
 pub(crate) fn lacks(key: &str, name: &str) -> ConfigError {
     ConfigError::new(key, "missing", format!("write `{name} = …` there"))
 }
 
-/// That `key`, in its table `name`, is written under two of its names.
+/// The error for a `key`, called `name` within its table, that is present under two names.
 pub(crate) fn has_twice(key: &str, name: &str) -> ConfigError {
     ConfigError::new(key, format!("two keys there mean `{name}`"), "keep one of them")
 }
 
-/// That a range such as `80-70` is the wrong way round, so that [`parse`] says what to write.
+/// The message about a reversed range such as `80-70`, worded so that [`parse`] finds what to write.
 pub(crate) fn backwards(text: &str, first: impl Display, last: impl Display) -> String {
     format!("`{text}` ends before it begins; write \"{last}-{first}\"")
 }
 
-/// What serde expects, in the words of somebody who writes a plan.
+/// Translates serde's description of an expected value for the author of a plan.
 fn in_words<'a>(expected: &'a str, reason: &str) -> &'a str {
     let is_outside = reason.starts_with("invalid value: integer");
-    // What a key takes may be less than what its type holds; so nothing is promised.
+    // A key may accept less than its type holds, so no range is promised.
     let is_negative = is_outside && reason.contains("`-");
     match expected {
         "u8" | "u16" | "u32" | "u64" | "usize" if is_negative => "a whole number that is not negative",
@@ -197,7 +198,7 @@ fn in_words<'a>(expected: &'a str, reason: &str) -> &'a str {
     }
 }
 
-/// Text before the first quoted word, the word, and the rest.
+/// Splits a text into the part before the first quoted word, the word, and the rest.
 fn split_quoted(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = text.split_once('`')?;
     let (word, after) = rest.split_once('`')?;
@@ -208,7 +209,8 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// A span of time in nanoseconds, checked to lie within `least..=most`; a refusal says it in the unit that ends the key's name.
+/// Converts a time span to nanoseconds, after checking that it is in `least..=most`. The error uses the unit in the key's
+/// name.
 pub(crate) fn span_ns(key: &str, value: Duration, least: Duration, most: Duration) -> Result<u64, ConfigError> {
     if value < least || value > most {
         let (unit, ns) = unit_of(key);
@@ -219,10 +221,10 @@ pub(crate) fn span_ns(key: &str, value: Duration, least: Duration, most: Duratio
     Ok(value.as_nanos() as u64)
 }
 
-/// Most entries of a table (`braid_state`).
+/// The maximum number of entries of a table (`braid_state`).
 const CAPACITY_MAX: u64 = 1 << 31;
 
-/// Reads the number of entries of a table, so that what is out of range is told the range that a table has, not that of the number's type.
+/// Deserializes the capacity of a table, so that an error states the range of capacities, not that of the number's type.
 pub(crate) fn capacity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let written = u64::deserialize(deserializer)?;
     match u32::try_from(written) {
@@ -231,7 +233,7 @@ pub(crate) fn capacity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32
     }
 }
 
-/// The unit of a key of time, and its nanoseconds.
+/// The unit in a key's name, and its length in nanoseconds.
 fn unit_of(key: &str) -> (&'static str, u128) {
     match key.rsplit('_').next() {
         Some("us") => ("microseconds", 1_000),
@@ -240,12 +242,12 @@ fn unit_of(key: &str) -> (&'static str, u128) {
     }
 }
 
-/// Seconds without a packet after which something ends, in nanoseconds: from one up to [`IDLE_MAX`].
+/// Converts an idle timeout from seconds to nanoseconds, after checking that it is from one second to [`IDLE_MAX`].
 pub(crate) fn idle_ns(key: &str, seconds: u64) -> Result<u64, ConfigError> {
     span_ns(key, Duration::from_secs(seconds), Duration::from_secs(1), IDLE_MAX)
 }
 
-/// A share of something, neither none nor all of it.
+/// Checks a share, which must be neither nothing nor all.
 pub(crate) fn share(key: &str, value: f64) -> Result<f64, ConfigError> {
     if (0.000_001..=0.999_999).contains(&value) {
         return Ok(value);
@@ -253,7 +255,7 @@ pub(crate) fn share(key: &str, value: f64) -> Result<f64, ConfigError> {
     Err(ConfigError::new(key, format!("{value} is no share"), "write a number above 0 and below 1, such as 0.2"))
 }
 
-/// Lengths of address ranges, of IPv4 and IPv6.
+/// Checks prefix lengths for IPv4 and IPv6.
 pub(crate) fn check_lengths(key: &str, v4: u8, v6: u8) -> Result<(), ConfigError> {
     for (version, name, bits, most) in [("v4", "IPv4", v4, 32), ("v6", "IPv6", v6, 128)] {
         if bits > most {
@@ -264,7 +266,7 @@ pub(crate) fn check_lengths(key: &str, v4: u8, v6: u8) -> Result<(), ConfigError
     Ok(())
 }
 
-/// A port that the plan has.
+/// Checks that the plan has a port.
 pub(crate) fn check_port(key: &str, port: Port, ports: u16) -> Result<Port, ConfigError> {
     if port < ports {
         return Ok(port);

@@ -1,8 +1,9 @@
-//! The token bucket: credit flows in at a rate, up to a burst; a packet that finds enough credit takes it and may go.
+//! The token bucket: credit accumulates at a rate, up to a burst; a packet passes if it finds enough credit, which it
+//! takes.
 //!
-//! Arithmetic is exact. Credit is counted in billionths of a unit (byte or packet), so that what flows in during a number of
+//! Arithmetic is exact. Credit is counted in billionths of a unit (byte or packet), so the inflow of any number of
 //! nanoseconds at a rate per second is a whole number: nothing is rounded, so nothing drifts. Over any stretch of time
-//! *T* at most `burst + rate · T` units pass (RFC 2697 section 1 with its committed bucket alone).
+//! *T*, at most `burst + rate · T` units pass (RFC 2697 section 1 with its committed bucket alone).
 
 use std::time::Duration;
 
@@ -10,42 +11,42 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::config::ConfigError;
 
-/// Billionths in a unit, nanoseconds in a second.
+/// Billionths per unit, and nanoseconds per second.
 const BILLION: u64 = 1_000_000_000;
-/// The largest burst: twice its billionths fit 64 bits.
+/// The largest burst in units: twice its billionths fit into 64 bits.
 pub const BURST_MAX: u64 = 4_000_000_000;
-/// The longest time in which an empty bucket may fill.
+/// The longest time that an empty bucket may take to fill.
 pub const FILL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A rate and a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     per_second: u64,
-    /// A full bucket, in billionths.
+    /// A full bucket, in billionths of a unit.
     full: u64,
-    /// How long an empty bucket needs to fill.
+    /// The time in which an empty bucket fills.
     fill_ns: u64,
 }
 
 braid_nf::plain!(Limit);
 
-/// What one bucket holds. A full bucket need not be remembered: it is what an absent one is taken for.
+/// The state of a bucket. A full bucket need not be stored, because an absent one counts as full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Bucket {
-    /// Billionths, at the time below.
+    /// Credit at `filled_ns`, in billionths of a unit.
     credit: u64,
     filled_ns: u64,
 }
 
 impl Bucket {
-    /// Whether it holds so many units, as of when it was filled.
+    /// Whether it holds `cost` units, without refilling first.
     #[inline(always)]
     pub fn holds(&self, cost: u32) -> bool {
         self.credit >= u64::from(cost) * BILLION
     }
 
-    /// Takes so many units, if it holds them, as of when it was filled.
+    /// Takes `cost` units if it holds them, without refilling first.
     #[inline(always)]
     pub fn spend(&mut self, cost: u32) -> bool {
         let enough = self.holds(cost);
@@ -55,7 +56,7 @@ impl Bucket {
         enough
     }
 
-    /// Takes so many units, or what there is of them; what is missing, in billionths.
+    /// Takes `cost` units or as much as there is, and returns the shortfall in billionths.
     #[inline]
     pub fn drain(&mut self, cost: u32) -> u64 {
         let cost = u64::from(cost) * BILLION;
@@ -66,7 +67,8 @@ impl Bucket {
 }
 
 impl Limit {
-    /// `per_second` units a second, at most `burst` at once; `rate_key` and `burst_key` are what errors call them.
+    /// A limit of `per_second` units per second and at most `burst` at once; errors name the keys `rate_key` and
+    /// `burst_key`.
     pub fn new(rate_key: &str, per_second: u64, burst_key: &str, burst: u64) -> Result<Limit, ConfigError> {
         let limit = Limit::slow(rate_key, per_second, burst_key, burst)?;
         if u128::from(limit.fill_ns) > FILL_MAX.as_nanos() {
@@ -77,7 +79,7 @@ impl Limit {
         Ok(limit)
     }
 
-    /// The same, however long the bucket takes to fill.
+    /// The same as [`Limit::new`], but without a maximum fill time.
     pub fn slow(rate_key: &str, per_second: u64, burst_key: &str, burst: u64) -> Result<Limit, ConfigError> {
         if per_second == 0 {
             return Err(ConfigError::new(rate_key, "a rate of 0 lets nothing pass", "write a number of at least 1"));
@@ -90,22 +92,22 @@ impl Limit {
         Ok(Limit { per_second, full, fill_ns: full.div_ceil(per_second) })
     }
 
-    /// The burst of a limit of which only the rate is written: what comes in a tenth of a second, at least so many units.
+    /// The default burst for a rate: a tenth of a second's worth, but at least `least` units.
     pub fn usual_burst(per_second: u64, least: u64) -> u64 {
         (per_second / 10).clamp(least, BURST_MAX)
     }
 
-    /// What flows in during a second, in billionths.
+    /// The inflow of one second, in billionths of a unit.
     pub fn second(&self) -> u64 {
         self.per_second.saturating_mul(BILLION)
     }
 
-    /// Rate and burst, as people read them.
+    /// Rate and burst as text.
     pub fn in_words(&self, unit: &str) -> String {
         format!("{} {unit} a second, {} at once", self.per_second, self.burst())
     }
 
-    /// The largest packet that can ever pass, in units.
+    /// The size of the largest packet that can ever pass, in units.
     pub fn burst(&self) -> u64 {
         self.full / BILLION
     }
@@ -116,11 +118,11 @@ impl Limit {
         Bucket { credit: self.full, filled_ns: now_ns }
     }
 
-    /// Takes `cost` units out of the bucket; false, and nothing is taken, if it does not hold them.
+    /// Takes `cost` units from the bucket; returns false, and takes nothing, if it does not hold them.
     #[inline(always)]
     pub fn take(&self, bucket: &mut Bucket, now_ns: u64, cost: u32) -> bool {
         let elapsed = now_ns.saturating_sub(bucket.filled_ns);
-        // Below `fill_ns` what flows in is less than `full`, so neither the product nor the sum overflows.
+        // Before `fill_ns` has passed the inflow is less than `full`, so neither the product nor the sum overflows.
         bucket.credit = match elapsed < self.fill_ns {
             true => self.full.min(bucket.credit + self.per_second * elapsed),
             false => self.full,
@@ -129,13 +131,13 @@ impl Limit {
         bucket.spend(cost)
     }
 
-    /// Brings the bucket up to now and returns what did not fit into it, in billionths.
+    /// Refills the bucket up to now, and returns the overflow in billionths.
     #[inline]
     pub fn fill(&self, bucket: &mut Bucket, now_ns: u64) -> u64 {
         self.fill_after(bucket, now_ns, &mut 0)
     }
 
-    /// The same for a bucket that owes something, in billionths: what flows in pays that first.
+    /// Refills a bucket that has a debt, in billionths: the inflow pays the debt first.
     #[inline]
     pub fn fill_after(&self, bucket: &mut Bucket, now_ns: u64, owed: &mut u64) -> u64 {
         let elapsed = now_ns.saturating_sub(bucket.filled_ns);
@@ -147,16 +149,17 @@ impl Limit {
         self.pour(bucket, inflow - paid)
     }
 
-    /// Pours billionths into the bucket, whatever the time, and returns what did not fit.
+    /// Adds billionths to the bucket regardless of time, and returns the overflow.
     #[inline]
     pub fn pour(&self, bucket: &mut Bucket, inflow: u64) -> u64 {
-        // A full bucket is below 2^62, an inflow below 2^63.
+        // A full bucket is below 2^62 and an inflow below 2^63, so the sum does not overflow.
         let sum = bucket.credit + inflow;
         bucket.credit = sum.min(self.full);
         sum - bucket.credit
     }
 
-    /// Takes `cost` units, at most a full bucket, as soon as the bucket holds them but not before `from_ns`; when that is.
+    /// Takes `cost` units (at most a full bucket) as soon as the bucket holds them, but not before `from_ns`; returns
+    /// that time.
     pub fn take_after(&self, bucket: &mut Bucket, from_ns: u64, cost: u32) -> u64 {
         self.fill(bucket, from_ns);
         let missing = (u64::from(cost) * BILLION).saturating_sub(bucket.credit);
@@ -165,13 +168,14 @@ impl Limit {
         due_ns
     }
 
-    /// When the bucket holds `cost` units, at most a full bucket, if nobody takes any.
+    /// The time when the bucket will hold `cost` units (at most a full bucket) if nothing is taken before.
     pub fn ready_ns(&self, bucket: &Bucket, cost: u32) -> u64 {
         let mut after = *bucket;
         self.take_after(&mut after, bucket.filled_ns, cost)
     }
 
-    /// The same if that is not after `by_ns`; else nothing is taken.
+    /// Takes `cost` units as [`Limit::take_after`] does, but only if that is possible by `by_ns`; otherwise takes
+    /// nothing.
     pub fn take_by(&self, bucket: &mut Bucket, from_ns: u64, by_ns: u64, cost: u32) -> bool {
         let mut after = *bucket;
         let in_time = self.take_after(&mut after, from_ns, cost) <= by_ns;
@@ -181,15 +185,15 @@ impl Limit {
         in_time
     }
 
-    /// Whether the bucket would be full by now.
+    /// Whether the bucket is full at `now_ns`.
     pub fn is_full(&self, bucket: &Bucket, now_ns: u64) -> bool {
         let mut now = *bucket;
         self.fill(&mut now, now_ns);
         now.credit == self.full
     }
 
-    /// After this time without a packet a bucket is full whatever it held, and may be forgotten; at least a second. One
-    /// millisecond more than it takes to fill, for that is how exactly the age of a packet set is known.
+    /// The time without a packet after which any bucket is full and may be forgotten; at least a second. It is a
+    /// millisecond longer than the fill time, because the age of a packet set is known to the millisecond.
     pub fn timeout_ns(&self) -> u64 {
         (self.fill_ns + 1_000_000).max(BILLION)
     }

@@ -1,5 +1,5 @@
-//! A function outside this crate answers with ICMP errors and resets, as those in it do: "what is built in has no more rights than what a
-//! user writes".
+//! Tests that a function outside this crate can answer with ICMP errors and resets like those inside it: built-in functions
+//! have no more rights than a user's.
 
 use braid_functions::parts::{AnswerRate, answer};
 use braid_nf::Instance;

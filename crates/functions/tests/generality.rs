@@ -1,9 +1,9 @@
-//! Table 6 of NFOS: how many lines a sequential author writes, and how many of them for parallelism. The table of
-//! docs/generality.md is checked against the sources.
+//! Checks the table of docs/generality.md, which follows table 6 of NFOS, against the sources: how many lines a sequential
+//! author writes, and how many of them serve parallelism.
 
 use std::path::Path;
 
-/// Lines by the paper's four kinds (section 5.2).
+/// Lines of the paper's four kinds (section 5.2).
 #[derive(Default)]
 struct Lines {
     sets: usize,
@@ -12,7 +12,7 @@ struct Lines {
     handlers: usize,
 }
 
-/// The functions of the table, in its order, and where they stand.
+/// The functions of the table, in its order, and where their sources are.
 const FUNCTIONS: [(&str, &str); 14] = [
     ("nat", "nat"),
     ("load_balancer", "load_balancer"),
@@ -30,7 +30,7 @@ const FUNCTIONS: [(&str, &str); 14] = [
     ("abacus", "abacus"),
 ];
 
-/// State objects of the framework and the two parts that wrap them.
+/// The framework's state objects and the two parts that wrap them.
 const STRUCTURES: [&str; 6] = ["Map", "Vector", "Allocator", "Distributed", "Aged", "Alerts"];
 const HANDLERS: [&str; 9] = ["start", "stop", "first", "packet", "orphan", "expired", "tick", "timeout_ns", "prefetch"];
 
@@ -66,7 +66,8 @@ fn is_code(line: &&str) -> bool {
     !line.trim().is_empty() && !line.trim().starts_with("//")
 }
 
-/// Lines of code of a function without its configuration, of this, and those of both for parallelism.
+/// A function's lines of code without its configuration, those of the configuration, and the lines of both that serve
+/// parallelism.
 fn lines_of(place: &str) -> (usize, usize, Lines) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(place);
     let files: Vec<_> = match std::fs::read_dir(&path) {
@@ -84,7 +85,7 @@ fn lines_of(place: &str) -> (usize, usize, Lines) {
     (logic, config, lines)
 }
 
-/// The figures of a function's row in the document.
+/// The figures in a function's row of the document.
 fn documented(page: &str, name: &str) -> Option<Vec<usize>> {
     let row = page.lines().rev().find(|line| line.starts_with(&format!("| {name} |")))?;
     row.split('|').skip(2).map(str::trim).filter(|cell| !cell.is_empty()).map(|cell| cell.parse().ok()).collect()
@@ -100,7 +101,7 @@ fn the_documents_table_shows_about_the_lines_of_the_sources() {
         let figures =
             [logic, config, sets, categories, structures, handlers, sets + categories + structures + handlers];
         table += &format!("| {name} | {} |\n", figures.map(|figure| figure.to_string()).join(" | "));
-        // Sources move on: half as much more or less does not make the page wrong.
+        // Sources change; the page is considered correct within half as much more or less, or ten lines.
         let near = |(said, found): (&usize, &usize)| said.abs_diff(*found) <= (found / 2).max(10);
         let said = documented(&page, name).unwrap_or_default();
         differs |= said.len() != figures.len() || !said.iter().zip(&figures).all(near);

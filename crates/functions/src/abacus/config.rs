@@ -1,4 +1,4 @@
-//! What a plan file may say about `abacus`.
+//! The configuration of `abacus`, as written in a plan file.
 
 use braid_nf::prelude::*;
 use braid_nf::state::DistributedConfig;
@@ -8,14 +8,14 @@ use crate::config::ConfigError;
 use crate::parts::Prefix;
 use crate::parts::prefix::private;
 
-/// What becomes of a repeated segment with other bytes.
+/// What happens to a retransmitted segment with different bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// It passes, is charged and reported.
+    /// It passes, is charged and is reported.
     #[default]
     Charge,
-    /// It is dropped, besides.
+    /// It is dropped, and also charged and reported.
     Drop,
 }
 
@@ -23,13 +23,13 @@ pub enum Action {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Addresses of subscribers.
+    /// Address ranges of subscribers.
     pub subscribers: Vec<Prefix>,
-    /// Subscribers that there is room for.
+    /// Capacity of the table of accounts.
     pub subscribers_max: u32,
-    /// What becomes of a repeated segment with other bytes.
+    /// What happens to a retransmitted segment with different bytes.
     pub action: Action,
-    /// Seconds without a packet after which a session ends and is written to its account.
+    /// Idle time after which a session ends and is added to its account, in seconds.
     pub idle_timeout_s: u64,
 }
 

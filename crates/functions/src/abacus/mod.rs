@@ -1,5 +1,5 @@
-//! Accounts the TCP traffic of subscribers as a mobile core should: bytes that are sent again are not charged again, unless
-//! they are not the same bytes. After Abacus (Go et al., NDSS 2014; a function of mOS, NSDI 2017).
+//! Accounts the TCP traffic of subscribers as a mobile core should: retransmitted bytes are not charged again, unless
+//! their content differs. After Abacus (Go et al., NDSS 2014; a function of mOS, NSDI 2017).
 
 mod config;
 mod stream;
@@ -15,25 +15,25 @@ use crate::config::idle_ns;
 use crate::parts::{Alerts, Prefix, seconds};
 use crate::{ConfigError, FromConfig};
 
-/// A repeated segment with other bytes.
+/// A retransmitted segment with different bytes.
 const TUNNELLED: Reason = Reason("tunnelled_retransmission");
 const TCP: u8 = 6;
 
-/// Payload bytes of a subscriber.
+/// A subscriber's payload bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Usage {
     /// Sessions.
     pub sessions: u64,
-    /// New bytes: charged.
+    /// New bytes, which are charged.
     pub fresh: u64,
-    /// Bytes that came again and are, as far as is known, the same: not charged.
+    /// Retransmitted bytes that are not known to differ, which are not charged.
     pub repeated: u64,
-    /// Bytes that came again with another content: charged.
+    /// Retransmitted bytes with different content, which are charged.
     pub tunnelled: u64,
 }
 
-/// A session: one stream for each direction.
+/// A TCP session, with a stream for each direction.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Session {
@@ -42,7 +42,7 @@ pub struct Session {
     streams: [Stream; 2],
 }
 
-/// The first segment that showed a subscriber's retransmissions to carry something else.
+/// The first segment that showed a subscriber's retransmissions to carry other data.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Fraud {
@@ -176,7 +176,7 @@ impl NetworkFunction for Abacus {
 }
 
 impl Abacus {
-    /// Who pays: the end within the subscribers' ranges, or else whoever sent the first packet.
+    /// The end that is charged: the one within the subscribers' ranges, or else the sender of the first packet.
     fn subscriber(&self, packet: &Packet<'_>) -> IpAddress {
         let is_ours = |address: &IpAddress| self.subscribers.iter().any(|range| range.contains(*address));
         let ends = [packet.src_ip(), packet.dst_ip()];

@@ -1,48 +1,49 @@
-//! One direction of a TCP session: what is new, what came again, and whether it came again as it was.
+//! One direction of a TCP session: which bytes are new, which are retransmitted, and whether those are unchanged.
 //!
-//! The buffer holds hashes of the latest segments, not their bytes: a segment that comes again as it was cut is compared, one
-//! that is cut otherwise counts as repeated without proof. Numbers wrap as TCP's do (RFC 9293 section 3.4).
+//! The stream keeps hashes of the latest segments, not their bytes. A segment that is retransmitted with the same
+//! boundaries is compared; with other boundaries it counts as repeated without proof. Sequence numbers wrap as in TCP
+//! (RFC 9293 section 3.4).
 
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 
-/// Segments that can be compared.
+/// The number of segments that can be compared.
 const SEGMENTS: usize = 8;
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Segment {
     sequence: u32,
-    /// 0: none.
+    /// 0: no segment.
     len: u32,
     hash: u64,
 }
 
-/// What has been seen of a direction.
+/// What has been seen of one direction.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Stream {
     segments: [Segment; SEGMENTS],
-    /// The number after the highest that has come.
+    /// The sequence number after the highest one received.
     next: u32,
     begun: u16,
-    /// Where the next segment goes.
+    /// The slot for the next segment.
     turn: u16,
 }
 
-/// What a segment's bytes are.
+/// A segment's bytes by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// Not seen before.
     pub fresh: u64,
     /// Seen before, and not known to differ.
     pub repeated: u64,
-    /// Seen before as something else.
+    /// Seen before with other content.
     pub tunnelled: u64,
 }
 
 impl Stream {
-    /// Takes a segment with a payload.
+    /// Takes a segment with payload, and classifies its bytes.
     pub(super) fn take(&mut self, sequence: u32, payload: &[u8]) -> Found {
         let (len, hash) = (payload.len() as u32, mixed(payload, 0));
         if self.begun == 0 {

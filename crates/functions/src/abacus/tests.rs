@@ -1,4 +1,4 @@
-//! What is charged: each byte once, and what only pretends to be a repetition.
+//! What is charged: each byte once, and bytes that only pretend to be retransmissions.
 
 use braid_testkit::{Bench, Frame};
 
@@ -11,7 +11,7 @@ fn bench(config: &str) -> Bench {
     Bench::with_sets(2, 1000, |builder| build("bill", config.parse().unwrap(), builder, 2).unwrap())
 }
 
-/// Segments of one stream, in order: what each one's bytes are.
+/// Takes segments of one stream in order, and checks how the bytes of each are classified.
 #[track_caller]
 fn check(segments: &[(u32, &str, (u64, u64, u64))]) {
     let mut stream = Stream::default();
@@ -31,7 +31,7 @@ fn bytes_are_new_once() {
 #[test]
 fn other_bytes_in_the_same_place_are_a_tunnel() {
     check(&[(100, "hello", (5, 0, 0)), (105, "world", (5, 0, 0)), (100, "HELLO", (0, 0, 5))]);
-    // Cut otherwise, nobody can tell.
+    // With other boundaries a difference cannot be detected.
     check(&[(100, "hello", (5, 0, 0)), (101, "XXXX", (0, 4, 0))]);
 }
 

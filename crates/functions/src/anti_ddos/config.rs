@@ -1,4 +1,4 @@
-//! What a plan file may say about `anti_ddos`.
+//! The configuration of `anti_ddos`, as written in a plan file.
 
 use std::time::Duration;
 
@@ -11,24 +11,25 @@ use super::{Counters, Sources};
 use crate::config::{ConfigError, idle_ns, share, span_ns};
 use crate::token_bucket::Limit;
 
-/// What each source may begin in a second if nothing is said.
+/// The default number of flows that each source may begin per second.
 const FLOWS_PER_S: u64 = 1;
 const SOURCES_MAX: u32 = 65_536;
 
-/// What becomes of a flow that begins under attack.
+/// What happens to a flow that begins under attack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Its first packet is dropped; one that comes again, as an honest client's does, is let in. So is a flood that sends each SYN again.
+    /// Its first packet is dropped, and a repeated one is let in, as an honest client sends it. A flood that repeats each
+    /// SYN is let in too.
     #[default]
     Drop,
     /// It passes, and the attack is only counted.
     Pass,
-    /// So many of each source pass, the others are dropped.
+    /// Each source may begin a limited number of flows; the others are dropped.
     Limit,
-    /// It passes with another code point, for whoever is behind to take last.
+    /// It passes with another DSCP code point, so that devices behind can give it the lowest priority.
     Mark,
-    /// It is answered with a SYN cookie; the connection is opened when that comes back.
+    /// The SYN is answered with a cookie; the connection is opened when the client returns the cookie.
     Cookies,
 }
 
@@ -38,25 +39,25 @@ braid_nf::plain!(Action);
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Share of flows with a single packet above which there is an attack.
+    /// The share of flows with a single packet above which there is an attack.
     pub threshold: f64,
-    /// Fewer live flows than this are no attack.
+    /// The number of live flows below which there is no attack.
     pub flows_min: u32,
-    /// What becomes of a flow that begins under attack.
+    /// What happens to a flow that begins under attack.
     pub action: Action,
-    /// Of `limit`: flows that each source may begin in a second under attack.
+    /// For `limit`: the flows that each source may begin per second under attack.
     pub flows_per_s: Option<u64>,
-    /// Of `limit`: how many at once; a second's worth if not given.
+    /// For `limit`: the flows that it may begin at once; by default one second's worth.
     pub flows_burst: Option<u64>,
-    /// Of `limit`: sources that there is room for; others may begin none.
+    /// For `limit`: the capacity of the table of sources; a source that finds no room may begin no flow.
     pub sources_max: Option<u32>,
-    /// Of `mark`: the code point.
+    /// For `mark`: the code point.
     pub dscp: Option<u8>,
-    /// Of `cookies`: how they are made and for whom.
+    /// For `cookies`: their parameters and the hosts they protect.
     pub cookies: Option<CookieConfig>,
-    /// How old other workers' counters may be, in microseconds; 0: the latest.
+    /// The maximum age of other workers' counters, in microseconds; 0: always current.
     pub staleness_us: u64,
-    /// Seconds without a packet after which a flow ends.
+    /// Idle time after which a flow ends, in seconds.
     pub idle_timeout_s: u64,
 }
 
@@ -82,7 +83,7 @@ impl Config {
         share("threshold", self.threshold)
     }
 
-    /// The sources' limits, if there are any.
+    /// The table of sources, if sources are limited.
     pub(super) fn sources(&self, builder: &mut StateBuilder) -> Result<Option<Sources>, ConfigError> {
         if self.action != Action::Limit {
             let given = [
@@ -115,12 +116,12 @@ impl Config {
         }
     }
 
-    /// How cookies are made; as by default if nothing is said.
+    /// The configuration of cookies, or its defaults.
     pub(super) fn cookies(&self) -> CookieConfig {
         self.cookies.clone().unwrap_or_default()
     }
 
-    /// That nothing is said about cookies if none are sent.
+    /// Checks that `cookies` is not configured if no cookies are sent.
     pub(super) fn without_cookies(&self) -> Result<(), ConfigError> {
         match self.cookies {
             Some(_) => Err(ConfigError::new("cookies", "no cookies are sent", "write `action = \"cookies\"`")),

@@ -1,4 +1,4 @@
-//! Tells an attack by its share of flows with a single packet: NFOS section 4.8, listing 2.
+//! Detects an attack by the share of flows with a single packet (NFOS section 4.8, listing 2).
 
 mod config;
 mod cookies;
@@ -16,7 +16,7 @@ use braid_nf::{Instance, Relaxation, Stage};
 use crate::parts::dscp;
 use crate::{ConfigError, FromConfig};
 
-/// A new flow came while too many flows had a single packet.
+/// A new flow began while too many flows had a single packet.
 const ATTACK: Reason = Reason("attack");
 const TCP: u8 = 6;
 
@@ -28,7 +28,8 @@ pub struct Flow {
     one_packet: u8,
 }
 
-/// What all workers count together: live flows, those with a single packet, packets refused.
+/// Counts of all workers together: live flows, those with a single packet, and flows that began under attack or found no
+/// room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -83,7 +84,7 @@ impl NetworkFunction for AntiDdos {
     type Set = Flow;
     const NAME: &'static str = "anti_ddos";
 
-    /// Counts stay counts whatever is done about them.
+    /// The counters keep their meaning under any action.
     fn inherits(&self, _older: &Self) -> Result<(), String> {
         Ok(())
     }
@@ -157,7 +158,7 @@ impl NetworkFunction for AntiDdos {
 }
 
 impl AntiDdos {
-    /// What becomes of the first packet of a flow that begins under attack, or finds no room.
+    /// Decides about the first packet of a flow that begins under attack or finds no room.
     fn refuse(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, reason: Reason) -> Handled {
         self.counters.update(cx, |own| own.refused += 1)?;
         let passes = match (self.action, &self.sources) {
@@ -171,14 +172,15 @@ impl AntiDdos {
     }
 }
 
-/// What may be relaxed, whatever is done about attacks.
+/// The relaxations, which do not depend on the action.
 fn relaxations() -> Vec<Relaxation> {
     let meaning = "an attack is noticed by so many microseconds later";
     let (object, against) = ("counters", &["read"] as &[_]);
     vec![Relaxation { key: "staleness_us", object, against, candidates: &[10, 100, 1000], meaning }]
 }
 
-/// Makes the function that the action asks for: with cookies both directions of a flow are one set, and have state of another kind.
+/// Makes the function for the configured action: with cookies, both directions of a flow are one set with a different
+/// type of state.
 pub(crate) fn build(
     name: &str,
     config: toml::Table,

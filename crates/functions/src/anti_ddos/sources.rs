@@ -1,5 +1,5 @@
-//! How many flows each source may begin while there is an attack: a token bucket for each, shared by all workers, forgotten when it
-//! is full again.
+//! Limits how many flows each source may begin during an attack. Each source has a token bucket, shared by all workers
+//! and forgotten once it is full again.
 
 use std::sync::Arc;
 
@@ -35,13 +35,13 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Nobody yet.
+    /// An empty table.
     pub fn new(builder: &mut StateBuilder, limit: Limit, most: u32) -> Result<Sources, StateError> {
         let table = Aged::new(builder, "sources", most, limit.timeout_ns())?;
         Ok(Sources { limit, table, unkept: Unkept::new(builder, "unkept", "flows whose source found no room")? })
     }
 
-    /// Whether a source may begin one more flow; not if there is no room for it.
+    /// Whether a source may begin one more flow; false if the table has no room for the source.
     pub fn admit(&self, cx: &mut Cx<'_>, source: IpAddress) -> Result<bool, Conflict> {
         let now = cx.now();
         let known = self.table.get(cx, &source)?;
@@ -56,12 +56,12 @@ impl Sources {
         Ok(is_kept)
     }
 
-    /// How many flows had a source for which there was no room.
+    /// Reports how many flows were refused because their source found no room.
     pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         self.unkept.report(cx, into)
     }
 
-    /// Forgets sources that may begin as many as anybody, a few at a time.
+    /// Forgets sources whose bucket is full again, a few at a time.
     pub fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
         self.table.sweep(cx, share)
     }

@@ -1,4 +1,4 @@
-//! When a flood is noticed, who is let in, what is counted; and that the README shows the listing as it is.
+//! When a flood is noticed, which flows are let in, what is counted; and that the README shows the listing unchanged.
 
 use braid_nf::packet::FrameInfo;
 use braid_testkit::{Bench, Frame};
@@ -22,7 +22,8 @@ fn syn(flow: u32) -> Vec<u8> {
     Frame::tcp(&source, "192.0.2.1:80").flags("S").bytes()
 }
 
-/// `honest` flows of two packets, then a flood: after how many of its packets does the first one get dropped?
+/// Sends `honest` flows of two packets each, then a flood, and checks which packet of the flood is the first to be
+/// dropped.
 #[track_caller]
 fn check(config: &str, honest: u32, expected: u32) {
     let mut bench = bench(10_000, config);
@@ -68,7 +69,7 @@ fn expired_flows_are_counted_no_more() {
     assert_eq!(counters(&bench), (2, 1, 0));
     bench.send(0, 1001, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
     assert_eq!(counters(&bench), (0, 0, 0));
-    // A packet that comes before the scan does finds its flow gone too.
+    // A packet that arrives before the scan has visited its expired flow begins a new one.
     bench.send(0, 2000, &syn(3));
     bench.send(0, 4000, &syn(3));
     assert_eq!(counters(&bench), (1, 1, 0));
@@ -108,7 +109,7 @@ fn where_there_is_no_room_for_sources_rested_ones_make_some_at_once() {
         bench.send_batch((from..from + MOST).map(|flow| (info, syn(flow)))).len()
     };
     assert_eq!([begun(0, 0), begun(0, MOST)], [MOST as usize, 0]);
-    // A sweep takes out some hundred; those who begin find nearly all others.
+    // A sweep frees some hundred sources; insertion reclaims nearly all others.
     let again = begun(5, 2 * MOST);
     assert!(again > 1800, "{again}");
 }
@@ -165,8 +166,8 @@ fn only_tcp_is_looked_at() {
     assert_eq!(bench.send(0, 0, &v6).dropped, Some("attack"));
 }
 
-/// The code of `mod.rs` between its markers, without documentation and attributes; handlers without the indent of their
-/// `impl`.
+/// The code of `mod.rs` between its markers, without doc comments and attributes; handlers without the indentation of
+/// their `impl`.
 fn listing() -> String {
     let (mut code, mut within, mut indent) = (String::new(), false, "");
     for line in include_str!("mod.rs").lines() {

@@ -1,4 +1,4 @@
-//! What a plan file may say about `asset_monitor`.
+//! The configuration of `asset_monitor`, as written in a plan file.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use crate::parts::prefix::private;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Addresses of the network whose hosts are listed.
+    /// Address ranges of the network whose hosts are listed.
     pub home: Vec<Prefix>,
-    /// Hosts that there is room for.
+    /// Capacity of the list of hosts.
     pub hosts_max: u32,
-    /// Services that there is room for.
+    /// Capacity of the list of services.
     pub services_max: u32,
-    /// Milliseconds by which the time of a host's last packet may lag.
+    /// How far the time of a host's last packet may lag behind, in milliseconds.
     pub refresh_ms: u32,
-    /// Seconds without a packet after which a session ends.
+    /// Idle time after which a session ends, in seconds.
     pub idle_timeout_s: u64,
 }
 
@@ -34,7 +34,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The network whose hosts are listed; some addresses at least.
+    /// The network whose hosts are listed; it must have at least one range.
     pub(super) fn home(self) -> Result<Vec<Prefix>, ConfigError> {
         match self.home.is_empty() {
             true => Err(ConfigError::new("home", "names no range", "write for example home = [\"10.0.0.0/8\"]")),

@@ -1,4 +1,4 @@
-//! Lists the hosts of a network, what systems they run and what services they offer, by looking on: what PRADS does.
+//! Passively lists the hosts of a network, their operating systems and the services they offer, as PRADS does.
 
 mod config;
 mod system;
@@ -17,22 +17,22 @@ use crate::parts::protocols::{Protocol, Transport, by_payload, by_port};
 use crate::parts::{Alerts, MS, Prefix, Volume};
 use crate::{ConfigError, FromConfig};
 
-/// How far a session has been looked into.
+/// How far a session has been examined.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Context {
-    /// Payloads of the server that said nothing, or [`KNOWN`].
+    /// The number of server payloads that revealed nothing, or [`KNOWN`].
     looked: u8,
-    /// Whether the server is at the end that the key names first.
+    /// Whether the server's packets run against the direction of the set's key.
     server_reversed: u8,
     zero: [u8; 2],
-    /// When the host entry of each end was last touched, in milliseconds.
+    /// When the host entry of each end was last updated, in milliseconds.
     touched_ms: [u32; 2],
 }
 
-/// A session whose service is known.
+/// The service of the session is known.
 const KNOWN: u8 = u8::MAX;
-/// Payloads of a server after which its port decides.
+/// After this many payloads of a server its port decides.
 const LOOKS: u8 = 4;
 
 /// A host of the network.
@@ -46,7 +46,7 @@ pub struct Host {
     zero: u8,
 }
 
-/// Where a service is offered.
+/// The endpoint at which a service is offered.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Service {
@@ -60,9 +60,9 @@ pub struct Service {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Traffic {
-    /// Of sessions.
+    /// Traffic of TCP and UDP sessions.
     pub sessions: Volume,
-    /// Of everything else.
+    /// All other traffic.
     pub other: Volume,
 }
 
@@ -100,7 +100,7 @@ impl NetworkFunction for AssetMonitor {
     type Set = Context;
     const NAME: &'static str = "asset_monitor";
 
-    /// What has been seen stays seen.
+    /// Hosts and services stay known under any configuration.
     fn inherits(&self, _older: &Self) -> Result<(), String> {
         Ok(())
     }
@@ -124,7 +124,8 @@ impl NetworkFunction for AssetMonitor {
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Context>) -> Handled {
-        // Whoever opens or asks is the client; without its SYN, the end with the higher port.
+        // The client is the end that opens the connection or sends the request; without its SYN, the end with the higher
+        // port.
         let answers = match packet.tcp_flags() {
             Some(flags) if flags & tcp_flags::SYN != 0 => flags & tcp_flags::ACK != 0,
             _ => packet.ports().is_some_and(|(source, destination)| source < destination),
@@ -133,7 +134,7 @@ impl NetworkFunction for AssetMonitor {
         let mut context = Context { server_reversed, ..Context::default() };
         self.touch(cx, packet, &mut context)?;
         let verdict = self.packet(cx, packet, &mut context)?;
-        // Without room every packet of the session touches its hosts again: slower, not wrong.
+        // If the set table is full, every packet of the session updates its hosts again: slower, but not wrong.
         let _room = set.register(cx, context);
         Ok(verdict)
     }
@@ -186,7 +187,7 @@ impl AssetMonitor {
         self.home.iter().any(|range| range.contains(address))
     }
 
-    /// Notes that the sender lives; a SYN tells what system its sender runs.
+    /// Notes that the sender is alive, and from a SYN which system it runs.
     fn touch(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, context: &mut Context) -> Result<(), Conflict> {
         context.touched_ms[usize::from(cx.reversed())] = (cx.now() / MS) as u32;
         self.see(cx, packet.src_ip(), MacAddress::default(), System::of(packet))
@@ -211,7 +212,7 @@ impl AssetMonitor {
         Ok(())
     }
 
-    /// A server's packet: what it says is what it offers.
+    /// Identifies the service from a packet that its server sends.
     fn look(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, context: &mut Context) -> Result<(), Conflict> {
         let Some((port, client)) = packet.ports() else { return Ok(()) };
         let payload = packet.payload();

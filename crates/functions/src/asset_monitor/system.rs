@@ -1,6 +1,7 @@
-//! What system a host runs, by the SYNs it sends: initial time to live and order of TCP options, as p0f and PRADS do.
+//! Guesses a host's operating system from the SYNs it sends: initial TTL and order of TCP options, as p0f and PRADS do.
 //!
-//! Options are numbered by IANA: 1 no operation, 2 segment size, 3 window scale, 4 selective acknowledgement, 8 time stamps.
+//! Options are numbered as by IANA: 1 no operation, 2 maximum segment size, 3 window scale, 4 SACK permitted, 8 time
+//! stamps.
 
 use braid_nf::Packet;
 use braid_nf::packet::headers::tcp_flags;
@@ -8,7 +9,7 @@ use braid_nf::packet::headers::tcp_flags;
 use crate::parts::named::named;
 
 named! {
-    /// A family of systems; a later one says more.
+    /// A family of systems; a later variant is more specific.
     pub enum System;
     Unknown "system unknown", Ttl64 "TTL 64 (unix-like)", Ttl128 "TTL 128 (Windows-like)", Ttl255 "TTL 255 (network equipment)",
     Scanner "bare SYNs (a scanner)", Linux "Linux", Windows "Windows", Apple "macOS or iOS", FreeBsd "FreeBSD", OpenBsd "OpenBSD",
@@ -16,7 +17,7 @@ named! {
 
 use System::*;
 
-/// Initial time to live and options of a SYN.
+/// Signatures of SYNs: initial TTL and options.
 const SIGNATURES: &[(u8, &[u8], System)] = &[
     (64, &[2, 4, 8, 1, 3], Linux),
     (64, &[2, 1, 3, 1, 1, 8, 4], Apple),
@@ -30,7 +31,7 @@ const SIGNATURES: &[(u8, &[u8], System)] = &[
 ];
 
 impl System {
-    /// What the packet says about its sender; nothing if it is no SYN.
+    /// The system that a packet reveals of its sender; unknown if it is not a SYN.
     pub(super) fn of(packet: &Packet<'_>) -> System {
         let (Some(tcp), Some(ttl)) = (packet.tcp(), packet.ttl()) else { return Unknown };
         if !tcp.has(tcp_flags::SYN) || tcp.has(tcp_flags::ACK) {

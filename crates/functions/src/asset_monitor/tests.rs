@@ -1,4 +1,4 @@
-//! What is said of hosts and services by looking on.
+//! What passive observation tells about hosts and services.
 
 use braid_testkit::{Bench, Frame};
 
@@ -15,7 +15,7 @@ fn found(bench: Bench, kind: &str) -> Vec<String> {
     of_kind.map(|finding| format!("{} {}", finding.subject, finding.detail)).collect()
 }
 
-/// A SYN with a time to live and options: which system is it?
+/// Checks which system a SYN with this TTL and these options reveals.
 #[track_caller]
 fn check(ttl: u8, options: &[u8], expected: &str) {
     let mut bench = bench("");

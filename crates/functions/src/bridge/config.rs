@@ -1,4 +1,4 @@
-//! What a plan file may say about `bridge`.
+//! The configuration of `bridge` in a plan file.
 
 use std::time::Duration;
 
@@ -22,26 +22,26 @@ use crate::parts::tags::VLAN_MAX;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Most stations in the table.
+    /// The most stations in the table.
     pub capacity: u32,
     /// Seconds after which a station that sends nothing is forgotten.
     pub ageing_s: u64,
-    /// Milliseconds between two notes that a station is still there; 0: every frame is noted.
+    /// Milliseconds between two updates of the time at which a station was last seen; 0: every frame updates it.
     pub refresh_interval_ms: u64,
     /// Whether each VLAN has its own stations.
     pub vlan_aware: bool,
-    /// Stations that are known from the start, and stay where they are.
+    /// Static stations, which are known from the start and never move.
     #[serde(rename = "static")]
     pub stations: Vec<StationConfig>,
-    /// VLANs of ports. With at least one of them VLANs are filtered; ports that are not named carry VLAN 1 without tags.
+    /// The VLANs of ports. If any are given, VLANs are filtered, and ports not listed carry VLAN 1 untagged.
     #[serde(rename = "port")]
     pub ports: Vec<PortConfig>,
-    /// Limits of single VLANs.
+    /// Limits of individual VLANs.
     #[serde(rename = "vlan")]
     pub vlans: Vec<VlanConfig>,
     /// Limits of flooding.
     pub storm: StormConfig,
-    /// Whether frames for groups go only where they are wanted.
+    /// Whether frames for groups are sent only to the ports that want them.
     pub snooping: Option<SnoopingConfig>,
 }
 
@@ -67,12 +67,12 @@ impl Default for Config {
 pub struct PortConfig {
     /// The port.
     pub port: Port,
-    /// Its only VLAN, carried without tags.
+    /// Its only VLAN, carried untagged.
     pub access: Option<u16>,
-    /// VLANs that it carries with tags: numbers and ranges such as `10`, `20-29`.
+    /// The VLANs that it carries tagged: numbers and ranges such as `10`, `20-29`.
     #[serde(default)]
     pub trunk: Vec<WrittenVlans>,
-    /// The VLAN of a trunk that is carried without tags; none: untagged frames are dropped.
+    /// The VLAN of a trunk that is carried untagged; `None`: untagged frames are dropped.
     pub native: Option<u16>,
 }
 
@@ -80,31 +80,31 @@ pub struct PortConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "no VLAN: write one such as 10, or a range such as \"20-29\"")]
 pub enum WrittenVlans {
-    /// One of them.
+    /// A single VLAN.
     One(u32),
-    /// One, or a range.
+    /// A single VLAN or a range, as text.
     Text(String),
 }
 
-/// A station that is known from the start.
+/// A static station.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StationConfig {
     /// Its address.
     pub mac: WrittenMac,
-    /// Where it is.
+    /// Its port.
     pub port: Port,
     /// Its VLAN; 0: untagged.
     #[serde(default)]
     pub vlan: u16,
 }
 
-/// The same, checked.
+/// A static station, checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticStation {
     /// Its address and VLAN.
     pub station: Station,
-    /// Where it is.
+    /// Its port.
     pub port: Port,
 }
 
@@ -114,8 +114,8 @@ braid_nf::plain!(StaticStation);
 const AGEING: std::ops::RangeInclusive<u64> = 10..=1_000_000;
 
 impl Config {
-    /// The refresh interval, and the age at which an entry is no longer believed: a station that sends just more often than
-    /// the ageing time may have been noted one interval before it was last seen.
+    /// The refresh interval, and the age at which an entry is no longer trusted. The latter includes one refresh interval: a
+    /// station that sends just more often than the ageing time may have been recorded one interval before it was last seen.
     pub(super) fn times_ns(&self) -> Result<(u64, u64), ConfigError> {
         let (least, most) = (Duration::from_secs(*AGEING.start()), Duration::from_secs(*AGEING.end()));
         let ageing = Duration::from_secs(self.ageing_s);
@@ -130,7 +130,7 @@ impl Config {
         Map::new(builder, &config).map_err(|error| ConfigError::state("capacity", &error))
     }
 
-    /// A single shared number.
+    /// Creates a state object that holds a single value.
     pub(super) fn word<T: Plain + Default>(
         &self,
         builder: &mut StateBuilder,
@@ -146,7 +146,7 @@ impl Config {
         events.map_err(|error| ConfigError::state("capacity", &error))
     }
 
-    /// So that the whole table is swept in a quarter of the ageing time, `entries` at a time.
+    /// The sweep period with which the whole table is swept in a quarter of the ageing time, `entries` at a time.
     pub(super) fn sweep_period(&self, entries: u32) -> Duration {
         let steps = self.capacity.div_ceil(entries).max(1);
         (Duration::from_secs(self.ageing_s) / 4 / steps).max(Duration::from_millis(1))
@@ -189,7 +189,7 @@ impl Config {
         self.stations.iter().enumerate().map(checked).collect()
     }
 
-    /// A VLAN that stations of this bridge may be in.
+    /// Checks that stations of this bridge can be in a VLAN.
     fn check_vlan(&self, key: &str, vlan: u16) -> Result<(), ConfigError> {
         let possible = if self.vlan_aware { u16::from(!self.ports.is_empty())..=VLAN_MAX } else { 0..=0 };
         if possible.contains(&vlan) {
@@ -199,7 +199,7 @@ impl Config {
         Err(ConfigError::new(key, format!("VLAN {vlan} is not possible"), instead))
     }
 
-    /// Limits of VLANs that ports carry: one of each at most, and none that the table does not hold.
+    /// Checks the limits of VLANs: at most one for each, only for VLANs that ports carry, and none above the table's capacity.
     pub(super) fn checked_vlans(&self, ports: u16) -> Result<&[VlanConfig], ConfigError> {
         let filter = self.filter(ports)?;
         let meant = |vlan: &VlanConfig| match &filter {
@@ -228,7 +228,7 @@ impl Config {
         Ok(&self.vlans)
     }
 
-    /// Which port carries which VLAN; none if VLANs are not filtered.
+    /// Which port carries which VLAN; `None` if VLANs are not filtered.
     pub(super) fn filter(&self, ports: u16) -> Result<Option<Vlans>, ConfigError> {
         if self.ports.is_empty() {
             return Ok(None);

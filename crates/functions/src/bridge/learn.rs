@@ -1,4 +1,4 @@
-//! Learning: where stations are, noted when they speak from somewhere new and refreshed when that is due.
+//! Learning: records where stations are when they send from a new place, and refreshes entries when that is due.
 
 use braid_nf::Port;
 use braid_nf::prelude::*;
@@ -6,12 +6,12 @@ use braid_nf::state::{Handle, Vacancy, Visit};
 
 use super::{Bridge, Entry, Quota, Station};
 
-/// Entries that a frame looks at for stations of a full VLAN that are over.
+/// The entries that one frame searches for expired stations of a full VLAN.
 const LOOK: u32 = 4096;
 
 impl Bridge {
-    /// Notes that `station` is at `port` now. A station that is known to be there is noted again only when that is due;
-    /// says when, 0 for at once.
+    /// Records that `station` is at `port` now. If that is already known, the entry is refreshed only when due. Returns when
+    /// the next refresh is due; 0 means at once.
     #[inline(always)]
     pub(super) fn learn(
         &self,
@@ -39,7 +39,7 @@ impl Bridge {
         Ok(seen_ns.saturating_add(self.refresh_ns))
     }
 
-    /// Notes a station that was not known, if there is room; says when that is due again, 0 for at once.
+    /// Records a new station, if there is room. Returns when the next refresh is due; 0 means at once.
     #[cold]
     fn learn_new(
         &self,
@@ -65,8 +65,8 @@ impl Bridge {
         Ok(entry.seen_ns().saturating_add(self.refresh_ns))
     }
 
-    /// Forgets stations of a full VLAN that are too old, if there may be any, in the piece of the table whose turn it is; whether it has
-    /// room then. A flood of new stations only reads while none is.
+    /// Forgets expired stations of a full VLAN, if there may be any, in the piece of the table whose turn it is. Returns
+    /// whether there is room now. While no station has expired, a flood of new stations only reads.
     #[cold]
     fn makes_room(&self, cx: &mut Cx<'_>, quota: &Quota, vlan: u16) -> Result<bool, Conflict> {
         let now = cx.now();
@@ -93,8 +93,8 @@ impl Bridge {
         quota.has_room(cx, vlan)
     }
 
-    /// The station's entry as it is now: where it was last time, or found anew; else where it would go. Last time the frames of a set may
-    /// have been of another VLAN: untagged ones are of that of the port by which they come.
+    /// Returns the station's current entry, from where it was last time or found anew, or else the vacancy for it. The entry
+    /// from last time may be for another VLAN: the set's untagged frames belong to the VLAN of the port on which they arrive.
     pub(super) fn look_up(
         &self,
         cx: &mut Cx<'_>,

@@ -1,4 +1,4 @@
-//! How frames leave: by one port or by several, with the tag that belongs there; and how answers to them come back.
+//! How frames leave: by one port or by several, with the tag required there; and how answers to them come back.
 
 use braid_nf::prelude::*;
 
@@ -6,7 +6,7 @@ use super::station::Known;
 use super::vlans::{self, Vlans};
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 
-/// Sends a frame out by the port that is known, with the tag that belongs there.
+/// Sends a frame out by the remembered port, with the tag required there.
 #[inline(always)]
 pub(super) fn leave(packet: &mut Packet<'_>, known: &Known) -> Verdict {
     let verdict = known.verdict();
@@ -15,7 +15,7 @@ pub(super) fn leave(packet: &mut Packet<'_>, known: &Known) -> Verdict {
     if is_sent && !vlans::retag(packet, came, known.vlan()) { Verdict::Drop(NO_ROOM_FOR_TAG) } else { verdict }
 }
 
-/// Gives an answer to a frame that had another tag where it was going that of where it came from.
+/// Retags an answer whose cause was retagged: it gets the tag required at the port where the cause arrived.
 pub(super) fn turn_back(cx: &mut Cx<'_>, packet: &mut Packet<'_>, vlans: &Vlans) -> Verdict {
     let (came, to) = (vlans::tag_of(packet), cx.leaves_by());
     let Some(vlan) = vlans.classify(packet.port(), came).filter(|vlan| vlans.has(*vlan, to)) else { return cx.pass() };
@@ -23,7 +23,7 @@ pub(super) fn turn_back(cx: &mut Cx<'_>, packet: &mut Packet<'_>, vlans: &Vlans)
     if vlans::retag(packet, came, tag) { cx.pass() } else { Verdict::Drop(NO_ROOM_FOR_TAG) }
 }
 
-/// Sends a frame as it is by these ports.
+/// Sends a frame unchanged by these ports.
 pub(super) fn send_to(cx: &mut Cx<'_>, packet: &Packet<'_>, ports: u64) -> Verdict {
     let mut last = None;
     for port in (0..cx.ports().min(vlans::PORTS_MAX)).filter(|port| ports >> port & 1 != 0) {
@@ -34,7 +34,7 @@ pub(super) fn send_to(cx: &mut Cx<'_>, packet: &Packet<'_>, ports: u64) -> Verdi
     last.map_or(Verdict::Drop(Reason::NOWHERE_TO_FLOOD), Verdict::Forward)
 }
 
-/// Sends a frame to the ports that carry its VLAN without a tag, and to those that carry it with one.
+/// Sends a frame to the ports that carry its VLAN untagged, and to those that carry it tagged.
 pub(super) fn flood_vlan(
     cx: &mut Cx<'_>,
     packet: &mut Packet<'_>,
@@ -45,7 +45,7 @@ pub(super) fn flood_vlan(
     let mut last = None;
     for (ports, tag) in [(untagged, 0), (tagged, vlan)] {
         for port in (0..cx.ports().min(vlans::PORTS_MAX)).filter(|port| ports >> port & 1 != 0) {
-            // In its present form it leaves by the port before.
+            // The frame in its present form leaves by the previous port.
             if let Some(before) = last.replace(port) {
                 cx.emit_onward(before, packet.bytes());
             }

@@ -1,9 +1,9 @@
-//! A transparent learning bridge (IEEE 802.1D): every frame teaches where its source is, and goes where its destination was
-//! last seen, or everywhere.
+//! A transparent learning bridge (IEEE 802.1D): every frame shows where its source is, and goes where its destination was last
+//! seen, or everywhere.
 //!
-//! What has been learnt is shared by all workers in one table. A packet set remembers what was decided from it and how many
-//! *changes* there had been: stations that moved or were forgotten. While that number stays, so does the decision; it is read for
-//! each run of frames that nothing else comes between, so they follow a station that moved at once.
+//! All workers share one table of what has been learnt. A packet set remembers the decision made from it, and the number of
+//! *changes* at that time: stations that moved or were forgotten. While that number stays the same, so does the decision. It is
+//! read for each uninterrupted run of frames, so they follow a moved station at once.
 
 mod config;
 mod learn;
@@ -34,21 +34,21 @@ use braid_nf::state::{Alone, Visit};
 use crate::{ConfigError, FromConfig};
 
 const NOT_ETHERNET: Reason = Reason("not_ethernet");
-/// A group address or none at all as the source.
+/// The source is a group address or unspecified.
 const BAD_SOURCE: Reason = Reason("bad_source");
-/// 01:80:c2:00:00:00 to 0f concern the next bridge only (IEEE 802.1D table 7-10).
+/// 01:80:c2:00:00:00 to 0f are for the adjacent bridge only (IEEE 802.1D table 7-10).
 const RESERVED_ADDRESS: Reason = Reason("reserved_address");
-/// The port does not carry the frame's VLAN, or no native one.
+/// The port does not carry the frame's VLAN, or the frame is untagged and the port has no native VLAN.
 const NOT_A_MEMBER: Reason = Reason("not_a_member");
-/// Nobody wants the group.
+/// No port wants the group.
 const NO_MEMBER: Reason = Reason("no_member");
 /// A message about groups, or the IP header before it, has a wrong checksum.
 const BAD_CHECKSUM: Reason = Reason("bad_checksum");
 
-/// Entries that one tick looks at.
+/// Entries that one tick examines.
 const SWEEP: u32 = 64;
 
-/// Events of learning; what happens to every frame is not counted here.
+/// Events of learning; events of every frame are not counted here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Events {
@@ -74,7 +74,7 @@ network_function! {
         sweep_at: Vector<u32>,
         events: Distributed<Events>,
         vlan_aware: bool,
-        /// With which VLANs are filtered.
+        /// The VLANs of the ports, if VLANs are filtered.
         vlans: Option<Vlans>,
         quota: Option<Quota>,
         storm: Option<Storm>,
@@ -113,7 +113,7 @@ impl NetworkFunction for Bridge {
     type Set = Known;
     const NAME: &'static str = "bridge";
 
-    /// Learned stations stay; those that were written down are part of the table.
+    /// Learned stations are kept; static ones are part of the table.
     fn inherits(&self, older: &Self) -> Result<(), String> {
         if self.vlan_aware != older.vlan_aware {
             return Err("stations are known by address, or by address and VLAN: `vlan_aware` stays".to_owned());
@@ -137,7 +137,7 @@ impl NetworkFunction for Bridge {
         Some(pair)
     }
 
-    /// Tags, where some port carries a VLAN without one.
+    /// Tags are rewritten if any port carries a VLAN untagged.
     fn rewrites(&self) -> Rewrites {
         match &self.vlans {
             Some(vlans) if vlans.change_tags() => Rewrites::of(&[FieldId::VlanId, FieldId::Segment]),
@@ -173,7 +173,7 @@ impl NetworkFunction for Bridge {
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Known>) -> Handled {
         let mut known = Known::NOTHING;
         let verdict = self.packet(cx, packet, &mut known)?;
-        // With no room for the set its frames look both stations up again: slower, not wrong.
+        // If there is no room for the set, its frames look both stations up again: slower, but correct.
         let _ = set.register(cx, known);
         Ok(verdict)
     }
@@ -183,7 +183,7 @@ impl NetworkFunction for Bridge {
         true
     }
 
-    /// Frames that need a new decision read two entries, of a table that may be far larger than any cache.
+    /// Frames that need a new decision read two entries of a table that may be far larger than any cache.
     #[inline(always)]
     fn prefetch(&self, known: &Known, now_ns: u64) {
         if known.is_late(now_ns) {
@@ -194,7 +194,7 @@ impl NetworkFunction for Bridge {
 
     const PREFETCHES_FIRST: bool = true;
 
-    /// Both stations are looked for.
+    /// Both stations will be looked up.
     #[inline(always)]
     fn prefetch_first(&self, packet: &Packet<'_>, _now_ns: u64) {
         if let (Some(ethernet), Some(vlan)) = (packet.ethernet(), self.vlan_of(packet)) {
@@ -236,7 +236,7 @@ impl NetworkFunction for Bridge {
         Ok(self.vlans.as_ref().map_or(cx.pass(), |vlans| turn_back(cx, packet, vlans)))
     }
 
-    /// Forgets stations that are too old, a few at a time: only to make room, for an old entry is not believed anyway.
+    /// Forgets expired stations, a few at a time. This only makes room, because an expired entry is not trusted anyway.
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
         let from = self.sweep_at.get(cx, 0)?.unwrap_or(0);
         let mut removed = 0;
@@ -257,7 +257,7 @@ impl NetworkFunction for Bridge {
 }
 
 impl Bridge {
-    /// Whether what is known was decided for frames like this one, and not too long ago.
+    /// Whether the decision was made for frames like this one, and is not too old.
     #[inline(always)]
     fn still_holds(&self, now: u64, packet: &Packet<'_>, known: &Known) -> bool {
         let is_other = self.vlans.is_some() && known.is_other_form(vlans::form(vlans::tag_of(packet)));
@@ -269,7 +269,7 @@ impl Bridge {
         if self.vlans.is_some() { leave(packet, known) } else { known.verdict() }
     }
 
-    /// Learns where the source is, looks the destination up, and notes in `known` for how long the same would be decided.
+    /// Learns where the source is, looks up the destination, and records in `known` the decision and how long it is valid.
     #[inline(never)]
     fn decide(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
         let Some(ethernet) = packet.ethernet() else { return Ok(Verdict::Drop(NOT_ETHERNET)) };
@@ -292,12 +292,12 @@ impl Bridge {
                 known.decide(port, entry.port, due_ns.min(entry.seen_ns().saturating_add(self.age_max_ns + 1)));
                 Ok(self.leave_first(packet, vlan, known))
             }
-            // The station may speak at any time, and no change would tell.
+            // The destination may send at any time, and that would not count as a change.
             None => self.flood(cx, packet, vlan, known, 0),
         }
     }
 
-    /// The frame's VLAN; none if its port does not carry it.
+    /// The frame's VLAN; `None` if its port does not carry it.
     fn vlan_of(&self, packet: &Packet<'_>) -> Option<u16> {
         match &self.vlans {
             Some(vlans) => vlans.classify(packet.port(), vlans::tag_of(packet)),
@@ -306,7 +306,7 @@ impl Bridge {
         }
     }
 
-    /// Sends a frame out by the port just decided, and notes with which tag.
+    /// Sends a frame out by the port just decided, and remembers the tag it needs.
     fn leave_first(&self, packet: &mut Packet<'_>, vlan: u16, known: &mut Known) -> Verdict {
         let (Some(vlans), Verdict::Forward(to)) = (&self.vlans, known.verdict()) else { return known.verdict() };
         if !vlans.has(vlan, to) {
@@ -318,7 +318,7 @@ impl Bridge {
         leave(packet, known)
     }
 
-    /// Sends a frame for a group where it is wanted, if groups are looked at, and any other everywhere.
+    /// Sends a frame for a group to the ports that want it, if snooping is enabled, and otherwise floods it.
     fn send_to_group(
         &self,
         cx: &mut Cx<'_>,
@@ -349,7 +349,7 @@ impl Bridge {
         Ok(if verdict == Verdict::Drop(Reason::NOWHERE_TO_FLOOD) { Verdict::Drop(NO_MEMBER) } else { verdict })
     }
 
-    /// Sends a frame to all other ports of its VLAN, if storm control lets it.
+    /// Sends a frame to all other ports of its VLAN, if storm control permits.
     fn flood(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, vlan: u16, known: &mut Known, due_ns: u64) -> Handled {
         let port = packet.port();
         if let (Some(storm), Some(ethernet)) = (&self.storm, packet.ethernet()) {

@@ -1,4 +1,4 @@
-//! How many stations of a VLAN may be learnt: one VLAN must not fill the table for all.
+//! Limits how many stations of a VLAN may be learnt, so that one VLAN cannot fill the table.
 
 use std::sync::Arc;
 
@@ -16,32 +16,33 @@ use crate::parts::tags::VLAN_MAX;
 pub struct VlanConfig {
     /// Its number; 0: untagged frames, if VLANs are not filtered.
     pub id: u16,
-    /// Most stations learnt in it; static ones do not count.
+    /// The most stations learnt in it; static ones do not count.
     pub stations_max: u32,
 }
 
-/// What is known of the stations of a VLAN that was full, from going through the table a piece at a time.
+/// What is known about the stations of a full VLAN from scanning the table piece by piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Search {
-    /// None of them was last seen before: they can only have been seen since, and new ones are younger.
+    /// No station was last seen before this time: those scanned can only have been seen since, and new ones are younger.
     oldest_ns: u64,
-    /// The same of those of this round so far.
+    /// The same for the part of the table scanned so far in this round.
     so_far_ns: u64,
-    /// The entry at which the round goes on.
+    /// The entry at which the scan continues.
     at: u64,
 }
 
-/// The limits, and how many stations each VLAN has: all are counted, so that another one can be limited while frames go through.
+/// The limits, and how many stations each VLAN has. All VLANs are counted, so that another one can be limited while traffic
+/// flows.
 pub struct Quota {
-    /// By VLAN.
+    /// The limit of each VLAN, by number.
     most: Vec<u32>,
     used: Vector<u32>,
     searches: Vector<Search>,
 }
 
 impl Quota {
-    /// None if nothing is limited. The VLANs have been checked.
+    /// Creates the limits of VLANs, which must have been checked; `None` if there are none.
     pub fn new(vlans: &[VlanConfig], builder: &mut StateBuilder) -> Result<Option<Quota>, ConfigError> {
         if vlans.is_empty() {
             return Ok(None);
@@ -62,19 +63,21 @@ impl Quota {
         self.most.get(usize::from(vlan)).copied().filter(|most| *most != u32::MAX)
     }
 
-    /// Whether one more station of the VLAN may be learnt.
+    /// Whether another station of the VLAN may be learnt.
     pub fn has_room(&self, cx: &mut Cx<'_>, vlan: u16) -> Result<bool, Conflict> {
         let Some(most) = self.limit(vlan) else { return Ok(true) };
         Ok(self.used.get(cx, vlan.into())?.unwrap_or(0) < most)
     }
 
-    /// Where in the table to look for stations of the VLAN that were last seen before `dead_ns`; none if there are none. Only reads.
+    /// Where in the table to search for stations of the VLAN that were last seen before `dead_ns`; `None` if there can be none.
+    /// Only reads.
     pub fn looks_from(&self, cx: &mut Cx<'_>, vlan: u16, dead_ns: u64) -> Result<Option<u32>, Conflict> {
         let search = self.searches.get(cx, vlan.into())?.unwrap_or_default();
         Ok((search.oldest_ns < dead_ns).then_some(search.at as u32))
     }
 
-    /// Notes when the oldest station was last seen that was left in a piece of the table, and where to look next; none at its end.
+    /// Records when the oldest station that remains in a piece of the table was last seen, and where to continue; `None` at the
+    /// end of the table.
     pub fn looked(&self, cx: &mut Cx<'_>, vlan: u16, oldest_ns: u64, next: Option<u32>) -> Result<(), Conflict> {
         self.searches.update(cx, vlan.into(), |search| {
             let so_far_ns = if search.at == 0 { oldest_ns } else { oldest_ns.min(search.so_far_ns) };
@@ -86,12 +89,12 @@ impl Quota {
         Ok(())
     }
 
-    /// One station more.
+    /// Counts one more station.
     pub fn add(&self, cx: &mut Cx<'_>, vlan: u16) -> Result<(), Conflict> {
         self.used.update(cx, vlan.into(), |used| *used += 1).map(|_| ())
     }
 
-    /// One station less.
+    /// Counts one station less.
     pub fn remove(&self, tx: &mut Tx, vlan: u16) -> Result<(), Conflict> {
         self.used.update(tx, vlan.into(), |used| *used = used.saturating_sub(1)).map(|_| ())
     }

@@ -1,9 +1,10 @@
-//! IGMP and MLD snooping (RFC 4541): which ports want which group, learnt from what hosts and routers say to each other.
+//! IGMP and MLD snooping (RFC 4541): learns which ports want which group from what hosts and routers send each other.
 //!
-//! A port wants a group from a report (IGMPv1 to v3, MLDv1 and v2) until it has not been repeated for the membership time, or
-//! shortly after a leave that nobody contradicts. Queries tell where routers are, which want everything, and that all who want a group say so:
-//! where nobody asks, who has said so long ago is silent (hosts report once), so there groups go everywhere. Times are kept in whole
-//! seconds, rounded up. Sources of IGMPv3 and MLDv2 are not told apart: who wants a group from some wants it from all.
+//! A port that sends a report (IGMPv1 to v3, MLDv1 and v2) wants the group until the membership time passes without another
+//! report, or until shortly after a leave if no other report follows. Queries show where routers are, which want all groups,
+//! and make all members report. Without a querier, members that reported long ago stay silent (hosts report once), so groups
+//! are then sent everywhere. Times are kept in whole seconds, rounded up. Sources of IGMPv3 and MLDv2 are not distinguished: a
+//! host that wants a group from some sources gets it from all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,24 +22,24 @@ use crate::parts::sweep::turn;
 use crate::parts::{SECOND, scope};
 
 const IGMP: u8 = 2;
-/// After a leave a port keeps a group for so long, unless somebody reports it: the last member query time (RFC 3376 section 8).
+/// How long a port keeps a group after a leave, unless another report follows: the last member query time (RFC 3376 section 8).
 const LEAVE_S: u32 = 2;
-/// Within so long after the first question all members have answered: the query response interval (RFC 3376 section 8.3).
+/// How long after the first query all members have answered: the query response interval (RFC 3376 section 8.3).
 const ANSWER_S: u32 = 10;
-/// Entries that one sweep looks at.
+/// Entries that one sweep examines.
 const PIECE: u32 = 64;
 
 /// `[snooping]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SnoopingConfig {
-    /// Whether groups are looked at. Whoever writes `[snooping]` says so or not.
+    /// Whether snooping is enabled; must be given wherever `[snooping]` is.
     pub enabled: Option<bool>,
-    /// Most groups, each VLAN's for itself.
+    /// The most entries: one for each group in each VLAN, and one for the queriers of each IP version in each VLAN.
     pub groups_max: u32,
-    /// Seconds after which a port that does not repeat its report, and a router that asks nothing, is forgotten.
+    /// Seconds after which a port that does not repeat its report, or a querier that sends no query, is forgotten.
     pub membership_s: u64,
-    /// Where frames go that are for a group that nobody has reported.
+    /// Where frames for a group that no host has reported are sent.
     pub unregistered: Unregistered,
 }
 
@@ -49,7 +50,7 @@ impl Default for SnoopingConfig {
     }
 }
 
-/// Where frames for a group go that nobody has reported.
+/// Where frames for a group that no host has reported are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unregistered {
@@ -59,7 +60,7 @@ pub enum Unregistered {
     Routers,
 }
 
-/// A group in a VLAN; the unspecified address of IPv4, or of IPv6: who asks there.
+/// A group in a VLAN. The unspecified address of IPv4 or IPv6 stands for the queriers of that family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Group {
@@ -67,22 +68,22 @@ struct Group {
     vlan: u64,
 }
 
-/// Until when each port wants it, or somebody there asks, in seconds.
+/// The time, in seconds, until which each port wants the group or has a querier.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Members {
     until_s: [u32; PORTS_MAX as usize],
-    /// When the first one came.
+    /// When the first of the current members joined.
     since_s: u32,
     unused: u32,
-    /// Ports, as bits, where who asks is no router.
+    /// Ports, as bits, whose querier is not a router.
     bridges: u64,
 }
 
 impl Members {
     const NONE: Members = Members { until_s: [0; PORTS_MAX as usize], since_s: 0, unused: 0, bridges: 0 };
 
-    /// Those that want it; of who asks, routers.
+    /// The ports that want the group; for queriers, only those of routers.
     fn ports(&self, now_s: u32) -> u64 {
         let wants = self.until_s.iter().enumerate().filter(|(_, until_s)| **until_s > now_s);
         wants.fold(0, |ports, (port, _)| ports | 1 << port) & !self.bridges
@@ -92,13 +93,13 @@ impl Members {
         self.until_s.iter().all(|until_s| *until_s <= now_s)
     }
 
-    /// Whether all who want a group have been asked and have answered.
+    /// Whether all members of groups have been queried and have answered.
     fn have_answered(&self, now_s: u32) -> bool {
         !self.is_over(now_s) && now_s >= self.since_s + ANSWER_S
     }
 }
 
-/// Under which address stands who asks for groups of this family.
+/// The address under which queriers of this family are stored.
 fn asking(is_v4: bool) -> IpAddress {
     if is_v4 { IpAddress::from_v4([0; 4]) } else { IpAddress::UNSPECIFIED }
 }
@@ -106,26 +107,26 @@ fn asking(is_v4: bool) -> IpAddress {
 /// What an IGMP or MLD message says about a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
-    /// Somebody asks; whether it is a router.
+    /// A query, and whether a router sent it.
     Query(bool),
-    /// A host wants it.
+    /// A host wants the group.
     Joins(IpAddress),
-    /// A host does not want it any more.
+    /// A host no longer wants the group.
     Leaves(IpAddress),
 }
 
-/// Where a frame for a group goes.
+/// Where a frame for a group is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Course {
-    /// Wherever a group goes.
+    /// To all ports of its VLAN.
     Everywhere,
     /// To these ports only.
     Only(u64),
-    /// Nowhere: a message with a wrong checksum.
+    /// Nowhere: it is a message with a wrong checksum.
     Nowhere,
 }
 
-/// What is known of groups.
+/// The members of groups, and the queriers.
 pub struct Snooping {
     table: Map<Group, Members>,
     membership_s: u32,
@@ -135,7 +136,7 @@ pub struct Snooping {
 braid_nf::plain!(SnoopingConfig);
 
 impl Snooping {
-    /// None if it is not enabled.
+    /// Creates the state of snooping; `None` if it is not enabled.
     pub fn new(
         config: Option<SnoopingConfig>,
         builder: &mut StateBuilder,
@@ -164,13 +165,13 @@ impl Snooping {
         Ok(Some(Snooping { table, membership_s, unregistered: config.unregistered }))
     }
 
-    /// Learns from a frame for a group, and says where it goes; whether a group found no room stands beside it.
+    /// Learns from a frame for a group and returns where it goes, and whether all the groups it reports found room.
     pub(super) fn look(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, vlan: u16) -> Result<(Course, bool), Conflict> {
         let group = packet.dst_ip();
         let Some(version) = packet.ip_version().filter(|_| !packet.is_later_fragment()) else {
             return Ok((Course::Everywhere, true));
         };
-        // RFC 4541 section 2.1.1 (5): of what is damaged nothing is believed.
+        // RFC 4541 section 2.1.1 (5): damaged messages are ignored.
         let is_igmp = packet.protocol() == IGMP && version == IpVersion::V4;
         if (is_igmp || is_mld(packet, version)) && !is_sound(packet, is_igmp) {
             return Ok((Course::Nowhere, true));
@@ -179,11 +180,11 @@ impl Snooping {
         if message.peek().is_some() {
             return self.hear(cx, (packet.port(), vlan), group.is_v4(), message);
         }
-        // RFC 4541 section 2.1.1 (3): messages that are not known are for all.
+        // RFC 4541 section 2.1.1 (3): unknown messages are flooded.
         if is_igmp {
             return Ok((Course::Everywhere, true));
         }
-        // RFC 4541 section 2.1.2: what stays on the link is for everybody; so is what is not for a group of IP at all.
+        // RFC 4541 section 2.1.2: link-local groups are flooded; so are frames that are not for an IP group at all.
         if !is_group(group) || is_link_local(group) {
             return Ok((Course::Everywhere, true));
         }
@@ -197,7 +198,8 @@ impl Snooping {
         })
     }
 
-    /// A message: a query is for all, everything else for routers alone, so that no host keeps silent because of another.
+    /// Processes a message. A query goes everywhere, anything else only to routers, so that no host suppresses its report
+    /// because of another's.
     fn hear(
         &self,
         cx: &mut Cx<'_>,
@@ -227,7 +229,8 @@ impl Snooping {
         Ok(self.table.get(cx, &Group { address, vlan: vlan.into() })?.unwrap_or(Members::NONE))
     }
 
-    /// A port wants a group, or somebody there asks, a router or not, for another membership time; false if there is no room.
+    /// Records for another membership time that a port wants a group, or has a querier, which may or may not be a router.
+    /// Returns false if there is no room.
     fn note(
         &self,
         cx: &mut Cx<'_>,
@@ -238,7 +241,7 @@ impl Snooping {
         let (now_s, before) = (seconds(cx), self.members(cx, address, vlan)?);
         let (bit, mut members) = (1u64.checked_shl(port.into()).unwrap_or(0), before);
         let Some(own) = members.until_s.get_mut(usize::from(port)) else { return Ok(true) };
-        // A bridge beside a router takes nothing from that.
+        // A querying bridge beside a router does not revoke the router's status.
         match (is_wanted, *own > now_s) {
             (true, _) => members.bridges &= !bit,
             (false, false) => members.bridges |= bit,
@@ -252,7 +255,7 @@ impl Snooping {
         Ok(!is_news || self.table.insert(cx, &Group { address, vlan: vlan.into() }, &members)? != Inserted::Full)
     }
 
-    /// A port will not want a group for long, unless it says so again.
+    /// Lets a port's membership end soon, unless another report follows.
     fn leave(&self, cx: &mut Cx<'_>, address: IpAddress, vlan: u16, port: Port) -> Result<(), Conflict> {
         let until_s = seconds(cx) + LEAVE_S + 1;
         self.table.update(cx, &Group { address, vlan: vlan.into() }, |members| {
@@ -263,7 +266,7 @@ impl Snooping {
         Ok(())
     }
 
-    /// Forgets groups that nobody wants any more, a few at a time.
+    /// Forgets groups that no port wants any more, a few at a time.
     pub(super) fn sweep(&self, tx: &mut Tx) -> Result<(), Conflict> {
         let now_s = (tx.now() / SECOND) as u32;
         let from = turn(now_s.into(), PIECE, self.table.capacity()).start;
@@ -285,7 +288,8 @@ fn is_group(address: IpAddress) -> bool {
     }
 }
 
-/// 224.0.0.0/24 (RFC 4541 section 2.1.2) and groups of link scope: solicited nodes and the like, which are many and small.
+/// Whether a group is in 224.0.0.0/24 (RFC 4541 section 2.1.2) or of link scope: solicited-node groups and the like, which are
+/// numerous and small.
 fn is_link_local(address: IpAddress) -> bool {
     match (address.v4(), address.octets()) {
         (Some(v4), _) => v4[..3] == [224, 0, 0],
@@ -293,12 +297,12 @@ fn is_link_local(address: IpAddress) -> bool {
     }
 }
 
-/// What a packet says of groups, one after another; nothing if it is no message or cut short.
+/// Iterates over what a packet says about groups; empty if it is not a message or is truncated.
 struct Message<'p> {
     rest: &'p [u8],
     /// Bytes of an address.
     width: usize,
-    /// How the rest is read: records of a report, or what was found already.
+    /// How the rest is read: as records of a report, or as a single result found already.
     next: Next,
 }
 
@@ -330,7 +334,7 @@ impl<'p> Message<'p> {
         Message { rest: bytes.get(8..).unwrap_or_default(), width, next }
     }
 
-    /// A record of IGMPv3 (RFC 3376 section 4.2.4) or MLDv2 (RFC 3810 section 5.2.4), and what it says.
+    /// Reads a record of IGMPv3 (RFC 3376 section 4.2.4) or MLDv2 (RFC 3810 section 5.2.4), and returns what it says.
     fn record(&mut self) -> Option<Option<Said>> {
         let [kind, auxiliary, high, low] = *self.rest.first_chunk()?;
         let sources = usize::from(u16::from_be_bytes([high, low]));
@@ -375,19 +379,20 @@ fn address(bytes: &[u8]) -> IpAddress {
     }
 }
 
-/// Whether a query from there is heard: one of MLD comes from an address of the link (RFC 3810 section 5.1.14). One of IGMP without a source is a
-/// bridge's, which asks in the place of a router (RFC 4541 section 2.1.1 (1) c).
+/// Whether a query from this source is accepted. An MLD query must come from a link-local address (RFC 3810 section 5.1.14). An
+/// IGMP query without a source comes from a bridge that acts in place of a router (RFC 4541 section 2.1.1 (1) c).
 fn may_ask(source: IpAddress) -> bool {
     source.is_v4() || scope::is_link_local_v6(source)
 }
 
-/// Whether a packet is a message of MLD.
+/// Whether a packet is an MLD message.
 fn is_mld(packet: &Packet<'_>, version: IpVersion) -> bool {
     let is_icmp = packet.protocol() == protocol::ICMPV6 && version == IpVersion::V6;
     is_icmp && matches!(packet.ip_payload().first(), Some(130 | 131 | 132 | 143))
 }
 
-/// Whether the checksums of a message, and of the IP header before it, are right. What is cut or a piece cannot be told.
+/// Whether the checksums of a message, and of the IP header before it, are correct. For truncated packets and fragments this
+/// cannot be determined, and they are accepted.
 fn is_sound(packet: &Packet<'_>, is_igmp: bool) -> bool {
     let unknown = !is_igmp || packet.is_short() || packet.is_fragment();
     packet.checksums_ok() && (unknown || checksum::ipv4_header_ok(packet.ip_payload()))

@@ -1,4 +1,4 @@
-//! What the bridge's table holds.
+//! The entries of the bridge's table, and what a packet set remembers of them.
 
 use braid_nf::packet::MacAddress;
 use braid_nf::state::Handle;
@@ -6,10 +6,10 @@ use braid_nf::{Port, Reason, Verdict};
 use serde::{Deserialize, Deserializer, de};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The destination is where the frame comes from: it has had it.
+/// The destination is on the port on which the frame arrived, so it has already received the frame.
 const SAME_PORT: Reason = Reason("same_port");
 
-/// An Ethernet address in a VLAN; VLAN 0 is that of untagged frames.
+/// An Ethernet address in a VLAN; VLAN 0 stands for untagged frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Station {
@@ -18,7 +18,7 @@ pub struct Station {
 }
 
 impl Station {
-    /// A station.
+    /// Creates a station.
     #[inline(always)]
     pub fn new(mac: MacAddress, vlan: u16) -> Station {
         Station { mac: mac.0, vlan }
@@ -37,22 +37,22 @@ impl std::fmt::Debug for Station {
     }
 }
 
-/// Where a station is and when it was last seen there: twelve bytes, with its [`Station`] half a cache line.
+/// Where a station is and when it was last seen there: twelve bytes, which with its [`Station`] make half a cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Entry {
-    /// When, in nanoseconds, lower half first; never, for a station that the configuration put there.
+    /// When it was last seen, in nanoseconds, lower half first; for a static station, a value later than any time.
     seen: [u32; 2],
-    /// Where.
+    /// Its port.
     pub port: Port,
     unused: u16,
 }
 
-/// Later than any time.
+/// Later than any time; marks static stations.
 const FIXED: u64 = u64::MAX;
 
 impl Entry {
-    /// Learnt from a frame.
+    /// An entry learnt from a frame.
     #[inline(always)]
     pub fn seen(port: Port, seen_ns: u64) -> Entry {
         Entry { seen: [seen_ns as u32, (seen_ns >> 32) as u32], port, unused: 0 }
@@ -64,79 +64,79 @@ impl Entry {
         u64::from(self.seen[0]) | u64::from(self.seen[1]) << 32
     }
 
-    /// From the configuration: it neither ages nor moves.
+    /// The entry of a static station, which neither ages nor moves.
     pub fn fixed(port: Port) -> Entry {
         Entry::seen(port, FIXED)
     }
 
-    /// Whether the configuration put it there.
+    /// Whether this is a static station.
     #[inline(always)]
     pub fn is_fixed(&self) -> bool {
         self.seen_ns() == FIXED
     }
 
-    /// Time since the station was seen; 0 if another worker saw it later than `now`.
+    /// The time since the station was seen; 0 if another worker saw it later than `now`.
     #[inline(always)]
     pub fn age_ns(&self, now: u64) -> u64 {
         now.saturating_sub(self.seen_ns())
     }
 }
 
-/// What a packet set remembers: where the entries of its two stations lie, and what was decided from them.
+/// What a packet set remembers: where the entries of its two stations are, and what was decided from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Known {
-    /// Entry of the station that sends.
+    /// The entry of the station that sends.
     pub source: Handle,
-    /// Entry of the one that receives.
+    /// The entry of the station that receives.
     pub destination: Handle,
-    /// Changes there had been when it was decided.
+    /// The number of changes at the time of the decision.
     pub changes: u64,
-    /// When to decide anew in any case.
+    /// When a new decision is due even without changes.
     due_ns: u64,
     from: Port,
     to: Port,
-    /// The form in which frames came.
+    /// The form in which the frames arrived.
     form: u16,
     /// The VLAN of the tag with which they leave; 0: none.
     vlan: u16,
 }
 
-/// No map has as many entries.
+/// A handle beyond the entries of any map.
 const NOWHERE: Handle = Handle { index: u32::MAX, generation: 0 };
-/// As a destination port: to all others.
+/// As a destination port: all other ports.
 pub const FLOOD: Port = Port::MAX;
 
 impl Known {
-    /// Nothing yet.
+    /// No decision yet.
     pub const NOTHING: Known =
         Known { source: NOWHERE, destination: NOWHERE, changes: 0, due_ns: 0, from: 0, to: FLOOD, form: 0, vlan: 0 };
 
-    /// Whether a frame that comes by `port` needs a new decision, whatever has changed.
+    /// Whether a frame that arrives by `port` needs a new decision, even without changes.
     #[inline(always)]
     pub fn is_due(&self, port: Port, now: u64) -> bool {
         (port != self.from) | self.is_late(now)
     }
 
-    /// Whether any frame does.
+    /// Whether the decision is out of date for any frame.
     #[inline(always)]
     pub fn is_late(&self, now: u64) -> bool {
         now >= self.due_ns
     }
 
-    /// Remembers where frames that come by `from` go, until `due_ns`.
+    /// Remembers where frames that arrive by `from` go, until `due_ns`.
     #[inline(always)]
     pub fn decide(&mut self, from: Port, to: Port, due_ns: u64) -> Verdict {
         (self.from, self.to, self.due_ns) = (from, to, due_ns);
         self.verdict()
     }
 
-    /// Remembers besides in which form (`vlans`) frames came, and with the tag of which VLAN they leave.
+    /// Also remembers in which form (`vlans`) frames arrived, and the VLAN of the tag with which they leave.
     pub fn decide_tag(&mut self, form: u16, vlan: u16) {
         (self.form, self.vlan) = (form, vlan);
     }
 
-    /// Whether that was another form.
+    /// Whether the decision was made for another form.
     #[inline(always)]
     pub fn is_other_form(&self, form: u16) -> bool {
         self.form != form
@@ -148,7 +148,7 @@ impl Known {
         self.vlan
     }
 
-    /// What was decided.
+    /// The decision.
     #[inline(always)]
     pub fn verdict(&self) -> Verdict {
         match self.to {
@@ -159,13 +159,13 @@ impl Known {
     }
 }
 
-/// Addresses that no bridge forwards.
+/// Whether an address is one that no bridge forwards.
 #[inline(always)]
 pub fn is_reserved(to: MacAddress) -> bool {
     to.0[..5] == [0x01, 0x80, 0xc2, 0x00, 0x00] && to.0[5] <= 0x0f
 }
 
-/// An address as people write it in a plan.
+/// An Ethernet address as written in a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrittenMac(pub MacAddress);
 

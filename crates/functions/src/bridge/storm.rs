@@ -1,5 +1,5 @@
-//! Storm control: so many frames a second may be flooded from each port, counted apart for broadcast, multicast and unknown
-//! destinations. The count is one for all workers.
+//! Storm control: limits how many frames a second may be flooded from each port, counted separately for broadcast, multicast
+//! and unknown destinations. All workers share the counts.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::config::ConfigError;
 use crate::token_bucket::{Bucket, Limit};
 
-/// `[storm]`: frames a second by each port; none: as many as come. A tenth of a second's worth, at least 10, may come at once.
+/// `[storm]`: frames a second on each port; `None`: unlimited. Bursts may be a tenth of a second's worth, at least 10.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StormConfig {
@@ -20,18 +20,18 @@ pub struct StormConfig {
     pub broadcast_per_s: Option<u64>,
     /// Frames for other groups.
     pub multicast_per_s: Option<u64>,
-    /// Frames for stations that are not known.
+    /// Frames for unknown stations.
     pub unknown_per_s: Option<u64>,
 }
 
 /// Why a frame is flooded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It is for all.
+    /// It is for the broadcast address.
     Broadcast = 0,
     /// It is for a group.
     Multicast = 1,
-    /// Its destination is not known.
+    /// Its destination is unknown.
     Unknown = 2,
 }
 
@@ -45,7 +45,7 @@ impl Cause {
         }
     }
 
-    /// Why it is dropped when there are too many.
+    /// The drop reason when there are too many.
     pub fn reason(self) -> Reason {
         Reason(["storm_broadcast", "storm_multicast", "storm_unknown"][self as usize])
     }
@@ -58,7 +58,7 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// None if nothing is limited.
+    /// Creates the limits; `None` if there are none.
     pub fn new(config: StormConfig, builder: &mut StateBuilder, ports: u16) -> Result<Option<Storm>, ConfigError> {
         let limit = |key: &str, rate: Option<u64>| {
             rate.map(|rate| Limit::new(key, rate, key, Limit::usual_burst(rate, 10))).transpose()
@@ -77,7 +77,7 @@ impl Storm {
         Ok(Some(Storm { limits, buckets }))
     }
 
-    /// Whether one more frame from `port` may be flooded.
+    /// Whether another frame from `port` may be flooded.
     pub fn admits(&self, cx: &mut Cx<'_>, port: Port, cause: Cause) -> Result<bool, Conflict> {
         let (now, kind) = (cx.now(), cause as usize);
         let Some(limit) = self.limits[kind] else { return Ok(true) };

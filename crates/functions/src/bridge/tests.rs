@@ -1,4 +1,4 @@
-//! Learning, moving, ageing, flooding and refusing, row by row; a hash map as the model of a bridge.
+//! Tests of learning, moving, ageing, flooding and refusing, row by row; and against a hash map as the model of a bridge.
 
 use braid_nf::packet::FrameInfo;
 use braid_testkit::{Bench, Frame};
@@ -34,17 +34,17 @@ fn events(bench: &Bench) -> Events {
     Events::read_from_bytes(&bench.object("br.events")).unwrap()
 }
 
-/// Everywhere but where it came from.
+/// All ports except the one on which the frame arrived.
 fn flood(from: Port) -> Vec<Port> {
     (0..4).filter(|port| *port != from).collect()
 }
 
-/// A frame and what becomes of it: milliseconds, port, source, destination, the ports by which it leaves.
+/// A frame and its outcome: milliseconds, port, source, destination, and the ports by which it leaves.
 type Row<'a> = (u64, Port, [u8; 6], [u8; 6], &'a [Port]);
 
 #[track_caller]
 fn check(config: &str, frames: &[Row]) {
-    // Once with room for packet sets and once without any to speak of: the same in either case.
+    // The results must be the same with and without room for packet sets.
     for sets in [1000, 1] {
         let mut bench = bench(sets, config);
         for (n, (ms, port, from, to, expected)) in frames.iter().enumerate() {
@@ -243,7 +243,7 @@ fn a_storm_is_cut_at_each_port_by_its_kind() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Against the shortest description of a bridge there is: a hash map that notes frames when that is due.
+    /// Against the simplest model of a bridge: a hash map that records frames when that is due.
     #[test]
     fn a_bridge_equals_a_hash_map(
         sets in 1usize..20,

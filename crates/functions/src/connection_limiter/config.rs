@@ -1,4 +1,4 @@
-//! What a plan file may say about `connection_limiter`.
+//! The configuration of `connection_limiter`, as written in a plan file.
 
 use std::time::Duration;
 
@@ -11,45 +11,45 @@ use crate::config::{ConfigError, IDLE_MAX, check_lengths, span_ns};
 use crate::parts::Sides;
 use crate::token_bucket::Limit;
 
-/// Whose connection it is.
+/// Which end owns a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
-    /// Of the host that opens it.
+    /// The host that opens it.
     Source,
-    /// Of the host to which it is opened.
+    /// The host to which it is opened.
     Destination,
-    /// Of the host inside, whoever opens it.
+    /// The host inside, whichever end opens it.
     Subscriber,
 }
 
 braid_nf::plain!(By);
 
-/// What becomes of a connection that is one too many.
+/// What happens to a connection beyond the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Its packets are dropped.
     Drop,
-    /// They are dropped, and the sender is told: by a reset for TCP, by an ICMP error for UDP.
+    /// They are dropped, and the sender gets a reset (TCP) or an ICMP error (UDP).
     Reject,
 }
 
 braid_nf::plain!(Action);
 
-/// What becomes of a connection for which there is no room to be counted.
+/// What happens to a connection that there is no room to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenFull {
-    /// Its packets are dropped: nobody has more than the limit.
+    /// Its packets are dropped: no owner exceeds its limit.
     Drop,
-    /// They pass, and it counts for nobody: nobody is kept out by a flood of others.
+    /// Its packets pass and it is not counted: a flood from others keeps nobody out.
     Pass,
 }
 
 braid_nf::plain!(WhenFull);
 
-/// Lengths of the address ranges that have limits of their own.
+/// Prefix lengths of the address ranges that have limits of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Lengths {
@@ -71,35 +71,35 @@ braid_nf::plain!(Lengths);
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Whose connections are limited.
+    /// Which end owns a connection.
     pub by: By,
-    /// Limits hold for address ranges of these lengths.
+    /// Prefix lengths of the address ranges that are limited.
     pub prefix: Lengths,
-    /// Most connections at once; 0: no limit.
+    /// Concurrent connections per owner; 0: no limit.
     pub connections_max: u32,
-    /// New connections a second; none: no limit.
+    /// New connections per second; `None`: no limit.
     pub connections_per_s: Option<u64>,
-    /// New connections at once; a second's worth if not given.
+    /// New connections at once; one second's worth by default.
     pub burst: Option<u64>,
-    /// What becomes of others.
+    /// What happens to connections beyond the limits.
     pub action: Action,
-    /// Of `by = "subscriber"`: ports behind which subscribers are; even ones if not given.
+    /// For `by = "subscriber"`: ports behind which subscribers are; by default the even ones.
     pub inside_ports: Vec<Port>,
-    /// Of `by = "subscriber"`: all others; odd ones if not given.
+    /// For `by = "subscriber"`: all other ports; by default the odd ones.
     pub outside_ports: Vec<Port>,
-    /// Most ranges that have connections.
+    /// The maximum number of owners with connections.
     pub owners_max: u32,
-    /// What becomes of connections for which there is no room.
+    /// What happens to connections that there is no room to count.
     pub when_full: WhenFull,
-    /// Seconds in which a TCP connection is to be confirmed by both ends.
+    /// Time in which both ends must confirm a TCP connection, in seconds.
     pub opening_s: u64,
-    /// Seconds without a packet after which an open TCP connection is over.
+    /// Idle time after which an open TCP connection ends, in seconds.
     pub tcp_s: u64,
-    /// Seconds after which one that was closed or reset counts no more.
+    /// Time after which a closed or reset connection no longer counts, in seconds.
     pub closing_s: u64,
-    /// Seconds without a packet after which a UDP exchange is over.
+    /// Idle time after which a UDP exchange ends, in seconds.
     pub udp_s: u64,
-    /// Owners at their limit that the report has room for.
+    /// How many refused owners the report has room for.
     pub alerts_max: u32,
 }
 

@@ -1,10 +1,10 @@
-//! One connection: whose it is, how far it has come, and how long it counts without a packet.
+//! One connection: its owner, its stage, and its idle timeout.
 
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
 use braid_nf::prelude::*;
 
-/// How long connections count.
+/// How long connections count without a packet, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// Until both ends have confirmed it.
@@ -13,18 +13,18 @@ pub struct Timeouts {
     pub tcp_ns: u64,
     /// After it was closed or reset.
     pub closing_ns: u64,
-    /// For UDP.
+    /// UDP.
     pub udp_ns: u64,
 }
 
 braid_nf::plain!(Timeouts);
 
-/// What happened, in bits.
+/// What has been seen of a connection, as bits.
 mod seen {
     pub const TCP: u8 = 1;
     /// The other end has answered.
     pub const ANSWER: u8 = 2;
-    /// The end that opens has gone on.
+    /// The opener has continued after the answer.
     pub const CONFIRMED: u8 = 4;
     pub const FIN: u8 = 8;
     pub const OTHER_FIN: u8 = 16;
@@ -35,29 +35,30 @@ mod seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Connection {
-    /// For whom it is counted.
+    /// The owner for which it is counted.
     pub(super) owner: IpAddress,
-    /// 1 if it is counted: not, if it was opened again and refused, or there was no room to count.
+    /// 1 if it is counted; 0 if it was reopened and refused, or there was no room to count it.
     pub(super) counted: u8,
     seen: u8,
-    /// Whether the end that opened it sends against the direction of the set's key.
+    /// Whether the opener sends against the direction of the set's key.
     opener_reversed: u8,
     unused: [u8; 5],
 }
 
-/// What a packet without a connection does.
+/// What a packet without a known connection does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
-    /// Opens one for its sender.
+    /// It opens a connection for its sender.
     BySender,
-    /// Goes on with one that its receiver has opened: an answer to a SYN.
+    /// It continues one that its receiver has opened: an answer to a SYN.
     ByReceiver,
-    /// Ends one, if there was one.
+    /// It ends a connection, if anything.
     Not,
 }
 
 impl Opening {
-    /// A connection that is older than this function begins with the next packet of it, as one of that packet's sender.
+    /// Classifies a packet. A connection older than this function begins with its next packet, as one that the packet's
+    /// sender opened.
     pub fn of(packet: &Packet<'_>) -> Opening {
         match packet.tcp_flags() {
             Some(flags) if flags & (RST | FIN) != 0 => Opening::Not,
@@ -68,7 +69,7 @@ impl Opening {
 }
 
 impl Connection {
-    /// One that begins with a packet.
+    /// A connection that begins with this packet.
     pub fn begin(owner: IpAddress, packet: &Packet<'_>, opening: Opening, reversed: bool) -> Connection {
         let by_sender = opening != Opening::ByReceiver;
         let seen = if packet.tcp_flags().is_some() { seen::TCP } else { 0 } | if by_sender { 0 } else { seen::ANSWER };
@@ -96,19 +97,19 @@ impl Connection {
         }
     }
 
-    /// Whether both ends have closed it, or one has reset it.
+    /// Whether both ends have closed the connection, or one has reset it.
     pub fn is_over(&self) -> bool {
         let closed = seen::FIN | seen::OTHER_FIN;
         self.seen & seen::RESET != 0 || self.seen & closed == closed
     }
 
-    /// Whether both ends have taken it up and it is not over; of UDP, whether it has been answered.
+    /// Whether both ends have confirmed the connection (UDP: whether it was answered) and it has not ended.
     pub fn is_assured(&self) -> bool {
         let needed = if self.seen & seen::TCP == 0 { seen::ANSWER } else { seen::CONFIRMED };
         self.seen & needed != 0 && !self.is_over()
     }
 
-    /// How long it counts without a packet.
+    /// The idle timeout in the current stage.
     pub fn timeout_ns(&self, timeouts: &Timeouts) -> u64 {
         if self.seen & seen::TCP == 0 {
             timeouts.udp_ns

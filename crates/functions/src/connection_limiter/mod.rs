@@ -1,7 +1,8 @@
-//! Limits how many TCP and UDP connections a host, an address range, a server or a subscriber has at once, and how many it opens
-//! a second.
+//! Limits the number of concurrent TCP and UDP connections of a host, an address range, a server or a subscriber, and the
+//! number it opens per second.
 //!
-//! A connection is a packet set and stays on one worker; how many an owner has is shared by all workers and exact.
+//! A connection is a packet set and stays on one worker. The number that an owner has is shared by all workers, and
+//! exact.
 
 mod config;
 mod connection;
@@ -21,12 +22,12 @@ use braid_nf::state::DistributedConfig;
 use crate::parts::{Alerts, Side, Sides, answer, seconds};
 use crate::{ConfigError, FromConfig};
 
-/// What is known of an owner that has been refused a connection.
+/// The first refusal of an owner.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Refused {
     at_ns: u64,
-    /// Of the connection: protocol, and the port that it was for.
+    /// Protocol and destination port of the refused connection.
     protocol: u32,
     port: u32,
 }
@@ -42,7 +43,7 @@ network_function! {
         when_full: WhenFull,
         timeouts: Timeouts,
         owners: Owners,
-        /// Connections that passed without being counted.
+        /// The number of connections that passed without being counted.
         uncounted: Distributed<u64>,
         alerts: Alerts<IpAddress, Refused>,
     }
@@ -72,7 +73,7 @@ impl NetworkFunction for ConnectionLimiter {
     type Set = Connection;
     const NAME: &'static str = "connection_limiter";
 
-    /// Connections stay counted whatever the limits are; those above a lower limit may end in peace.
+    /// Connections stay counted under any limits; those above a lower limit may go on until they end.
     fn inherits(&self, older: &Self) -> Result<(), String> {
         if (self.by, self.lengths, self.sides) != (older.by, older.lengths, older.sides) {
             return Err(
@@ -162,7 +163,7 @@ fn is_syn(flags: u8) -> bool {
 }
 
 impl ConnectionLimiter {
-    /// For whom the connection of a packet counts; none if the packet opens none, or is of no subscriber.
+    /// The owner of the connection that a packet opens; `None` if it opens none, or belongs to no subscriber.
     fn owner(&self, packet: &Packet<'_>, opening: Opening) -> Option<IpAddress> {
         let (opener, other) = match opening {
             Opening::BySender => (packet.src_ip(), packet.dst_ip()),
@@ -180,7 +181,8 @@ impl ConnectionLimiter {
         Some(owner.prefix(if owner.is_v4() { self.lengths.v4 } else { self.lengths.v6 }))
     }
 
-    /// Admits a connection, counted or, where there is no room for its owner, perhaps not; or says why it is refused.
+    /// Admits a connection, and says whether it is counted: it may pass uncounted if there is no room for its owner. Or
+    /// returns the reason to refuse it.
     fn admit(&self, cx: &mut Cx<'_>, owner: &IpAddress) -> Result<Result<bool, Reason>, Conflict> {
         Ok(match self.owners.admit(cx, owner)? {
             Err(owners::TABLE_FULL) if self.when_full == WhenFull::Pass => Ok(false),
@@ -196,7 +198,8 @@ impl ConnectionLimiter {
 
     #[cold]
     fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, owner: &IpAddress, reason: Reason) -> Handled {
-        // Nothing speaks against an owner for whom there was no room: a flood of forged ones would fill the log with them.
+        // An owner without room is not at its limit: a flood with forged addresses would fill the report with such
+        // owners.
         if reason != owners::TABLE_FULL {
             let port = packet.ports().map_or(0, |(_, port)| port.into());
             self.alerts.raise(cx, owner, &Refused { at_ns: cx.now(), protocol: packet.protocol().into(), port })?;
@@ -207,7 +210,8 @@ impl ConnectionLimiter {
         Ok(Verdict::Drop(reason))
     }
 
-    /// A connection with the addresses and ports of one that is over: the old one counts no more, the new one as any.
+    /// Opens a connection with the addresses and ports of an ended one: the old one no longer counts, and the new one is
+    /// admitted as usual.
     #[cold]
     fn open_again(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, connection: &mut Connection) -> Handled {
         if connection.counted != 0 {

@@ -1,6 +1,7 @@
-//! How many connections each owner has, and how fast it may open others: one table for all workers, so the counts are exact.
+//! The number of connections of each owner, and the rate at which it may open others: one table for all workers, so
+//! counts are exact.
 //!
-//! A refusal only reads: a flood of connections that are one too many makes no conflicts.
+//! A refusal only reads, so a flood of connections beyond the limit causes no conflicts.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,32 +15,32 @@ use braid_nf::state::{Inserted, MapConfig, Share, StateBuilder, StateError, Stat
 use crate::parts::sweep::{Sweep, make_room};
 use crate::token_bucket::{Bucket, Limit};
 
-/// An owner has as many connections as it may have.
+/// The owner has as many connections as it may.
 pub const TOO_MANY: Reason = Reason("too_many_connections");
-/// An owner has opened as many as it may in that time.
+/// The owner has opened connections too fast.
 pub const TOO_FAST: Reason = Reason("too_many_new_connections");
-/// No room to count for another owner.
+/// There is no room to count for another owner.
 pub const TABLE_FULL: Reason = Reason("owner_table_full");
 
-/// How owners without connections are looked for.
+/// The schedule of the search for owners without connections.
 const SWEEP: Sweep = Sweep { every: SWEEP_EVERY, round: Duration::from_secs(5) };
-/// How often.
+/// The interval between two steps of the sweep.
 pub const SWEEP_EVERY: Duration = Duration::from_millis(10);
-/// Owners that are looked at at a time where all entries are in use.
+/// Entries to search at a time when all are in use.
 const SEARCH: u32 = 16;
 
 /// The limits of each owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Most {
-    /// Connections at once; 0: any number.
+    /// Concurrent connections; 0: no limit.
     pub connections: u32,
-    /// New ones.
+    /// New connections per second; `None`: no limit.
     pub per_second: Option<Limit>,
 }
 
 braid_nf::plain!(Most);
 
-/// What an owner has.
+/// The state of an owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Owner {
@@ -47,7 +48,7 @@ struct Owner {
     bucket: Bucket,
 }
 
-/// All owners.
+/// The table of all owners.
 #[derive(Debug)]
 pub struct Owners {
     most: Most,
@@ -55,7 +56,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Nobody yet.
+    /// An empty table.
     pub fn new(builder: &mut StateBuilder, most: Most, capacity: u32) -> Result<Owners, StateError> {
         let pace = most.per_second.map_or_else(String::new, |limit| format!(", {}", limit.in_words("new ones")));
         builder.agree("owners", format!("{} connections of each owner{pace}", most.connections));
@@ -63,7 +64,7 @@ impl Owners {
         Ok(Owners { most, table: Map::new(builder, &config)? })
     }
 
-    /// Counts a connection in, or says why not.
+    /// Counts a new connection, or returns the reason to refuse it.
     pub fn admit(&self, cx: &mut Cx<'_>, address: &IpAddress) -> Result<Result<(), Reason>, Conflict> {
         let now = cx.now();
         let full = || self.most.per_second.map_or(Bucket::default(), |limit| limit.full(now));
@@ -82,7 +83,7 @@ impl Owners {
         Ok(if has_room { Ok(()) } else { Err(TABLE_FULL) })
     }
 
-    /// Counts one out.
+    /// Stops counting a connection.
     pub fn release(&self, tx: &mut Tx, address: &IpAddress) -> Result<(), Conflict> {
         let Some(mut owner) = self.table.get(tx, address)? else { return Ok(()) };
         owner.connections = owner.connections.saturating_sub(1);
@@ -94,18 +95,18 @@ impl Owners {
         Ok(())
     }
 
-    /// Forgets owners that have no connections and could open as many as anybody, in the piece of a share whose turn it is.
+    /// Forgets owners without connections and with a full bucket, in the piece of the share that is due.
     pub fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
         SWEEP.piece(cx.now(), self.table.capacity(), share).try_for_each(|row| self.forget(cx, row).map(drop))
     }
 
-    /// Looks for owners to forget where all entries are in use, for this one. True if there were some.
+    /// Tries to free entries for this owner when all are in use. True if some were freed.
     #[cold]
     fn makes_room(&self, cx: &mut Cx<'_>, address: &IpAddress) -> Result<bool, Conflict> {
         make_room(cx, address, (SEARCH, self.table.capacity()), |cx, among| self.forget(cx, among))
     }
 
-    /// Forgets those among these entries; how many.
+    /// Forgets idle owners among these entries, and returns how many.
     fn forget(&self, cx: &mut Cx<'_>, among: Range<u32>) -> Result<u32, Conflict> {
         let (now, mut forgotten) = (cx.now(), 0);
         self.table.for_each(cx, among.start, among.end - among.start, |_, _, owner| {

@@ -1,4 +1,4 @@
-//! Whose connections are counted, when they begin and end, and what becomes of those that are too many.
+//! Whose connections are counted, when they begin and end, and what happens to those beyond the limit.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ fn tcp(from: &str, to: &str, flags: &str) -> Vec<u8> {
 const SERVER: &str = "192.0.2.1:80";
 const TWO: &str = "connections_max = 2";
 
-/// Opens a connection from a port of a host at a time; none if it was let through.
+/// Opens a connection from a port of a host at a given time; returns the reason if it was refused.
 fn open(bench: &mut Bench, ms: u64, host: &str, port: u16) -> Option<&'static str> {
     bench.send(0, ms, &tcp(&format!("{host}:{port}"), SERVER, "S")).dropped
 }
@@ -38,7 +38,7 @@ fn a_host_has_so_many_connections_and_no_more() {
     assert_eq!(findings.list()[0].detail, "refused a connection first at 0.000 s, to tcp port 80");
 }
 
-/// Two connections; after the packets of the first, and `ms`, is there room for a third?
+/// Opens two connections, sends packets of the first, waits `ms`, and checks whether there is room for a third.
 #[track_caller]
 fn check(packets: &[(&str, &str, &str)], ms: u64, has_room: bool) {
     let mut bench = bench("connections_max = 2\nopening_s = 5\ntcp_s = 100\nclosing_s = 2\nudp_s = 20");
@@ -67,7 +67,7 @@ fn a_confirmed_connection_counts_longer_and_a_closed_one_not_for_long() {
         for (from, to, flags) in SHAKEN.iter().chain(more) {
             bench.send(0, 0, &tcp(from, to, flags));
         }
-        // What is over is counted out after the batch in which the scan finds it.
+        // An ended connection is no longer counted after the batch in which the scan finds it.
         bench.send(0, ms, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
         open(&mut bench, ms, "10.0.0.1", 3).is_some()
     };
@@ -173,7 +173,7 @@ fn full_tables_admit_nobody_and_are_swept() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// UDP exchanges against a list of who has what: admitted as long as fewer than three are alive.
+    /// UDP exchanges against a model: admitted while fewer than three of a host are alive.
     #[test]
     fn an_owner_never_has_more_than_it_may(packets in prop::collection::vec((0u64..900, 0u8..3, 1u16..8), 1..150)) {
         let mut bench = bench("connections_max = 3\nudp_s = 1");
@@ -185,7 +185,7 @@ proptest! {
             let may = known || alive.keys().filter(|(owner, _)| *owner == host).count() < 3;
             let frame = Frame::udp(&format!("10.0.0.{host}:{port}"), "192.0.2.1:53").bytes();
             let admitted = bench.send(0, now, &frame).dropped.is_none();
-            // An exchange ends by a millisecond sooner or later, and is counted out when the scan finds it.
+            // Exchanges end with a tolerance of some milliseconds, and are uncounted when the scan finds them.
             let is_clear = alive.values().all(|seen| now - *seen < 990);
             prop_assert!(!admitted || may || !is_clear);
             prop_assert!(admitted || !known || !is_clear);
@@ -223,7 +223,7 @@ fn who_finds_no_room_passes_uncounted_if_that_is_wanted() {
     for host in &hosts {
         assert_eq!(open(&mut bench, 0, host, 1), None, "{host}");
     }
-    // Whoever is counted has a limit, others have none; what has begun uncounted goes on, and its answers count for nobody.
+    // Counted hosts have a limit, others have none. Uncounted connections go on, and replies to them count for nobody.
     let uncounted = hosts.iter().filter(|host| open(&mut bench, 1, host, 2).is_none()).count() as u64;
     assert!((1..20).contains(&uncounted), "{uncounted}");
     for host in &hosts {

@@ -1,4 +1,4 @@
-//! What a plan file may say about `dns_tunnel`.
+//! The configuration of `dns_tunnel`, as written in a plan file.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,36 +13,36 @@ use crate::parts::dns::Name;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Orphan answers to one client about one zone within a window.
+    /// Orphan answers to one client about one zone within a window that make a tunnel.
     pub orphans: u32,
-    /// Bytes that their names and data carry, at least.
+    /// The least number of bytes that their names and data must carry.
     pub bytes: u32,
-    /// Seconds of a window, and of the time that a client has to contact an address.
+    /// Length of the window in seconds, which is also how long a client has to contact an address.
     pub window_s: u64,
-    /// Answers, and pairs of client and zone, that there is room for.
+    /// Capacity for answers, and for pairs of client and zone.
     pub answers_max: u32,
-    /// Tunnels that the report has room for.
+    /// How many tunnels the report has room for.
     pub alerts_max: u32,
-    /// Lists that are asked by name or hash: what is answered below them counts for nothing.
+    /// Lists that are queried by name or hash: answers below them do not count.
     pub lists: Vec<String>,
-    /// Hosts that ask for others: what they are told leads somewhere if anybody contacts it.
+    /// Hosts that query for others: their answers are cleared when any host contacts the address.
     pub resolvers: Vec<IpAddr>,
 }
 
-/// Hosts that ask for others.
+/// Hosts that query on behalf of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Resolvers(Vec<IpAddress>);
 
 braid_nf::plain!(Resolvers);
 
 impl Resolvers {
-    /// Who may have asked for a host: itself, and all of these.
+    /// Who may have queried for a host: the host itself, and every resolver.
     pub(super) fn asking_for(&self, host: IpAddress) -> impl Iterator<Item = IpAddress> {
         std::iter::once(host).chain(self.0.iter().copied().filter(move |resolver| *resolver != host))
     }
 }
 
-/// Most of these: each is looked for by every flow that begins.
+/// The maximum number of resolvers: every flow that begins makes a look-up for each.
 const RESOLVERS_MAX: usize = 16;
 
 impl Default for Config {
@@ -60,7 +60,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Answers from which on there is a tunnel.
+    /// The number of orphan answers that makes a tunnel.
     pub(super) fn orphans_max(&self) -> Result<u64, ConfigError> {
         match self.orphans {
             0 => {
@@ -94,7 +94,7 @@ impl Config {
     }
 }
 
-/// The name of a list.
+/// Parses the name of a list.
 fn list(text: &str) -> Result<Name, ConfigError> {
     let wrong = |what: &str| {
         let instead = "write the name of a list, such as \"multi.surbl.org\"";

@@ -1,5 +1,5 @@
-//! Tells DNS tunnels by answers that lead nowhere: Chimera (USENIX Security 2012) counts responses whose address the client
-//! never contacts. Here they are counted by client and zone, for a tunnel needs a zone of its own.
+//! Detects DNS tunnels by orphan answers. Chimera (USENIX Security 2012) counts responses whose address the client never
+//! contacts; here they are counted by client and zone, because a tunnel needs a zone of its own.
 
 mod config;
 mod message;
@@ -19,7 +19,7 @@ use crate::{ConfigError, FromConfig};
 
 const DNS: u16 = 53;
 
-/// A client and a hash of the zone that it asks about.
+/// A client and the hash of a zone that it asks about.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Asker {
@@ -35,17 +35,18 @@ pub struct Told {
     address: IpAddress,
 }
 
-/// What was told, and has led nowhere yet.
+/// An answer that has not led to a contact yet.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Orphan {
-    /// Of a name the hash of its zone, [`LED`] once an address of it was contacted; of an address the hash of the name.
+    /// In the entry of a name, the hash of its zone, or [`LED`] once one of its addresses was contacted. In the entry of an
+    /// address, the hash of the name.
     of: u64,
     bytes: u64,
     seen_ns: u64,
 }
 
-/// The name has led somewhere.
+/// Marks a name that has led to a contact.
 const LED: u64 = 0;
 
 impl Stamp for Orphan {
@@ -60,7 +61,7 @@ impl Stamp for Orphan {
 pub struct Tally {
     since_ns: u64,
     orphans: u64,
-    /// Bytes of names below the zone and of answers without an address.
+    /// Bytes of the names below the zone, and of the answers without an address.
     bytes: u64,
 }
 
@@ -118,12 +119,12 @@ impl NetworkFunction for DnsTunnel {
     type Set = ();
     const NAME: &'static str = "dns_tunnel";
 
-    /// Counts stay counts whatever they are compared with.
+    /// Counts keep their meaning under any threshold.
     fn inherits(&self, _older: &Self) -> Result<(), String> {
         Ok(())
     }
 
-    /// Whoever knows that a flow has begun needs to look for its address only once.
+    /// A set records that a flow has begun, so its address is looked up only once.
     fn packet_set(&self) -> Option<SetDef> {
         Some(SetDef::five_tuple())
     }
@@ -145,7 +146,7 @@ impl NetworkFunction for DnsTunnel {
             let mut askers = self.resolvers.asking_for(packet.src_ip());
             askers.try_for_each(|client| self.contact(cx, client, packet.dst_ip()))?;
         }
-        // Without room the next packet looks again: slower, not wrong.
+        // If the set table is full, the next packet looks the address up again: slower, but not wrong.
         let _known = set.register(cx, ());
         self.packet(cx, packet, &mut ())
     }
@@ -183,7 +184,8 @@ impl NetworkFunction for DnsTunnel {
 }
 
 impl DnsTunnel {
-    /// An answer to a client: its name is an orphan until the client contacts an address of it. Whatever is asked of one name (A, AAAA, HTTPS), it is one.
+    /// Counts an answer to a client. Its name is an orphan until the client contacts one of its addresses; all query
+    /// types about one name (A, AAAA, HTTPS) count as one.
     fn answer(&self, cx: &mut Cx<'_>, client: IpAddress, response: &Response<'_>) -> Result<(), Conflict> {
         let Some((zone, name)) = Zone::of(response).zip(message::name(response.name())) else { return Ok(()) };
         let bytes = message::answer_bytes(response) + self.name_bytes(cx, client, &zone, response)?;
@@ -195,7 +197,7 @@ impl DnsTunnel {
             if self.told.get(cx, &told)?.is_some() {
                 return Ok(());
             }
-            // Whether it leads somewhere would not be noticed: it may be honest, and counts for nothing.
+            // Without an entry a contact would go unnoticed. The answer may be honest, so it is not counted.
             if !self.told.insert(cx, &told, &orphan)? {
                 return self.unkept.count(cx);
             }
@@ -209,8 +211,9 @@ impl DnsTunnel {
         if self.tallies.insert(cx, &asker, &tally)? { Ok(()) } else { self.unkept.count(cx) }
     }
 
-    /// Bytes that the name of a response may carry. Of a list that is asked about addresses its own name counts, once for each client, and no
-    /// address: what stands between those and the zone would carry as much without them.
+    /// The bytes that a response's name may carry. For a list that is queried by address, only the list's own name
+    /// counts, once for each client, and not the address: a tunnel could carry as much in the labels between the address
+    /// and the zone without it.
     fn name_bytes(
         &self,
         cx: &mut Cx<'_>,
@@ -227,7 +230,8 @@ impl DnsTunnel {
         Ok(if is_new { zone.bytes_below(list) } else { 0 })
     }
 
-    /// What a client was told of an address has led somewhere: the name, and so will what is told of that later.
+    /// Clears the orphan whose address the client contacts: its name, and all later answers about that, have led to a
+    /// contact.
     fn contact(&self, cx: &mut Cx<'_>, client: IpAddress, address: IpAddress) -> Result<(), Conflict> {
         let Some(Orphan { of: name, .. }) = self.told.remove(cx, &Told { client, address })? else { return Ok(()) };
         let (named, seen_ns) = (Told { client, address: message::as_address(name) }, cx.now());

@@ -1,4 +1,4 @@
-//! When answers make a tunnel, and what ordinary look-ups do not.
+//! Which answers make a tunnel, and that ordinary look-ups do not.
 
 use braid_nf::state::{Domain, HugePages, StateBuilder};
 use braid_testkit::{Bench, Frame};
@@ -23,7 +23,7 @@ fn response(name: &str, answer: &Answer) -> Vec<u8> {
     response_about(16, name, answer)
 }
 
-/// To a question of this type.
+/// A response to a question of this type.
 fn response_about(kind: u8, name: &str, answer: &Answer) -> Vec<u8> {
     let mut message = vec![0, 7, 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
@@ -45,7 +45,7 @@ fn response_about(kind: u8, name: &str, answer: &Answer) -> Vec<u8> {
     Frame::udp("192.0.2.53:53", "10.0.0.1:4000").payload(&message).bytes()
 }
 
-/// 100 answers, ten a second, named and filled by `of`: how many tunnels, and what is said of the first?
+/// Sends 100 answers, ten a second, named and filled by `of`, and checks what is reported of the first tunnel, if any.
 #[track_caller]
 fn check(of: impl Fn(u64) -> (String, Answer), follows: bool, expected: Option<&str>) {
     check_with("", of, follows, expected);
@@ -83,7 +83,7 @@ fn so_are_addresses_that_nobody_contacts_if_the_names_carry_enough() {
     check(|n| (name(n), address(n)), true, None);
 }
 
-/// What is asked of them is as new and as long as data would be, so somebody has to say that they are lists.
+/// Their queries are as new and as long as data, so the configuration has to name such lists.
 #[test]
 fn lists_of_names_and_hashes_are_none_if_they_are_named() {
     let hash = |list: &str, n: u64| (format!("{:032x}.{list}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)), Answer::Nothing);
@@ -106,7 +106,7 @@ fn lists_of_names_and_hashes_are_none_if_they_are_named() {
     }
 }
 
-/// A resolver contacts nobody: those do who asked it.
+/// A resolver contacts no address itself: the hosts that asked it do.
 #[test]
 fn what_a_resolver_is_told_leads_somewhere_when_anybody_contacts_it() {
     let name = |n: u64| format!("d{:013x}.cloudfront.example", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 12);
@@ -145,7 +145,7 @@ fn ordinary_look_ups_are_none() {
     check(|n| (format!("w{n}.example.com"), Answer::Nothing), false, None);
 }
 
-/// As a mail server asks about who connects to it, with a customer's key (RFC 5782).
+/// As a mail server asks about the hosts that connect to it, with a customer's key (RFC 5782).
 #[test]
 fn lists_that_are_asked_about_addresses_are_none_and_what_stands_behind_an_address_is_no_address() {
     for list in
@@ -166,7 +166,7 @@ fn lists_that_are_asked_about_addresses_are_none_and_what_stands_behind_an_addre
     check(|n| (format!("{n}.113.0.203.zen.spamhaus.org"), Answer::Text(88)), false, Some(text));
 }
 
-/// The same of IPv6: 32 digits, the last one first (RFC 5782 section 2.4).
+/// The same for IPv6: 32 digits, the last one first (RFC 5782 section 2.4).
 #[test]
 fn lists_that_are_asked_about_addresses_of_ipv6_are_none() {
     let backwards_from = |first: &str, n: u64, top: char| {
@@ -174,14 +174,15 @@ fn lists_that_are_asked_about_addresses_of_ipv6_are_none() {
         let labels: String = digits.chars().rev().flat_map(|digit| [digit, '.']).collect();
         format!("{first}.1.0.0.{labels}{}8.b.d.0.1.0.0.{top}", "0.".repeat(16))
     };
-    // Digits that look like an IPv4 address, for one.
+    // One of them has digits that look like an IPv4 address.
     check(|n| (format!("{}.zen.spamhaus.org", backwards_from("5", n, '2')), Answer::Nothing), false, None);
     let backwards = |n: u64, top: char| backwards_from("e", n, top);
     check(|n| (format!("{}.zen.spamhaus.org", backwards(n, '2')), Answer::Nothing), false, None);
     check(|n| (format!("{}.zen.spamhaus.org", backwards(n, '2').to_uppercase()), Answer::Nothing), false, None);
     let told =
         |bytes: u64| format!("30 answers about evil.co.uk led nowhere, {} bytes in them, since 0.000 s", 30 * bytes);
-    // None that a host on the Internet has, a digit less, one that is none, and data behind an address.
+    // An address outside the global range, one digit too few, an invalid digit, and data behind an address: none of these
+    // is exempt.
     check(|n| (format!("{}.l.evil.co.uk", backwards(n, 'f')), Answer::Nothing), false, Some(&told(66)));
     check(
         |n| (format!("{}.l.evil.co.uk", backwards(n, '2').replacen(".8.", ".", 1)), Answer::Nothing),

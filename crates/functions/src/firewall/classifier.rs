@@ -1,14 +1,15 @@
-//! Which rule decides, in a time that hardly grows with their number.
+//! Finds the rule that decides, in a time that hardly grows with the number of rules.
 //!
-//! Every rule is a set of boxes in a space of six fields: each list of a rule multiplies its boxes. A tree halves the space:
-//! a node looks at one field and one value; boxes below it are on the low side, boxes from it on are on the high side, and
-//! boxes that lie across it have a tree of their own (Edelsbrunner's interval tree, in several dimensions). So every box
-//! stands in the tree once, and memory grows with the rules and no faster. A search goes down one side and across, and leaves
-//! out what begins with a later rule than the one it has found.
+//! Every rule is a set of boxes in a space of six fields: each list of a rule multiplies its boxes. A tree halves the
+//! space: a node looks at one field and one value. Boxes below the value are in its low subtree, boxes from it on in its
+//! high subtree, and boxes that contain it in a third one (Edelsbrunner's interval tree, in several dimensions). So every
+//! box is in the tree exactly once, and memory is linear in the boxes. A search descends into one side and into the third
+//! subtree, and skips subtrees whose first rule comes after the one it has found.
 //!
-//! A rule that decides nothing is found like any other; the search then goes on behind it ([`Classifier::find`] from a rule on).
+//! A rule that decides nothing is found like any other; the search then continues after it ([`Classifier::find`] starts
+//! at a given rule).
 //!
-//! Not here: TCP flags and what few rules look at (`fields.rs`) as dimensions; they are looked at in the leaves.
+//! TCP flags and rarely examined fields (`fields.rs`) are not dimensions of the tree; they are checked in its leaves.
 
 use std::collections::HashMap;
 
@@ -20,11 +21,11 @@ use super::rules::Rule;
 use super::states::State;
 use super::values::Addresses;
 
-/// Boxes in a leaf, tried one after the other.
+/// Boxes in a leaf, which are tried one by one.
 const LEAF: usize = 8;
-/// No deeper: what cannot be told apart by then is tried one after the other.
+/// The maximum depth; boxes that are not separated by then are tried one by one.
 const DEPTH_MAX: u32 = 64;
-/// Most boxes of all rules.
+/// The maximum number of boxes of all rules.
 pub(super) const BOXES_MAX: usize = 1 << 20;
 /// No rule.
 const NONE: u32 = u32::MAX;
@@ -32,7 +33,7 @@ const NONE: u32 = u32::MAX;
 const FIELDS: usize = 6;
 const SOURCE: usize = 0;
 const DESTINATION: usize = 1;
-/// From here on: source port, destination port, protocol, port of the plan.
+/// The first of the other fields: source port, destination port, protocol, port of the plan.
 const REST: usize = 2;
 
 /// The rules, ready to be searched.
@@ -40,28 +41,28 @@ const REST: usize = 2;
 pub(super) struct Classifier {
     nodes: Vec<Node>,
     boxes: Vec<Box6>,
-    /// Combinations of TCP flags that boxes ask for; the first is any.
+    /// The sets of TCP flags that boxes match; the first one matches any.
     flags: Vec<FlagSet>,
-    /// What else boxes ask for; the first is nothing.
+    /// Further conditions of boxes; the first entry has none.
     fields: Vec<More>,
-    /// By the state of a packet and the side that it comes from.
+    /// The root of the tree for each state of a packet and each side.
     roots: [[u32; 2]; State::COUNT],
 }
 
-/// What else a rule asks for.
+/// Further conditions of a rule.
 type More = (Vec<Within>, Vec<Masked>);
 
-/// Which values of the byte of TCP flags fit: bit by bit.
+/// The set of values that the byte of TCP flags may have, one bit for each.
 pub(super) type FlagSet = [u64; 4];
 pub(super) const ANY_FLAGS: FlagSet = [u64::MAX; 4];
 
-/// All combinations of TCP flags that fit.
+/// All values of the TCP flags that match.
 fn flag_set(fits: impl Fn(u8) -> bool) -> FlagSet {
     std::array::from_fn(|word| (0..64).fold(0, |bits, bit| bits | u64::from(fits((word * 64 + bit) as u8)) << bit))
 }
 
 impl Default for Classifier {
-    /// Without rules.
+    /// A classifier without rules.
     fn default() -> Classifier {
         let nodes = vec![Node::Leaf { from: 0, to: 0 }];
         let (flags, fields) = (vec![ANY_FLAGS], vec![Default::default()]);
@@ -75,21 +76,21 @@ struct Box6 {
     addresses: [(u128, u128); 2],
     /// Ports, protocol and port of the plan.
     rest: [(u16, u16); 4],
-    /// The place of its combinations of TCP flags.
+    /// The index of its set of TCP flags.
     flags: u32,
-    /// The place of what else it asks for; 0: nothing.
+    /// The index of its further conditions; 0: none.
     fields: u32,
     rule: u32,
 }
 
-/// What is searched for.
+/// What a search looks for.
 struct Wanted<'a> {
     values: [u128; FIELDS],
-    /// Of an ICMP error: the ends of the connection that it is about.
+    /// For an ICMP error, the endpoints of the connection that it is about.
     opening: [u128; 2],
-    /// None: whatever they are.
+    /// `None`: they may have any value.
     fields: Option<&'a Values>,
-    /// One of them has to fit.
+    /// One of these values has to match.
     flags: FlagSet,
     /// The first rule that may be found.
     from: u32,
@@ -97,14 +98,15 @@ struct Wanted<'a> {
 
 #[derive(Clone, Debug)]
 enum Node {
-    /// Boxes `from..to`, by their rules.
+    /// Boxes `from..to`, in the order of their rules.
     Leaf { from: u32, to: u32 },
-    /// A value of a field, and the trees of the boxes below, from it on, and across it; `first` is the first rule of all.
+    /// A value of a field, the trees of the boxes below it, from it on, and across it, and `first`, the first rule of
+    /// them all.
     Split { field: usize, at: u128, low: u32, high: u32, across: u32, first: u32 },
 }
 
 impl Classifier {
-    /// Makes the tree of those rules to which packets come. The error is how many boxes there would be.
+    /// Builds the trees of the rules that packets can reach. The error is the number of boxes, if it is too large.
     pub(super) fn new(rules: &[Rule], reach: &Reach) -> Result<Classifier, usize> {
         let count: usize = rules.iter().map(boxes_of).fold(0, usize::saturating_add);
         if count > BOXES_MAX {
@@ -125,7 +127,7 @@ impl Classifier {
         Ok(classifier)
     }
 
-    /// The tree of some rules, by their numbers. `known`: the places of what else rules have asked for so far.
+    /// Builds the tree of some rules, given by number. `known`: the indices of further conditions met so far.
     fn tree(&mut self, rules: &[Rule], list: &[u32], known: &mut HashMap<More, u32>) -> u32 {
         let mut boxes = Vec::new();
         for (number, rule) in list.iter().filter_map(|number| Some((*number, rules.get(*number as usize)?))) {
@@ -134,7 +136,7 @@ impl Classifier {
         self.build(boxes, 0)
     }
 
-    /// The place of the combinations of TCP flags that a rule asks for.
+    /// The index of a rule's set of TCP flags.
     fn flags_of(&mut self, rule: &Rule) -> u32 {
         let set = flag_set(|flags| rule.fits_flags(flags));
         let known = self.flags.iter().position(|one| *one == set);
@@ -144,7 +146,7 @@ impl Classifier {
         }) as u32
     }
 
-    /// The place of what else a rule asks for.
+    /// The index of a rule's further conditions.
     fn fields_of(&mut self, rule: &Rule, known: &mut HashMap<More, u32>) -> u32 {
         if rule.fields.is_empty() && rule.masked.is_empty() {
             return 0;
@@ -156,19 +158,20 @@ impl Classifier {
         })
     }
 
-    /// The first rule that fits, of the one with the number `from` and those behind it.
+    /// The first rule that matches, from number `from` on.
     pub(super) fn find(&self, facts: &Facts<'_>, from: usize) -> Option<usize> {
         self.find_as(facts, facts.state, from)
     }
 
-    /// The same of a packet that is something else of a connection by now.
+    /// The same for a packet whose state has changed on the way through the rules.
     pub(super) fn find_as(&self, facts: &Facts<'_>, state: State, from: usize) -> Option<usize> {
         let mut flags = [0; 4];
         flags[usize::from(facts.flags >> 6)] = 1 << (facts.flags & 63);
         self.found((facts, state), flags, Some(facts.fields), from)
     }
 
-    /// The same, of rules that may fit packets with these ends and with one of several combinations of TCP flags, whatever else they are.
+    /// The first rule that may match packets with these endpoints and one of several values of the TCP flags, whatever
+    /// other fields they have.
     pub(super) fn find_possible(&self, facts: &Facts<'_>, flags: FlagSet, from: usize) -> Option<usize> {
         self.found((facts, facts.state), flags, None, from)
     }
@@ -193,12 +196,12 @@ impl Classifier {
         (found != NONE).then_some(found as usize)
     }
 
-    /// Boxes, each counted for every side that it is for, and bytes.
+    /// The number of boxes, each counted for every tree it is in, and the memory in bytes.
     pub(super) fn size(&self) -> (usize, usize) {
         (self.boxes.len(), size_of_val(&self.boxes[..]) + size_of_val(&self.nodes[..]))
     }
 
-    /// The first rule below a node that fits, if it is before `best`; else `best`.
+    /// The first rule below a node that matches, if it comes before `best`; else `best`.
     fn search(&self, node: u32, wanted: &Wanted<'_>, best: u32) -> u32 {
         match &self.nodes[node as usize] {
             Node::Leaf { from, to } => {
@@ -224,7 +227,7 @@ impl Classifier {
             && (one.fields == 0 || self.asks_no_more(one.fields, wanted))
     }
 
-    /// Whether what else a box asks for is so.
+    /// Whether a box's further conditions hold.
     fn asks_no_more(&self, place: u32, wanted: &Wanted<'_>) -> bool {
         let (fields, masked) = &self.fields[place as usize];
         let [opener, asked] = wanted.opening;
@@ -259,20 +262,20 @@ impl Classifier {
     }
 }
 
-/// The field and value that leave the fewest boxes together; none if no value parts them.
+/// The field and value that leave the fewest boxes together; `None` if no value separates any.
 fn best_split(boxes: &[Box6]) -> Option<(usize, u128)> {
     let candidates = (0..FIELDS).flat_map(|field| medians(boxes, field).map(move |at| (field, at)));
     let cost = |&(field, at): &(usize, u128)| {
         let low = boxes.iter().filter(|one| one.range(field).1 < at).count();
         let high = boxes.iter().filter(|one| one.range(field).0 >= at).count();
         let across = boxes.len() - low - high;
-        // Boxes across are searched as well as one side.
+        // The boxes across are searched in addition to one side.
         (low.max(high).max(across) < boxes.len()).then_some(low.max(high) + 2 * across)
     };
     candidates.filter_map(|split| Some((cost(&split)?, split))).min().map(|(_, split)| split)
 }
 
-/// Where a field may be halved: at the median of where ranges begin, and of where they have ended.
+/// The candidates for halving a field: the median of where ranges begin, and of where they have ended.
 fn medians(boxes: &[Box6], field: usize) -> impl Iterator<Item = u128> {
     let median = |mut values: Vec<u128>| {
         let middle = values.len() / 2;
@@ -299,7 +302,7 @@ impl Box6 {
     }
 }
 
-/// How many boxes a rule makes.
+/// The number of boxes of a rule.
 fn boxes_of(rule: &Rule) -> usize {
     let lens = [
         rule.source.0.len() * 2,
@@ -312,7 +315,7 @@ fn boxes_of(rule: &Rule) -> usize {
     lens.into_iter().map(|len| len.max(1)).fold(1, usize::saturating_mul)
 }
 
-/// Protocols as ranges: all but one are two of them.
+/// Protocols as ranges; all but one become two ranges.
 fn protocols(rule: &Rule) -> Vec<(u16, u16)> {
     let mut numbers: Vec<u16> = rule.protocol.0.iter().map(|protocol| protocol.0.into()).collect();
     numbers.sort_unstable();
@@ -352,13 +355,13 @@ fn add_boxes(rule: &Rule, (number, flags, fields): (u32, u32, u32), into: &mut V
     }
 }
 
-/// Ranges of numbers; everything if there is none.
+/// Ranges of numbers; the full range if the list is empty.
 fn ranges(list: impl Iterator<Item = (u16, u16)>) -> Vec<(u16, u16)> {
     let list: Vec<_> = list.collect();
     if list.is_empty() { vec![(0, u16::MAX)] } else { list }
 }
 
-/// Ranges of addresses as numbers. Those of IPv6 leave out where IPv4 has its place.
+/// Ranges of addresses as numbers. Those of IPv6 leave out the range of mapped IPv4 addresses.
 fn address_ranges(list: &[Addresses]) -> Vec<(u128, u128)> {
     if list.is_empty() {
         return vec![(0, u128::MAX)];

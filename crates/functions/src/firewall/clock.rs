@@ -1,13 +1,13 @@
-//! Hours, days and dates: what a packet's time is in the zone in which rules are written.
+//! Hours, days and dates: converts a packet's time to the time zone in which rules are written.
 
 use serde::Deserialize;
 
-/// Seconds of a day.
+/// Seconds per day.
 pub(super) const DAY_S: u64 = 24 * 3600;
-/// As `meta day` counts them.
+/// Days of the week, in the order of `meta day`.
 pub(super) const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-/// How far a zone is from UTC: `"+02:00"`, `"-03:30"`.
+/// The offset of a time zone from UTC: `"+02:00"`, `"-03:30"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct UtcOffset {
@@ -33,12 +33,12 @@ impl TryFrom<String> for UtcOffset {
     }
 }
 
-/// When a packet comes about which somebody asks.
+/// The time of a packet to be explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// In nanoseconds of UTC from 1970 on.
+    /// Nanoseconds since 1970, UTC.
     Utc(u64),
-    /// What clocks show in the zone of the plan, counted alike.
+    /// Nanoseconds since 1970 by the clocks of the plan's time zone.
     Shown(u64),
 }
 
@@ -60,37 +60,37 @@ impl std::str::FromStr for When {
     }
 }
 
-/// A moment, as rules look at it.
+/// A moment, as rules examine it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
-    /// Nanoseconds from the beginning of 1970 on, by the clocks of the zone.
+    /// Nanoseconds since the beginning of 1970, by the clocks of the time zone.
     pub(super) ns: u64,
-    /// Of its day.
+    /// The second of its day.
     pub(super) second: u32,
-    /// From Sunday on.
+    /// The day of the week; 0: Sunday.
     pub(super) day: u8,
 }
 
 impl Moment {
-    /// What clocks of a zone show at a time of UTC, in nanoseconds.
+    /// Converts a UTC time in nanoseconds to a time zone.
     pub(super) fn of(now_ns: u64, zone: UtcOffset) -> Moment {
         let second = (now_ns / 1_000_000_000) as i64 + i64::from(zone.seconds);
         let (day, second_of_day) = (second.div_euclid(DAY_S as i64), second.rem_euclid(DAY_S as i64));
         Moment {
             ns: (now_ns as i64).saturating_add(i64::from(zone.seconds) * 1_000_000_000).max(0) as u64,
             second: second_of_day as u32,
-            // It was a Thursday.
+            // 1 January 1970 was a Thursday.
             day: (day + 4).rem_euclid(7) as u8,
         }
     }
 }
 
-/// `16:00:30`.
+/// Formats a second of the day: `16:00:30`.
 pub(super) fn shown(second: u64) -> String {
     format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// `08:00`, `08:00:30`: the second of a day.
+/// Parses a second of the day: `08:00`, `08:00:30`.
 pub(super) fn hour(text: &str) -> Option<u64> {
     let parts: Vec<u64> = text.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
     match parts[..] {
@@ -102,7 +102,7 @@ pub(super) fn hour(text: &str) -> Option<u64> {
     }
 }
 
-/// `2026-12-24`, `2026-12-24 16:00`, or seconds since 1970: in nanoseconds.
+/// Parses `2026-12-24`, `2026-12-24 16:00` or seconds since 1970, into nanoseconds.
 pub(super) fn time(text: &str) -> Option<u64> {
     let seconds = match text.parse::<u64>() {
         Ok(seconds) => seconds,
@@ -114,7 +114,7 @@ pub(super) fn time(text: &str) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)
 }
 
-/// The days from 1970 to `2026-12-24`, if there is such a day and it is none before.
+/// The number of days from 1970 to a date such as `2026-12-24`; `None` if there is no such day, or it is earlier.
 fn date(text: &str) -> Option<u64> {
     let mut parts = text.split('-').map(|part| part.parse::<u32>().ok());
     let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
@@ -130,7 +130,7 @@ fn date(text: &str) -> Option<u64> {
     Some(u64::from(year - 1970) * 365 + leap_days + u64::from(before + day - 1))
 }
 
-/// Nanoseconds from 1970 on as `2026-12-24 16:00:30`.
+/// Formats nanoseconds since 1970: `2026-12-24 16:00:30`.
 pub(super) fn written(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     let days = seconds / DAY_S;

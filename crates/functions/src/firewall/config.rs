@@ -1,4 +1,4 @@
-//! What can be configured, and what it means once it has been checked.
+//! The configuration, as written in a plan file and as checked.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::Sides;
 use crate::parts::answer::Router;
 
-/// Seconds for a half-open connection while there are many, if nothing is said.
+/// Default time in seconds for a half-open connection to complete while there are many.
 const HURRIED_S: u64 = 5;
 
-/// As it stands in a plan file. The README explains each key.
+/// The configuration as written in a plan file. The README explains each key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs)]
@@ -70,13 +70,13 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ttl {
-    /// It is a bump in the wire.
+    /// It is transparent and leaves the TTL unchanged.
     Keep,
-    /// It is a router.
+    /// It acts as a router and decrements the TTL.
     Decrement,
 }
 
-/// What becomes of TCP segments that do not fit into what their connection's ends may send.
+/// What happens to TCP segments outside of what their connection's ends may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowCheck {
@@ -84,7 +84,7 @@ pub enum WindowCheck {
     Strict,
     /// Only resets are dropped.
     Liberal,
-    /// Nobody looks.
+    /// Windows are not checked.
     Off,
 }
 
@@ -125,7 +125,7 @@ impl Default for Config {
             held_max: 0,
             fragment_s: 30,
             ttl: Ttl::Keep,
-            // The dummy address of RFC 7600 section 4.8, for routers that have none of their own.
+            // The IPv4 dummy address (RFC 7600 section 4.8), for routers that have no address of their own.
             router: Ipv4Addr::new(192, 0, 0, 8),
             router_v6: None,
             icmp_errors_per_s: 1000,
@@ -134,7 +134,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// That nothing is said about limits that there are not.
+    /// Rejects keys that refine limits which are not set.
     fn limits_are_there(&self) -> Result<(), ConfigError> {
         if self.half_open_max == 0 && self.tcp_hurried_s.is_some() {
             let instead = "leave it out, or write a `half_open_max`";
@@ -152,7 +152,7 @@ impl Config {
         Ok(())
     }
 
-    /// That nothing is said about who tells that a packet's hops are used up, where none are counted.
+    /// Rejects the source addresses of "time exceeded" errors if no hop is counted.
     fn hops_are_counted(&self) -> Result<(), ConfigError> {
         let is_said = [("router", self.router != Config::default().router), ("router_v6", self.router_v6.is_some())];
         match is_said.iter().find(|(_, is_said)| *is_said) {
@@ -166,7 +166,7 @@ impl Config {
 }
 
 impl Config {
-    /// That nothing is said about a rule file that there is not.
+    /// Rejects keys that only a rule file uses if there is none.
     fn rule_file_is_there(&self) -> Result<(), ConfigError> {
         let said = [
             ("rules_hook", self.rules_hook != Hooks::Forward),
@@ -190,7 +190,7 @@ impl Config {
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) sides: Sides,
-    /// By which port what goes on without the rules comes.
+    /// For each port, what packets of a connection must match to pass without asking the rules.
     pub(super) ways: Ways,
     pub(super) policy: Policy,
     pub(super) windows: WindowCheck,
@@ -206,7 +206,7 @@ pub(super) struct Settings {
 braid_nf::plain!(Settings);
 
 impl Settings {
-    /// How many hops a packet loses here.
+    /// How many hops the firewall subtracts from the TTL.
     pub(super) fn hops(&self) -> u8 {
         u8::from(self.ttl == Ttl::Decrement)
     }

@@ -1,4 +1,4 @@
-//! What a packet set remembers of a connection, and how far TCP has come.
+//! The packet-set state of a connection, and the stage of a TCP connection.
 
 use std::mem::offset_of;
 
@@ -12,16 +12,17 @@ use super::states::State;
 use super::window::{Reopening, Segment, Windows};
 use crate::parts::{Side, is_opening, lengths};
 
-/// Both directions of a connection. With key and age it fills a cache line less eight bytes.
+/// The state of a connection, for both directions. Together with key and age it fills a cache line except for eight
+/// bytes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Connection {
     /// What the ends of a TCP connection may send.
     pub(super) windows: Windows,
-    /// The [`Side`] that sent the first packet, in bit 0; above it a part of the [`Permit`].
+    /// Bit 0: the [`Side`] that sent the first packet. Above: a part of the [`Permit`].
     opener: u8,
-    /// Whether that packet ran against the direction in which the set's key is written, in bit 0; above it, while it opens, how much of
-    /// its time a flood takes from it: so many [`HASTE_PARTS`].
+    /// Bit 0: whether the first packet ran against the direction of the set's key. Above, while the connection opens: the
+    /// part of its timeout that a flood takes away, in units of 1/[`HASTE_PARTS`].
     reversed: u8,
     pub(super) protocol: u8,
     /// A [`Phase`]; then [`OF_HOST`]; of TCP in bits 4 and 5 who has sent a FIN: the opener, the other; or
@@ -30,46 +31,46 @@ pub struct Connection {
     progress: u8,
 }
 
-/// How far a connection has come.
+/// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Phase {
-    /// The opener has sent a SYN; or, without TCP, a packet.
+    /// The opener has sent a SYN, or without TCP a packet.
     Asked = 0,
-    /// It has been answered: TCP awaits a confirmation.
+    /// The other end has answered; TCP awaits the confirmation.
     Answered = 1,
-    /// The opener has confirmed; or, without TCP, both have spoken.
+    /// The opener has confirmed, or without TCP both ends have sent.
     Established = 2,
     /// One end has sent a FIN.
     HalfClosed = 3,
-    /// Both ends have.
+    /// Both ends have sent a FIN.
     Closing = 4,
     /// One end has sent a RST.
     Reset = 5,
-    /// A SYN would have begun it anew and was refused: nothing is left of it but its place.
+    /// A SYN would have reused it and was refused: only its entry remains.
     Gone = 6,
     /// One end has sent a RST before the opener has confirmed.
     Refused = 7,
 }
 
-/// Where the bytes of the permit begin: the last one is `opener`, and behind it stands `reversed`.
+/// The offset of the permit's bytes: the last of them is in `opener`, and `reversed` follows.
 const PERMIT: usize = offset_of!(Connection, windows) + offset_of!(Windows, spare);
-/// Where the phase is in [`Connection::progress`].
+/// The bits of the phase in [`Connection::progress`].
 const PHASE: u8 = 0x07;
-/// It is counted for its inside host.
+/// The connection is counted for its inside host.
 const OF_HOST: u8 = 0x08;
 const FIN_SHIFT: u8 = 4;
 /// TCP, until it is established: both ends have sent a SYN (simultaneous open, RFC 9293 section 3.5).
 const CROSSED: u8 = 2 << FIN_SHIFT;
 /// Not TCP, not answered, and the rules are asked about each packet until it is.
 const NEW: u8 = 0x10;
-/// It is counted as half open.
+/// The connection is counted as half open.
 const HALF_OPEN: u8 = 0x40;
-/// It began under a flood: it has little time to open.
+/// It began during a flood and has less time to open.
 const HURRIED: u8 = 0x80;
-/// Of how many parts of its time a connection that opens under a flood may lose some.
+/// The number of parts that the timeout of an opening connection is divided into.
 const HASTE_PARTS: u64 = 128;
-/// Most that it loses: a sixteenth of its time is left.
+/// The most parts it loses: a sixteenth of its timeout remains.
 const HASTE_MAX: u64 = HASTE_PARTS - HASTE_PARTS / 16;
 
 impl Connection {
@@ -103,8 +104,9 @@ impl Connection {
         }
     }
 
-    /// Marks it as counted half open. `left`: how much of the room for such ones is left, if it is so little that it has to hurry, of how
-    /// much; its time is that part of [`Timeouts::hurried_ns`], at least a sixteenth.
+    /// Marks the connection as counted half open. `left` is given if so little room is left for half-open connections
+    /// that this one has to hurry: how much is left, and of how much. Its timeout is that part of
+    /// [`Timeouts::hurried_ns`], but at least a sixteenth.
     pub(super) fn count_half_open(&mut self, left: Option<(u64, u64)>) {
         self.progress |= HALF_OPEN;
         if let Some((left, of)) = left {
@@ -114,40 +116,40 @@ impl Connection {
         }
     }
 
-    /// Whether it began under a flood and has not opened since.
+    /// Whether it began during a flood and has not opened since.
     pub(super) fn is_hurried(&self) -> bool {
         self.progress & HURRIED != 0
     }
 
-    /// Whether packets from its opener run against the direction in which the set's key is written.
+    /// Whether the opener's packets run against the direction of the set's key.
     pub(super) fn is_reversed(&self) -> bool {
         self.reversed & 1 != 0
     }
 
-    /// Marks it as counted for its inside host.
+    /// Marks the connection as counted for its inside host.
     pub(super) fn count_for_host(&mut self) {
         self.progress |= OF_HOST;
     }
 
-    /// Whether it is counted for its inside host.
+    /// Whether the connection is counted for its inside host.
     pub(super) fn is_counted_for_host(&self) -> bool {
         self.progress & OF_HOST != 0
     }
 
-    /// Its opener's packets are for the rules until it is answered, each of them. Of TCP the phase says whether it is.
+    /// Has the rules asked about each packet of the opener until it is answered. For TCP the phase implies this.
     pub(super) fn stay_new(&mut self) {
         if self.protocol != protocol::TCP {
             self.progress |= NEW;
         }
     }
 
-    /// What a packet is of it: as long as nobody has answered one of its opener is new.
+    /// The conntrack state of a packet: until the connection is answered, the opener's packets are new.
     pub(super) fn state(&self, from_opener: bool) -> State {
         let is_new = from_opener && !self.is_answered();
         if is_new { State::New } else { State::established(from_opener) }
     }
 
-    /// Whether a segment that fits is counted as sent, as in conntrack: a SYN that comes again is not, nor is its answer.
+    /// Whether an accepted segment counts as sent. As in conntrack, a repeated SYN does not, nor does its answer.
     pub(super) fn counts(&self, flags: u8, from_opener: bool) -> bool {
         match flags & SYN != 0 {
             true => !from_opener && self.phase() == Phase::Asked,
@@ -170,38 +172,38 @@ impl Connection {
         self.progress & HALF_OPEN != 0
     }
 
-    /// It is not counted any more.
+    /// Notes that the connection is no longer counted as half open.
     pub(super) fn settle(&mut self) {
         self.progress &= !(HALF_OPEN | HURRIED);
         self.reversed &= 1;
     }
 
-    /// Whether it waits for its confirmation.
+    /// Whether the connection awaits its confirmation.
     pub(super) fn is_opening(&self) -> bool {
         matches!(self.phase(), Phase::Asked | Phase::Answered)
     }
 
-    /// Whether both ends have taken it up and not both have finished: then it goes from a full table behind all others.
+    /// Whether it is established and not finished by both ends; such connections are evicted last from a full table.
     pub(super) fn is_assured(&self) -> bool {
         matches!(self.phase(), Phase::Established | Phase::HalfClosed)
     }
 
-    /// Whether a SYN would be a new connection between the same ends.
+    /// Whether a SYN would open a new connection between the same endpoints.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase(), Phase::Closing | Phase::Reset | Phase::Refused)
     }
 
-    /// Whether there is none any more: the next packet may begin one.
+    /// Whether the connection no longer exists, so that the next packet may open one.
     pub(super) fn is_gone(&self) -> bool {
         self.phase() == Phase::Gone
     }
 
-    /// It is none any more.
+    /// Marks the connection as no longer existing.
     pub(super) fn go(&mut self) {
         self.progress = Phase::Gone as u8;
     }
 
-    /// Whether a packet moves nothing but windows: the way of nearly all packets, without detours.
+    /// Whether a packet changes nothing but windows: the fast path of nearly all packets.
     #[inline(always)]
     pub(super) fn goes_on(&mut self, packet: &Packet<'_>, from_opener: bool) -> bool {
         if self.protocol != protocol::TCP {
@@ -221,7 +223,7 @@ impl Connection {
             })
     }
 
-    /// Goes on with a packet that is not TCP: the first answer counts.
+    /// Notes a packet that is not TCP: the first answer establishes the connection.
     #[inline(always)]
     pub(super) fn answer(&mut self, from_opener: bool) {
         if !from_opener {
@@ -274,7 +276,7 @@ impl Connection {
         let phase = match (self.phase(), from_opener) {
             (Phase::Asked | Phase::Answered | Phase::Refused, _) if flags & RST != 0 => Phase::Refused,
             _ if flags & RST != 0 => Phase::Reset,
-            // It was never open: only the other end can say that it is.
+            // It was never established: only the other end can show that it is.
             (Phase::Refused, true) => Phase::Refused,
             _ if finished == 3 => Phase::Closing,
             _ if flags & FIN != 0 => Phase::HalfClosed,
@@ -295,12 +297,13 @@ impl Connection {
         self.progress = phase as u8 | ways | self.progress & (HALF_OPEN | HURRIED | OF_HOST);
     }
 
-    /// The side from which packets in a direction come, as a number.
+    /// The side that packets in a direction come from, as a number.
     pub(super) fn side_of(&self, from_opener: bool) -> u8 {
         (self.opener ^ u8::from(!from_opener)) & 1
     }
 
-    /// What packets in steady state are compared with: in the highest byte `reversed`, below it the opener's side beside the permit.
+    /// The word that packets in steady state are compared with: `reversed` in the highest byte, below it the opener's
+    /// side and the permit.
     #[inline(always)]
     pub(super) fn word(&self) -> u32 {
         const { assert!(offset_of!(Connection, opener) == PERMIT + 2 && offset_of!(Connection, reversed) == PERMIT + 3) };
@@ -308,20 +311,20 @@ impl Connection {
         u32::from_le_bytes([bytes[PERMIT], bytes[PERMIT + 1], bytes[PERMIT + 2], bytes[PERMIT + 3]])
     }
 
-    /// What rules have said of it, and which.
+    /// The stored decision of the rules, and which rules made it.
     pub(super) fn permit(&self) -> Permit {
         let [low, high] = self.windows.spare;
         Permit::of_bytes([low, high, self.opener])
     }
 
-    /// Remembers what rules have said of it.
+    /// Stores the decision of the rules.
     pub(super) fn set_permit(&mut self, permit: Permit) {
         let [low, high, opener] = permit.beside(self.opener);
         self.windows.spare = [low, high];
         self.opener = opener;
     }
 
-    /// Its ends by their sides, from the key of its set.
+    /// The endpoints by side, from the key of the set.
     pub(super) fn ends(&self, key: &SetKey) -> Option<Ends> {
         let tuple = key.five_tuple()?;
         let source = (tuple.src_ip, tuple.src_port);
@@ -331,14 +334,14 @@ impl Connection {
     }
 }
 
-/// Whether a segment only goes on with its connection, by its flags.
+/// Whether a segment with these flags merely continues its connection.
 #[inline(always)]
 pub(super) const fn is_steady(flags: u8) -> bool {
     flags & (SYN | FIN | RST | ACK) == ACK
 }
 
-/// Whether a combination of control bits occurs in TCP as it is specified; the others are scans (the list of Linux'
-/// `tcp_valid_flags`). PSH and the bits of congestion notification say nothing here.
+/// Whether standard-conforming TCP sends this combination of control bits; all others are scans (the list of Linux's
+/// `tcp_valid_flags`). PSH and the bits of congestion notification are ignored.
 #[inline]
 pub(super) fn are_valid(flags: u8) -> bool {
     const VALID: u64 = 1 << SYN
@@ -353,20 +356,20 @@ pub(super) fn are_valid(flags: u8) -> bool {
     VALID >> (flags & (FIN | SYN | RST | ACK | URG)) & 1 == 1
 }
 
-/// How long connections live without a packet, in nanoseconds.
+/// Idle timeouts of connections, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
     /// TCP, by [`Phase`].
     pub(super) tcp_ns: [u64; 8],
-    /// TCP that opens under a flood, at most.
+    /// TCP that opens during a flood, at most.
     pub(super) hurried_ns: u64,
-    /// UDP that has not been answered, and that has.
+    /// UDP: unanswered, answered.
     pub(super) udp_ns: [u64; 2],
     pub(super) other_ns: u64,
 }
 
 impl Timeouts {
-    /// The shortest of all.
+    /// The shortest of all timeouts.
     pub(super) fn shortest_ns(&self) -> u64 {
         let hurried_ns = self.hurried_ns / HASTE_PARTS * (HASTE_PARTS - HASTE_MAX);
         let all = self.tcp_ns.iter().chain(&self.udp_ns).chain([&hurried_ns, &self.other_ns]);
@@ -387,7 +390,7 @@ impl Timeouts {
     }
 }
 
-/// The ends of a connection or query, told apart by their sides: what ICMP errors are looked up by.
+/// The endpoints of a connection or query by side, by which ICMP errors are looked up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Ends {
@@ -396,9 +399,10 @@ pub(super) struct Ends {
     pub(super) inside_port: u16,
     pub(super) outside_port: u16,
     pub(super) protocol: u8,
-    /// The [`Side`] that asks, of ICMP queries, whose identifier is both ports; of live connections that which opened them; else 0.
+    /// For an ICMP query, whose identifier is in both ports, the [`Side`] that sent it; for a live connection, the side
+    /// that opened it; else 0.
     pub(super) asker: u8,
-    /// And of which type it is: queries of two types under one identifier are two.
+    /// The type of an ICMP query: queries of two types are distinct even if they have the same identifier.
     pub(super) kind: u8,
     zero: u8,
 }
@@ -416,22 +420,22 @@ impl Ends {
         }
     }
 
-    /// The inside one.
+    /// The address of the inside endpoint.
     pub(super) fn host(&self) -> IpAddress {
         self.inside
     }
 
-    /// The protocol, of queries too, whose number is the same for both families.
+    /// The protocol number by IP version; queries are stored under that of ICMP for both.
     pub(super) fn number(&self) -> u8 {
         if self.protocol == protocol::ICMP && self.inside.v4().is_none() { protocol::ICMPV6 } else { self.protocol }
     }
 
-    /// The same of a query of a type, asked from a side.
+    /// The key of a query of a type, sent from a side.
     pub(super) fn asked_from(self, side: Side, kind: u8) -> Ends {
         Ends { kind, ..self.opened_from(side as u8) }
     }
 
-    /// The same of a connection that was opened from a [`Side`]: so errors find out who opened it.
+    /// The key of a connection opened from a [`Side`], by which errors find out who opened it.
     #[inline(always)]
     pub(super) fn opened_from(self, side: u8) -> Ends {
         Ends { asker: side, ..self }

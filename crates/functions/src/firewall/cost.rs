@@ -1,7 +1,7 @@
-//! What it costs to find the rule that decides, by the number of rules: for whoever asks how many there may be.
+//! Measures the cost of finding the deciding rule, by the number of rules: for operators who ask how many are feasible.
 //!
-//! Measured on generated rules: half for one host and port, a quarter for networks and ports of a range, the rest for networks
-//! alone. Half of the packets are made to fit one of the rules, half are anything.
+//! The generated rules are half for one host and port, a quarter for networks with a range of ports, the rest for
+//! networks alone. Half of the packets are made to match a rule, the others are random.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -17,29 +17,29 @@ use super::values::{Addresses, PortRange, Protocol};
 use crate::config::ConfigError;
 use crate::parts::{Many, Side};
 
-/// What it costs with so many rules.
+/// The cost with a number of rules.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// Rules.
+    /// The number of rules.
     pub rules: usize,
-    /// Boxes that they make.
+    /// The boxes that they make.
     pub boxes: usize,
-    /// Bytes of the tree.
+    /// Size of the tree, in bytes.
     pub bytes: usize,
-    /// Milliseconds to make it.
+    /// Time to build it, in milliseconds.
     pub build_ms: f64,
-    /// Nanoseconds to find the rule that decides.
+    /// Time to find the deciding rule, in nanoseconds.
     pub search_ns: f64,
-    /// Nanoseconds to try one rule after the other.
+    /// Time to try one rule after another, in nanoseconds.
     pub walk_ns: f64,
 }
 
 const PACKETS: usize = 10_000;
 const ROUNDS: usize = 20;
-/// Rules that are tried in all when they are walked through.
+/// The total number of rules to try in a linear walk.
 const WALKED: usize = 20_000_000;
 
-/// With 1, 10, … 100,000 generated rules.
+/// Measures 1, 10, … 100,000 generated rules.
 pub fn curve() -> impl Iterator<Item = Cost> {
     (0..6).map(|exponent| {
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
@@ -48,14 +48,14 @@ pub fn curve() -> impl Iterator<Item = Cost> {
     })
 }
 
-/// With the rules of a configuration.
+/// Measures the rules of a configuration.
 pub fn of(config: Config, ports: u16) -> Result<Cost, ConfigError> {
     Ok(measure(&Settings::check(config, ports)?.policy.rules))
 }
 
 fn measure(rules: &[Rule]) -> Cost {
     let begun = Instant::now();
-    // A policy has been made of them, or they have few lists.
+    // This cannot fail: a policy was built from them, or they have few lists.
     let classifier = Classifier::new(rules, &Reach::of(rules)).unwrap_or_default();
     let build_ms = begun.elapsed().as_secs_f64() * 1e3;
     let mut random = Random(0x2545_f491_4f6c_dd1d);
@@ -119,7 +119,7 @@ fn packet(rules: &[Rule], random: &mut Random) -> Facts<'static> {
     }
 }
 
-/// Marsaglia's xorshift: the same numbers on every machine.
+/// Marsaglia's xorshift generator: the same numbers on every machine.
 struct Random(u64);
 
 impl Random {

@@ -1,7 +1,7 @@
-//! What connections have sent, each way: `ct bytes`, `ct packets`, `ct avgpkt` of nftables.
+//! What connections have sent in each direction: `ct bytes`, `ct packets` and `ct avgpkt` of nftables.
 //!
-//! The counts stand in a shared map by the ends of a connection, as its mark does, and only those of connections about which some rule may ask:
-//! all others go on without them. Who asks for no counts has no map.
+//! Like marks, counters are kept in a shared map by the endpoints of a connection, and only for connections whose
+//! counters a rule may test; all others pay nothing. If no rule tests counters there is no map.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::rules::Rule;
 use super::states::State;
 use crate::parts::lengths;
 
-/// From who opened it, and from the other end.
+/// The counters of a connection: from the opener, and from the other end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Counts {
@@ -23,12 +23,12 @@ pub(super) struct Counts {
     bytes: [u64; 2],
 }
 
-/// Both ways together, from the opener, from the other end.
+/// The fields for both directions, from the opener, and from the other end.
 const PACKETS: [Field; 3] = [Field::Packets, Field::PacketsOriginal, Field::PacketsReply];
 const BYTES: [Field; 3] = [Field::Bytes, Field::BytesOriginal, Field::BytesReply];
 const AVERAGE: [Field; 3] = [Field::Average, Field::AverageOriginal, Field::AverageReply];
 
-/// The field that a word of nftables names, of both ways or of one.
+/// The field for a keyword of nftables, for both directions or one.
 pub(super) fn field(name: &str, way: usize) -> Option<Field> {
     let fields = match name {
         "packets" => PACKETS,
@@ -39,18 +39,18 @@ pub(super) fn field(name: &str, way: usize) -> Option<Field> {
     fields.get(way).copied()
 }
 
-/// Whether a rule asks for counts.
+/// Whether a rule tests counters.
 pub(super) fn are_asked(rule: &Rule) -> bool {
     rule.fields.iter().any(|within| is_one(within.field))
 }
 
-/// Whether a field is one of them.
+/// Whether a field is a counter.
 pub(super) fn is_one(field: Field) -> bool {
     [PACKETS, BYTES, AVERAGE].iter().any(|fields| fields.contains(&field))
 }
 
 impl Counts {
-    /// Of the first packet that is counted.
+    /// The counters after the first packet that is counted.
     pub(super) fn of(packet: &Packet<'_>, state: State) -> Counts {
         let mut counts = Counts::default();
         counts.add(packet, state.is_from_opener().unwrap_or(true));
@@ -63,7 +63,7 @@ impl Counts {
         self.bytes[from] = self.bytes[from].saturating_add(lengths::ip_len(packet) as u64);
     }
 
-    /// Puts them where rules look at them.
+    /// Sets the fields that rules examine.
     pub(super) fn tell(&self, values: &mut Values) {
         let both = |of: [u64; 2]| [of[0].saturating_add(of[1]), of[0], of[1]];
         let (packets, bytes) = (both(self.packets), both(self.bytes));
@@ -75,11 +75,11 @@ impl Counts {
     }
 }
 
-/// What is counted of connections.
+/// The counters of all connections that have some.
 pub(super) struct Counted(Option<ByEnds<Counts>>);
 
 impl Counted {
-    /// `most`: live connections and pings.
+    /// `most`: the maximum number of live connections and queries.
     pub(super) fn new(builder: &mut StateBuilder, rules: &[Rule], most: u32) -> Result<Counted, StateError> {
         let is_asked = rules.iter().any(are_asked);
         is_asked.then(|| ByEnds::new(builder, "connection_counts", most)).transpose().map(Counted)
@@ -91,13 +91,14 @@ impl Counted {
         self.0.is_some()
     }
 
-    /// A connection is counted from here on.
+    /// Starts counting a connection.
     pub(super) fn begin(&self, cx: &mut Cx<'_>, ends: &Ends, counts: &Counts) -> Result<(), Conflict> {
         // There is room for all connections.
         self.0.as_ref().map_or(Ok(()), |map| map.enter(cx, ends, counts).map(drop))
     }
 
-    /// What there is of a connection with a packet of it, which is counted; of what is only about it or not believed nothing is.
+    /// The counters of a connection, after counting this packet. A packet that is only about the connection, or is not
+    /// believed, does not count.
     pub(super) fn with(
         &self,
         cx: &mut Cx<'_>,
@@ -113,7 +114,7 @@ impl Counted {
         Ok(Some(counts))
     }
 
-    /// A connection is over, or is not counted any more.
+    /// Forgets the counters of a connection that is over, or is no longer counted.
     pub(super) fn forget(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<(), Conflict> {
         self.0.as_ref().map_or(Ok(()), |map| map.leave(cx, ends).map(drop))
     }

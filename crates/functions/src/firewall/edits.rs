@@ -1,5 +1,7 @@
-//! What rules write into packets: `ip dscp set cs1`, `ip6 hoplimit set 64`. It is noted while rules are asked, and written once they let the
-//! packet pass. Rules are asked about packets as they came, so a file in which one would have to see what another one has written is refused.
+//! Changes that rules make to packets: `ip dscp set cs1`, `ip6 hoplimit set 64`.
+//!
+//! A change is noted while rules are applied, and made once they let the packet pass. Conditions refer to packets as they
+//! arrived, so a file in which a rule would have to see an earlier rule's change is refused.
 
 use std::fmt;
 
@@ -9,16 +11,16 @@ use super::fields::Field;
 use super::rules::{Action, Rule};
 use crate::parts::dscp;
 
-/// What is written.
+/// A change to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Edit {
-    /// The code point.
+    /// Sets the code point.
     Dscp(u8),
-    /// Time to live or hop limit, with which it leaves.
+    /// Sets the TTL or hop limit with which the packet leaves.
     Hops(u8),
 }
 
-/// What is written into one packet; of what is said twice the last counts.
+/// All changes to one packet; the last one of each kind applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Edits {
     dscp: Option<u8>,
@@ -26,10 +28,10 @@ pub(super) struct Edits {
 }
 
 impl Edits {
-    /// Nothing.
+    /// No change.
     pub(super) const NONE: Edits = Edits { dscp: None, hops: None };
 
-    /// A rule has said so.
+    /// Notes a rule's change.
     pub(super) fn note(&mut self, edit: Edit) {
         match edit {
             Edit::Dscp(dscp) => self.dscp = Some(dscp),
@@ -37,7 +39,8 @@ impl Edits {
         }
     }
 
-    /// Writes it into a packet that will lose this many hops. One whose hops are used up stays as it is: it goes no further.
+    /// Applies the changes to a packet whose TTL will be decremented by `lost`. A packet whose TTL is used up keeps it:
+    /// it goes no further.
     #[inline]
     pub(super) fn write(&self, packet: &mut Packet<'_>, lost: u8) {
         if let Some(dscp) = self.dscp {
@@ -52,7 +55,7 @@ impl Edits {
 }
 
 impl Edit {
-    /// Whether a rule asks for what this changes.
+    /// Whether a rule tests what this changes.
     fn is_asked_by(self, rule: &Rule) -> bool {
         let field = match self {
             Edit::Dscp(_) => Field::Dscp,
@@ -62,12 +65,12 @@ impl Edit {
     }
 }
 
-/// A rule that asks for what one before it has written into packets that come to both, and the number of that one.
+/// A rule that tests what an earlier one has changed in packets that reach both, and the number of the earlier one.
 pub(super) fn asked_behind(rules: &[Rule]) -> Option<(&Rule, usize)> {
     let writers = rules.iter().enumerate().filter(|(_, rule)| rule.action == Action::Continue);
     writers.flat_map(|(number, rule)| rule.edits.iter().map(move |edit| (number, rule, edit))).find_map(
         |(number, writer, edit)| {
-            // Clauses of one statement ask as it does: of the packet as it came to them.
+            // Clauses of one statement all test the packet as it came to that statement.
             let place = |rule: &Rule| (rule.line, rule.file.clone());
             let behind = rules.iter().skip(writer.behind(number, writer.next));
             let mut asking = behind.filter(|rule| edit.is_asked_by(rule) && place(rule) != place(writer));

@@ -1,8 +1,8 @@
-//! What rules do besides deciding: counters, limits and the log, as `counter`, `limit rate` and `log` of nftables.
+//! The effects of rules besides decisions: counters, limits and the log, as nftables' `counter`, `limit rate` and `log`.
 //!
-//! Each worker counts packets and bytes and logs by itself, so a flood makes no conflicts; limits are exact over all workers. Rules that come of one
-//! statement (a chain to which several rules jump, a verdict map) do this together. What a rule has counted and what is left of its limit
-//! stays when rules are exchanged and its text is the same.
+//! Each worker counts packets and bytes and logs by itself, so a flood causes no conflicts; limits are exact over all
+//! workers. Rules that come from one statement (in a chain that several rules jump to, or a verdict map) share its
+//! effects. When rules are exchanged, a rule whose text is the same keeps its counts and the remainder of its limit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use crate::config::ConfigError;
 use crate::parts::{lengths, times};
 use crate::token_bucket::{Bucket, Limit};
 
-/// Most statements that have a counter of their own, and most that have a limit. Counters beyond that stand in one object and
-/// begin anew when any of their rules changes.
+/// The maximum number of statements with counters of their own, and with limits. Further counters share one object, and
+/// restart when any of their rules changes.
 const APART_MAX: usize = 1024;
 const NONE: u32 = u32::MAX;
 
-/// The effects; nothing at all if no rule has one.
+/// The effects of all rules; empty if no rule has any.
 pub(super) struct Effects {
-    /// By the number of the rule its statement's place.
+    /// The index of each rule's statement, by rule number.
     places: Vec<u32>,
     statements: Vec<Statement>,
-    /// Of their counters, limits and quotas.
+    /// The state objects of counters, limits and quotas.
     objects: Vec<Arc<dyn StateObject>>,
     log: Option<Log>,
     pub(super) sets: Sets,
@@ -40,7 +40,7 @@ pub(super) struct Effects {
     pub(super) counted: Counted,
 }
 
-/// What a statement has fitted. It fills no more of a cache line than a number of packets alone would.
+/// What a statement has matched. It takes no more cache lines than a count of packets alone would.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Count {
@@ -55,15 +55,15 @@ impl Count {
     }
 }
 
-/// What rules of one statement do.
+/// The effects of the rules of one statement.
 struct Statement {
-    /// The first of its rules, without its conditions, and its number.
+    /// The first of its rules, without its conditions, and the number of that rule.
     rule: Rule,
     number: usize,
     count: Option<(DistributedVector<Count>, u32)>,
     limit: Option<(Vector<Bucket>, Limit)>,
     quota: Option<Vector<u64>>,
-    /// The place of the set that packets change which it asks.
+    /// The index of the set it uses, if packets modify that set.
     set: Option<usize>,
 }
 
@@ -76,7 +76,7 @@ impl Effects {
                 places.push(NONE);
                 continue;
             }
-            // Two statements may say the same: those of a file stand in lines of their own.
+            // Two statements may have the same text; those of a file are told apart by their lines.
             let at = if rule.line == 0 { number as u32 } else { rule.line };
             let place = known.entry((rule.origin, at, rule.file.as_deref())).or_insert_with(|| {
                 firsts.push(number);
@@ -109,7 +109,7 @@ impl Effects {
         Ok(Effects { places, statements, objects, log, sets, marks, counted })
     }
 
-    /// A packet has come to a rule that does something besides. Whether the rule fits it now.
+    /// Applies the effects of a rule to a packet that meets its conditions, and returns whether the rule matches now.
     #[cold]
     pub(super) fn meet(
         &self,
@@ -135,7 +135,7 @@ impl Effects {
             let mut bucket = buckets.get(cx, 0)?.unwrap_or_default();
             let is_within = limit.take(&mut bucket, now, often.cost(len()));
             if is_within {
-                // An empty bucket is left as it is, so that a flood makes no conflicts.
+                // An empty bucket is left unchanged, so that a flood causes no conflicts.
                 buckets.set(cx, 0, bucket)?;
             }
             if is_within == often.over {
@@ -161,14 +161,14 @@ impl Effects {
         Ok(fits)
     }
 
-    /// A connection or ping is over: nothing counts it any more, and its mark is gone.
+    /// Handles the end of a connection or query: sets no longer count it, and its counters and mark are forgotten.
     pub(super) fn leave(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<(), Conflict> {
         self.sets.leave(cx, ends)?;
         self.counted.forget(cx, ends)?;
         self.marks.forget(cx, ends)
     }
 
-    /// What each rule that counts has counted, some of them at a time, and the end of the log.
+    /// Reports each rule's counters, some at a time, and then the log.
     pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         into.each(self.statements.len(), |into, number| {
             let statement = &self.statements[number];
@@ -193,25 +193,25 @@ impl Effects {
     }
 }
 
-/// What several rules may have in common.
+/// State that several rules may share.
 #[derive(Clone, Default)]
 struct Pool {
     limit: Option<(Vector<Bucket>, Limit)>,
     quota: Option<Vector<u64>>,
 }
 
-/// On the way to [`Effects::statements`].
+/// Builds [`Effects::statements`].
 struct Statements<'a> {
     rules: &'a [Rule],
     sets: &'a Sets,
-    /// How many objects have been named after a statement's text.
+    /// How many objects have been named after each statement's text.
     names: HashMap<u64, u32>,
     counters: u32,
     limits: usize,
-    /// Limits and quotas that rules have in common.
+    /// Shared limits and quotas.
     pools: HashMap<u64, Pool>,
     objects: Vec<Arc<dyn StateObject>>,
-    /// For the counters that have no object of their own.
+    /// Counters that have no object of their own.
     rest: Option<DistributedVector<Count>>,
 }
 
@@ -234,7 +234,7 @@ impl Statements<'_> {
         Ok(statements)
     }
 
-    /// The limit or quota of a rule; one that it has in common with others is made once.
+    /// The limit or quota of a rule; a shared one is made once.
     fn pool(&mut self, builder: &mut StateBuilder, rule: &Rule, name: &str) -> Result<Pool, ConfigError> {
         if let Some(known) = self.pools.get(&rule.pool) {
             return Ok(known.clone());

@@ -1,4 +1,4 @@
-//! Which rule decides about a packet, and why: for the operator who asks before the packet comes.
+//! Explains which rule decides about a packet, and why, before the packet comes.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -24,27 +24,27 @@ use crate::parts::is_opening;
 /// A packet cannot be judged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
-    /// The configuration makes no firewall.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// No memory for the packet.
+    /// There is no memory for the packet.
     #[error("no memory for a packet: {0}")]
     Memory(String),
-    /// The packet comes by a port that is on neither side.
+    /// The packet arrives on a port that is on neither side.
     #[error("port {0} is on neither side: packets from there are dropped as wrong_side")]
     Side(Port),
-    /// No rule is asked about it.
+    /// No rule applies to the packet.
     #[error("it is no whole IP packet: what is not IP passes, what is damaged is dropped as malformed")]
     NotIp,
 }
 
-/// Rules behind the deciding one that are named because they would fit as well.
+/// How many rules after the deciding one to list because they would match too.
 const SHADOWED_MAX: usize = 3;
-/// Rules before the deciding one whose mismatch is named.
+/// How many rules before the deciding one to list with the condition that fails.
 const BEFORE_MAX: usize = 10;
 
-/// Says what the rules of a configuration say about a frame that comes by a port of a plan with so many, and would open a
-/// connection; the first one, before anything is counted. `when`: for rules that ask when it comes.
+/// Explains what a configuration's rules decide about a frame that arrives on a port of a plan with `ports` ports and
+/// would open a connection; it is the first packet, before anything is counted. `when`: its time, for rules that test it.
 pub fn explain(config: Config, ports: u16, (port, frame): (Port, &[u8]), when: When) -> Result<String, ExplainError> {
     let now_ns = when.utc_ns(config.utc_offset);
     let settings = Settings::check(config, ports)?;
@@ -58,7 +58,7 @@ pub fn explain(config: Config, ports: u16, (port, frame): (Port, &[u8]), when: W
     read(frame, port, tell)?.ok_or(ExplainError::NotIp)
 }
 
-/// Has the parser read a frame.
+/// Parses a frame and passes it to `look`.
 fn read<T>(frame: &[u8], port: Port, look: impl FnOnce(&Packet<'_>) -> T) -> Result<T, ExplainError> {
     let config = PoolConfig { buffers: 1, jumbos: 1, pages: HugePages::Never };
     let pool = Pool::new(&config).map_err(|error| ExplainError::Memory(error.to_string()))?;
@@ -137,7 +137,7 @@ fn decision(policy: &Policy, facts: &Facts<'_>) -> String {
     page
 }
 
-/// Why a rule does not fit the first packet of all.
+/// Why a rule does not match the very first packet.
 fn mismatch(rule: &Rule, facts: &Facts<'_>) -> Option<&'static str> {
     let counts =
         || (!rule.fits_first(facts, &Marks::NEW)).then_some("set, mark or limit, as long as nothing is counted");
@@ -151,7 +151,8 @@ fn direction(direction: Direction) -> &'static str {
     }
 }
 
-/// A rule in the words of rule files, long lists cut, with its comment: a policy says there of which chain it is.
+/// A rule in the words of rule files, with long lists cut, and its comment, which names the chain if the rule is a
+/// policy.
 fn conditions(rule: &Rule) -> String {
     let mut words = Vec::new();
     words.extend(rule.direction.map(|wanted| direction(wanted).to_owned()));

@@ -1,4 +1,4 @@
-//! What rules look at of a packet.
+//! What rules examine of a packet.
 
 use braid_nf::Port;
 use braid_nf::packet::Packet;
@@ -10,35 +10,35 @@ use super::states::State;
 use super::values::number;
 use crate::parts::Side;
 
-/// The ends of a packet, what it is of a connection, and what it came by.
+/// A packet's endpoints, its conntrack state, and the port and side it arrived on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Facts<'a> {
     pub(super) source: u128,
     pub(super) destination: u128,
     pub(super) source_port: u16,
-    /// Of ICMP the type, times 256, and the code.
+    /// For ICMP, type × 256 + code.
     pub(super) destination_port: u16,
     pub(super) protocol: u8,
     pub(super) flags: u8,
     pub(super) port: Port,
     pub(super) side: Side,
     pub(super) state: State,
-    /// Of an ICMP error about a connection: from whom to whom that was opened.
+    /// For an ICMP error about a connection: the addresses of its opener and of the other end.
     pub(super) opening: [u128; 2],
-    /// What few rules look at; nothing if none does.
+    /// Rarely examined fields; all absent if no rule examines any.
     pub(super) fields: &'a Values,
 }
 
-/// Of a connection about which an ICMP error comes: the ends of its first packet.
+/// The connection that an ICMP error is about: the endpoints of its first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quoted {
     pub(super) addresses: [u128; 2],
-    /// If it has some.
+    /// `None` if its protocol has no ports.
     ports: Option<[u16; 2]>,
 }
 
 impl Quoted {
-    /// Of a connection with these ends, opened from a side.
+    /// The connection with these endpoints, opened from a side.
     pub(super) fn of(ends: &Ends, opener: Side) -> Quoted {
         let (mut addresses, mut ports) =
             ([ends.inside, ends.outside].map(number), [ends.inside_port, ends.outside_port]);
@@ -49,7 +49,7 @@ impl Quoted {
         Quoted { addresses, ports: protocol::has_ports(ends.protocol).then_some(ports) }
     }
 
-    /// Puts its ports where rules look at them.
+    /// Sets the fields of its ports.
     pub(super) fn tell(&self, values: &mut Values) {
         if let Some([source, destination]) = self.ports {
             values.set(Field::OpenerPort, source);
@@ -82,7 +82,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Of a packet that goes the other way between the same ends, in a plan with two ports.
+    /// The facts of a packet in the other direction between the same endpoints, in a plan with two ports.
     pub(super) fn turned(&self) -> Self {
         Facts {
             source: self.destination,

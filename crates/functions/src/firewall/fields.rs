@@ -1,5 +1,8 @@
-//! What few rules look at: lengths, times to live, code points, VLANs, codes of ICMP, extension headers of IPv6, numbers in headers of TCP. They are read of a packet only if some
-//! rule asks for them ([`looks`](super::looks)), and looked at where everything else fits already: rules that ask for none pay nothing.
+//! Fields that only few rules examine: lengths, TTLs, code points, VLANs, ICMP codes, IPv6 extension headers, numbers in
+//! TCP headers.
+//!
+//! They are read from a packet only if some rule needs them ([`looks`](super::looks)), and compared only where everything
+//! else matches: rules without such conditions pay nothing.
 
 use std::fmt;
 
@@ -8,85 +11,85 @@ use braid_nf::packet::MacAddress;
 use super::clock;
 use super::payload::{NO_PAYLOAD, Place, SLOTS};
 
-/// One of them.
+/// A rarely examined field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Field {
-    /// Bytes of the IP packet with its headers.
+    /// Length of the IP packet with its headers, in bytes.
     Length,
-    /// Or hop limit, with which it would leave.
+    /// TTL or hop limit with which the packet would leave.
     Ttl,
     Dscp,
     /// Explicit congestion notification (RFC 3168).
     Ecn,
-    /// Of the outermost tag; [`UNTAGGED`] without.
+    /// VLAN identifier of the outermost tag, or [`UNTAGGED`].
     Vlan,
-    /// The code of an ICMP message, whatever its type.
+    /// Code of an ICMP message, whatever its type.
     IcmpCode,
-    /// The header behind that of IPv6, which need not be the last one.
+    /// The header that follows the IPv6 header, which need not be the last one.
     NextHeader,
-    /// Which extension headers there are, as bits.
+    /// Set of extension headers, as bits.
     Extensions,
-    /// Of the first routing header; [`UNROUTED`] without.
+    /// Type of the first routing header, or [`UNROUTED`].
     RoutingType,
-    /// The second of the day at which it came.
+    /// Second of the day at which the packet arrived.
     Hour,
-    /// The day of the week, from Sunday on.
+    /// Day of the week; 0: Sunday.
     Day,
-    /// Nanoseconds from the beginning of 1970 on.
+    /// Nanoseconds since the beginning of 1970.
     Time,
-    /// As a number; [`NO_STATION`] if there is no Ethernet header.
+    /// Ethernet source as a number, or [`NO_STATION`] if there is no Ethernet header.
     EtherSource,
     EtherDestination,
-    /// Of IPv4.
+    /// Identification (IPv4).
     Identification,
-    /// Of IPv4, in words of 32 bits.
+    /// Header length (IPv4), in words of 32 bits.
     HeaderLength,
-    /// The flags and the offset of IPv4, of a datagram that is put together again.
+    /// Flags and offset (IPv4), as of a datagram that has been reassembled.
     Fragments,
-    /// Of the header of IPv4.
+    /// Checksum of the IPv4 header.
     Checksum,
-    /// Which options of IPv4 there are, as bits.
+    /// Set of IPv4 options, as bits.
     IpOptions,
-    /// Which options of TCP there are: of each kind below 64 a bit.
+    /// Set of TCP options: a bit for each kind below 64.
     TcpOptions,
-    /// That the sender of a segment accepts; [`NO_SIZE`] if it does not say.
+    /// Maximum segment size option, or [`NO_SIZE`].
     SegmentSize,
-    /// What the header of UDP says.
+    /// Length in the UDP header.
     UdpLength,
-    /// Of IPv6.
+    /// Flow label (IPv6).
     FlowLabel,
-    /// Of TCP, as are those up to the urgent pointer.
+    /// TCP, like the following fields up to the urgent pointer.
     Sequence,
     Acknowledgement,
     /// In words of 32 bits.
     DataOffset,
-    /// The four bits behind the length of the header.
+    /// The four bits that follow the data offset.
     Reserved,
-    /// As it stands there, not shifted.
+    /// As in the header, not scaled.
     Window,
     Urgent,
-    /// Where they are compared as a number; else flags are conditions of their own.
+    /// TCP flags compared as a number; otherwise they have conditions of their own.
     TcpFlags,
-    /// Of TCP or UDP.
+    /// Checksum of TCP or UDP.
     TransportChecksum,
-    /// Of an echo request or its reply.
+    /// Identifier of an echo request or reply.
     QueryId,
     QuerySequence,
-    /// What an ICMP message about a packet that is too long says of the link: 16 bits of ICMP, 32 of ICMPv6.
+    /// The MTU in an ICMP message about a packet that is too long: 16 bits in ICMP, 32 in ICMPv6.
     Mtu,
-    /// Of a redirect of ICMP, as a number.
+    /// Gateway of an ICMP redirect, as a number.
     Gateway,
-    /// In which an ICMPv6 message about groups asks for answers, in milliseconds.
+    /// Maximum response delay of an ICMPv6 group query, in milliseconds.
     Delay,
-    /// Where an ICMPv6 message says that a problem is.
+    /// Pointer of an ICMPv6 parameter problem.
     Pointer,
-    /// Where some of their bits are asked for; else ports are dimensions of the classifier.
+    /// Ports of which single bits are compared; otherwise ports are dimensions of the classifier.
     SourcePort,
     DestinationPort,
-    /// Ports of the first packet of a connection, of ICMP errors about it; [`NO_PORT`] if it has none.
+    /// For an ICMP error, the ports of the first packet of its connection, or [`NO_PORT`].
     OpenerPort,
     AskedPort,
-    /// What a connection has sent so far, in both directions or in one; [`UNCOUNTED`] if that is not known.
+    /// What a connection has sent so far, in both directions or in one, or [`UNCOUNTED`] if that is unknown.
     Packets,
     PacketsOriginal,
     PacketsReply,
@@ -96,7 +99,7 @@ pub(super) enum Field {
     Average,
     AverageOriginal,
     AverageReply,
-    /// Bits by their place ([`payload`](super::payload)); [`NO_PAYLOAD`] if the packet ends before.
+    /// Bits named by their place ([`payload`](super::payload)), or [`NO_PAYLOAD`] if the packet is too short.
     Payload0,
     Payload1,
     Payload2,
@@ -109,40 +112,40 @@ pub(super) enum Field {
 
 impl Field {
     const COUNT: usize = Field::Payload7 as usize + 1;
-    /// All of them have a [bit](Field::bit) in one word.
+    /// Each field has a [bit](Field::bit) in one word.
     const FEW: () = assert!(Field::COUNT <= 64);
 
-    /// A bit of its own.
+    /// The field's bit.
     pub(super) const fn bit(self) -> u64 {
         let () = Field::FEW;
         1 << self as u32
     }
 }
 
-/// Behind the last VLAN.
+/// One above the largest VLAN identifier.
 pub(super) const UNTAGGED: u64 = 1 << 12;
-/// Behind the last type of a routing header.
+/// One above the largest type of a routing header.
 pub(super) const UNROUTED: u64 = 1 << 8;
 
-/// Behind the last Ethernet address.
+/// One above the largest Ethernet address.
 pub(super) const NO_STATION: u64 = 1 << 48;
-/// Behind the largest size of a segment.
+/// One above the largest segment size.
 pub(super) const NO_SIZE: u64 = 1 << 16;
 
-/// Behind the last port.
+/// One above the largest port.
 pub(super) const NO_PORT: u64 = 1 << 16;
 
-/// Behind the largest count and the latest time.
+/// Above all counts and times.
 pub(super) const UNCOUNTED: u64 = u64::MAX;
-/// As large as a number may be.
+/// The largest value that a field may have.
 pub(super) const MOST: u64 = u64::MAX - 1;
 
-/// The values of a packet.
+/// The values of a packet's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Values([u64; Field::COUNT]);
 
 impl Values {
-    /// Of a packet that has nothing of all this.
+    /// The values of a packet that has none of these fields.
     pub(super) const NONE: Values = Values([0; Field::COUNT])
         .with(Field::Vlan, UNTAGGED)
         .with(Field::RoutingType, UNROUTED)
@@ -183,24 +186,24 @@ impl Values {
     }
 }
 
-/// A condition: the field, as far as the mask goes and with some bits turned over, is within one of these ranges, ends included.
+/// A condition: the field, masked and with some bits inverted, is in one of these ranges, ends included.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Within {
     pub(super) field: Field,
     pub(super) mask: u64,
     pub(super) turned: u64,
     pub(super) ranges: Vec<(u64, u64)>,
-    /// Where its bits stand, if that is how they are named.
+    /// The place of its bits, if they are named by place.
     pub(super) place: Option<Place>,
 }
 
 impl Within {
-    /// Of the whole field.
+    /// A condition on the whole field.
     pub(super) fn new(field: Field, ranges: Vec<(u64, u64)>) -> Within {
         Within::under(field, u64::MAX, ranges)
     }
 
-    /// Of the field as far as the mask goes. Ranges are kept in their order and apart, so that one of many is found fast.
+    /// A condition on the masked field. Ranges are kept sorted and disjoint, for fast look-up.
     pub(super) fn under(field: Field, mask: u64, mut ranges: Vec<(u64, u64)>) -> Within {
         ranges.sort_unstable();
         let mut apart: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
@@ -213,12 +216,12 @@ impl Within {
         Within { field, mask, turned: 0, ranges: apart, place: None }
     }
 
-    /// The same of the field with these bits turned over, behind the mask.
+    /// The same condition with these bits inverted after masking.
     pub(super) fn turned(self, turned: u64) -> Within {
         Within { turned, ..self }
     }
 
-    /// Whether a bit of the field is set, or is not.
+    /// A condition that a bit of the field is set, or is not.
     pub(super) fn bit(field: Field, bit: u64, is_set: bool) -> Within {
         let wanted = if is_set { bit } else { 0 };
         Within::under(field, bit, vec![(wanted, wanted)])
@@ -228,14 +231,14 @@ impl Within {
         self.holds(values.of(self.field))
     }
 
-    /// Whether it holds for a value of the field.
+    /// Whether the condition holds for a value of the field.
     pub(super) fn holds(&self, value: u64) -> bool {
         let value = value & self.mask ^ self.turned;
         let at = self.ranges.partition_point(|(_, last)| *last < value);
         self.ranges.get(at).is_some_and(|(first, _)| *first <= value)
     }
 
-    /// What a mismatch is called.
+    /// The name of the condition in reports.
     pub(super) fn name(&self) -> &'static str {
         match self.field {
             Field::Length => "length",
@@ -299,7 +302,7 @@ impl Within {
         }
     }
 
-    /// How the mask is written, if there is one, without the bit that stands for nothing.
+    /// The mask as text, if there is one, without the bit for absent values.
     fn written_mask(&self) -> String {
         match self.field {
             _ if self.mask == u64::MAX => String::new(),
@@ -310,12 +313,12 @@ impl Within {
         }
     }
 
-    /// How the bits are written that are turned over.
+    /// The inverted bits as text.
     fn written_turned(&self) -> String {
         if self.turned == 0 { String::new() } else { format!(" ^ {:#x}", self.turned) }
     }
 
-    /// How a value is written.
+    /// A value as text.
     fn written(&self, value: u64) -> String {
         match self.field {
             Field::Hour => clock::shown(value),
@@ -348,7 +351,7 @@ impl fmt::Display for Within {
     }
 }
 
-/// Adds a condition to others, all of which have to hold; false if nothing is left that fits.
+/// Adds a condition to a conjunction; false if nothing can match it any more.
 #[must_use]
 pub(super) fn narrow(all: &mut Vec<Within>, more: Within) -> bool {
     let is_like = |known: &&mut Within| (known.field, known.mask, known.turned) == (more.field, more.mask, more.turned);
@@ -365,7 +368,7 @@ pub(super) fn narrow(all: &mut Vec<Within>, more: Within) -> bool {
     !known.ranges.is_empty()
 }
 
-/// All numbers up to `last` that stand in none of these ranges.
+/// All numbers up to `last` that are in none of these ranges.
 pub(super) fn except(mut taken: Vec<(u64, u64)>, last: u64) -> Vec<(u64, u64)> {
     taken.sort_unstable();
     let (mut left, mut from) = (Vec::new(), 0);

@@ -1,8 +1,9 @@
-//! Elements that a rule file gives to sets that packets change, or that leave their set after a while, as a listing of a live machine
-//! has them: `elements = { 192.0.2.9 timeout 4h expires 3h59m40s }`.
+//! Elements that a rule file gives to sets that packets modify, or that have a timeout, as a listing of a live machine
+//! shows them: `elements = { 192.0.2.9 timeout 4h expires 3h59m40s }`.
 //!
-//! They stay where the file has put them and are not copied: what a rule puts in besides, or lets live on, stands in a table of its own and
-//! comes before them. Their time begins when the rules do, and goes on as long as the file says the same of the set.
+//! They stay where the file has put them and are not copied. What a rule adds or refreshes is kept in a separate table,
+//! which takes precedence. Their lifetime starts when the rules do, and continues as long as the file says the same about
+//! the set.
 
 use std::sync::Arc;
 
@@ -12,19 +13,19 @@ use braid_nf::state::{MapConfig, StateObject, hash};
 use super::keyed::{Dynamic, Element, PARTS_MAX};
 use crate::config::ConfigError;
 
-/// One of them: of a single field it may be a range, of joined ones it is one value of each.
+/// One element: with a single field it may be a range, with concatenated fields it is one value of each.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Given {
     pub(super) first: [u128; PARTS_MAX],
-    /// Of the first field.
+    /// The last value of the first field.
     pub(super) last: u128,
-    /// None: it stays.
+    /// `None`: it has no timeout.
     pub(super) lives_s: Option<u32>,
 }
 
 impl Dynamic {
-    /// Puts what the file gives in order, so that it is found fast. Of one that is given twice the first counts, as in the kernel; false if ranges
-    /// have values in common, which nftables refuses unless it may join them.
+    /// Sorts the elements that the file gives, for fast look-up. If an element is given twice the first counts, as in the
+    /// kernel. Returns false if ranges overlap, which nftables refuses unless it may merge them.
     #[must_use]
     pub(super) fn order(&mut self) -> bool {
         self.given.sort_by_key(|given| given.first);
@@ -42,12 +43,12 @@ impl Dynamic {
         is_within.then_some(given)
     }
 
-    /// By what it is known since when its elements are there.
+    /// Identifies the set, to find when its elements were added.
     fn id(&self) -> u64 {
         hash::mixed(format!("{} {}", self.table, self.name).as_bytes(), 0)
     }
 
-    /// By what it is known whether the file says the same of them.
+    /// Identifies the content, to tell whether the file says the same.
     fn content(&self) -> u64 {
         hash::mixed(format!("{:?}", self.given).as_bytes(), 1)
     }
@@ -57,7 +58,7 @@ impl Dynamic {
     }
 }
 
-/// When elements that leave were there first.
+/// When the elements with a timeout were first there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Beginning {
@@ -65,18 +66,19 @@ struct Beginning {
     at_ns: u64,
 }
 
-/// Since when the elements of sets are there.
+/// The times at which sets got their elements.
 pub(super) struct Since {
     beginnings: Map<u64, Beginning>,
-    /// The sets by what they and their elements are known.
+    /// The identities of the sets and of their contents.
     sets: Vec<(u64, u64)>,
 }
 
-/// Most sets of rule files that have come and gone: of what does not find a place elements begin anew with each packet, and stay.
+/// The maximum number of sets in rule files over time. Elements of a set that finds no room restart with each packet, and
+/// never expire.
 const SETS_MAX: u32 = 1024;
 
 impl Since {
-    /// None if all that is given to these sets stays.
+    /// `None` if these sets are given no elements.
     pub(super) fn of<'a>(
         builder: &mut StateBuilder,
         sets: impl Iterator<Item = &'a Dynamic>,
@@ -95,12 +97,12 @@ impl Since {
         Ok(Some(Since { beginnings, sets }))
     }
 
-    /// Notes of all sets that their elements are there.
+    /// Notes for all sets that their elements are there.
     pub(super) fn begin(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         self.sets.iter().try_for_each(|(id, content)| self.since(cx, *id, *content).map(drop))
     }
 
-    /// Since when the elements of a set are there: from now on, if they were not before.
+    /// The time since which the elements of a set are there; it is now if they were not there before.
     fn since(&self, cx: &mut Cx<'_>, id: u64, content: u64) -> Result<u64, Conflict> {
         match self.beginnings.get(cx, &id)? {
             Some(known) if known.content == content => Ok(known.at_ns),
@@ -112,7 +114,7 @@ impl Since {
         }
     }
 
-    /// When an element leaves that the file has given, if it is still there.
+    /// The time at which an element that the file has given expires, if it is still there.
     pub(super) fn until(&self, cx: &mut Cx<'_>, set: &Dynamic, element: &Element) -> Result<Option<u64>, Conflict> {
         let Some(given) = set.given(element) else { return Ok(None) };
         let Some(seconds) = given.lives_s else { return Ok(Some(u64::MAX)) };

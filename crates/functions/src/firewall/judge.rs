@@ -1,4 +1,4 @@
-//! When rules are asked, and what follows from what they say.
+//! Decides when rules are asked, and applies their decisions.
 
 use braid_nf::prelude::*;
 
@@ -12,18 +12,18 @@ use super::states::State;
 use super::{DENIED, Firewall, REJECTED, ends_of};
 use crate::parts::{Side, answer};
 
-/// What rules have made of a first packet.
+/// The result of the rules for a first packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opening {
-    /// The counts of connections that it has met.
+    /// The sets with connection counts that it has met.
     met: Met,
     marks: Marks,
-    /// Where a rule may ask what the connection has sent.
+    /// Its counters, if a rule may ask what the connection has sent.
     counts: Option<Counts>,
 }
 
 impl Opening {
-    /// Whether it opens nothing, although it passes.
+    /// Whether it opens no connection although it passes.
     pub(super) fn is_untracked(&self) -> bool {
         self.marks.is_untracked()
     }
@@ -36,7 +36,7 @@ impl Default for Opening {
 }
 
 impl Firewall {
-    /// What the rules say about a packet of a live connection, if they have to be asked about it.
+    /// Asks the rules about a packet of a live connection, if they have to be asked.
     pub(super) fn ask(
         &self,
         cx: &mut Cx<'_>,
@@ -56,7 +56,7 @@ impl Firewall {
             true => self.judge_with(cx, packet, (side, state), (Some(&ends_of(packet, side)), counts))?,
             false => Ok(()),
         };
-        // What other rules would have refused stays so until these let it pass.
+        // What other rules would have refused stays unapproved until these rules let it pass.
         if is_stale && (answer.is_ok() || !is_new) {
             if is_new && policy.tells_packets_apart {
                 connection.stay_new();
@@ -67,7 +67,8 @@ impl Firewall {
         Ok(answer)
     }
 
-    /// Counts a packet of a connection about which a rule may ask what it has sent; `is_stale`: which ones that are is not known yet.
+    /// Counts a packet of a connection whose counters a rule may ask for. `is_stale`: whether these rules may ask is not
+    /// known yet.
     #[cold]
     fn count(
         &self,
@@ -89,8 +90,8 @@ impl Firewall {
         counted.begin(cx, &ends, &counts).map(|()| Some(counts))
     }
 
-    /// A packet that is of no connection and may open none, or does not fit into its own: dropped, unless a table of the rule file lets it
-    /// pass, as in nftables. It changes nothing.
+    /// Handles a packet that belongs to no connection and may open none, or does not fit into its own. It is dropped,
+    /// unless a table of the rule file lets it pass, as in nftables, and changes nothing.
     #[cold]
     pub(super) fn invalid(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, side: Side, reason: Reason) -> Handled {
         if reason == Reason::MALFORMED || self.judge(cx, packet, (side, State::Invalid), None)?.is_err() {
@@ -99,7 +100,7 @@ impl Firewall {
         self.pass(cx, packet)
     }
 
-    /// What the rules say about a packet that would open a connection; if it may, what they have made of it.
+    /// Asks the rules about a packet that would open a connection, and returns their result if it may.
     pub(super) fn admit(
         &self,
         cx: &mut Cx<'_>,
@@ -114,7 +115,7 @@ impl Firewall {
         Ok(self.decide(cx, packet, (side, State::New), (met, &mut opening.marks), (counts, None))?.map(|()| opening))
     }
 
-    /// A connection or ping begins: it is counted and marked as the rules have said.
+    /// Notes the beginning of a connection or query: counts and marks it as the rules have said.
     pub(super) fn note_opening(
         &self,
         cx: &mut Cx<'_>,
@@ -130,8 +131,8 @@ impl Firewall {
         self.effects.marks.keep(cx, Some(ends), [Marks::NEW, opening.marks])
     }
 
-    /// What the rules say about any other packet; what happens without them if they say nothing else about its state. `ends`: of the
-    /// connection or ping that it is of.
+    /// Asks the rules about any other packet; if they have nothing to say about its state, the default applies. `ends`:
+    /// the endpoints of its connection or query.
     pub(super) fn judge(
         &self,
         cx: &mut Cx<'_>,
@@ -164,7 +165,7 @@ impl Firewall {
         Ok(answer)
     }
 
-    /// `met`: where the counts of connections are noted that a first packet meets.
+    /// Applies the rules to a packet. `met`: where to note the sets that count connections, for a first packet.
     fn decide(
         &self,
         cx: &mut Cx<'_>,

@@ -1,9 +1,10 @@
-//! Sets that packets change, as `add @floods { ip saddr limit rate over 10/second } drop`, `ct count over 20` and `ip saddr @banned` of
-//! nftables: a limit, a number of live connections, or a mark for each address or port.
+//! Sets that packets modify, as nftables' `add @floods { ip saddr limit rate over 10/second } drop`, `ct count over 20`
+//! and `ip saddr @banned`: a limit, a number of live connections, or membership, for each address or port.
 //!
-//! Rules of a table that name one set share it. Elements leave a set after its timeout, if it has one, or after their own; into a full one nothing more
-//! goes, and what would have to does not fit. Both are as in the kernel. All of it is exact over all workers. Elements that the file gives stand beside those
-//! that packets put in ([`given`](super::given)).
+//! Rules of a table that name the same set share it. Elements expire after the set's timeout, if it has one, or after
+//! their own. Nothing more goes into a full set, and a rule that would have to add something does not match; both are as
+//! in the kernel. Everything is exact over all workers. Elements that the file gives are kept beside those that packets
+//! add ([`given`](super::given)).
 
 use std::sync::Arc;
 
@@ -22,33 +23,33 @@ use crate::parts::aged::Stamp;
 use crate::parts::{Aged, Side, lengths};
 use crate::token_bucket::{Bucket, Limit};
 
-/// What nftables takes for the size of a set that packets change.
+/// The default size of a set that packets modify, in nftables.
 pub(super) const SIZE: u32 = 65_535;
-/// Most sets: their bits stand in one word.
+/// The maximum number of sets: one word has a bit for each.
 const SETS_MAX: usize = 64;
 
-/// A condition that asks or changes a set.
+/// A condition that tests or modifies a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Keyed {
     pub(super) set: Arc<Dynamic>,
     pub(super) key: Key,
     pub(super) act: Act,
-    /// An element that is met lives on from now: `update`.
+    /// Whether the lifetime of an existing element starts again: `update`.
     pub(super) refreshes: bool,
-    /// How long elements live that it puts in; none: for ever.
+    /// Lifetime of the elements that it adds, in seconds; `None`: they do not expire.
     pub(super) timeout_s: Option<u32>,
 }
 
-/// A set that packets change.
+/// A set that packets modify.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dynamic {
     /// Family and name of its table.
     pub(super) table: String,
     pub(super) name: String,
     pub(super) size: u32,
-    /// How long its elements live, if no statement says so; none: for ever.
+    /// Lifetime of its elements in seconds, unless a statement gives one; `None`: they do not expire.
     pub(super) timeout_s: Option<u32>,
-    /// What the file has put in.
+    /// Elements that the file gives.
     pub(super) given: Vec<Given>,
 }
 
@@ -59,26 +60,26 @@ impl Dynamic {
     }
 }
 
-/// What is asked of the element.
+/// What a condition does with its element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// Puts it in; always so.
+    /// Adds it; always holds.
     Add,
-    /// Whether it is in there, or is not.
+    /// Tests whether it is in the set, or is not.
     Has { not: bool },
-    /// Whether its limit lets one more pass.
+    /// Tests whether its limit lets one more packet pass.
     Limit(Often),
-    /// Whether more than so many live connections have met it, or not more.
+    /// Tests whether more than `most` live connections have met it, or not more.
     Count { most: u32, over: bool },
 }
 
-/// Which fields of a packet make the element, one behind the other.
+/// The fields of a packet that make up the element, in their order.
 pub(super) type Key = Vec<Part>;
 
-/// Most of them.
+/// The maximum number of fields in a key.
 pub(super) const PARTS_MAX: usize = 3;
 
-/// A field of a packet; addresses by a mask.
+/// A field of a packet; an address is masked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Source(u128),
@@ -86,13 +87,13 @@ pub(super) enum Part {
     SourcePort,
     DestinationPort,
     Protocol,
-    /// The same for all packets: what a rule writes itself.
+    /// A constant that the rule itself gives, the same for all packets.
     Constant(u128),
-    /// A field that is no part of its ends: an Ethernet address.
+    /// A field that is not part of the endpoints: an Ethernet address.
     Station(Field),
 }
 
-/// The element that a packet makes; what is not of its key is zero.
+/// The element of a packet; unused parts are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Element(pub(super) [[u8; 16]; PARTS_MAX]);
@@ -109,7 +110,7 @@ impl Element {
         element
     }
 
-    /// Of packets from one end to another, whatever stations pass them on.
+    /// The element of packets between two endpoints, whatever their Ethernet addresses.
     fn between(key: &[Part], [source, destination]: [(u128, u16); 2], protocol: u8) -> Element {
         let mut element = Element::default();
         for (value, part) in element.0.iter_mut().zip(key) {
@@ -128,25 +129,25 @@ impl Element {
     }
 }
 
-/// What is remembered of an element.
+/// The state of an element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Remembered {
     bucket: Bucket,
     /// Live connections that have met it.
     connections: u64,
-    /// When it leaves.
+    /// When it expires.
     until_ns: u64,
 }
 
 impl Stamp for Remembered {
-    /// So that it is over then, with a life of no time behind it.
+    /// Returns the expiry time: with a lifetime of zero after it, the element is then over.
     fn seen_ns(&self) -> u64 {
         self.until_ns
     }
 }
 
-/// When an element leaves that is put in now.
+/// The expiry time of an element that is added now.
 fn until(now_ns: u64, timeout_s: Option<u32>) -> u64 {
     timeout_s.map_or(u64::MAX, |seconds| now_ns.saturating_add(u64::from(seconds) * 1_000_000_000))
 }
@@ -154,13 +155,13 @@ fn until(now_ns: u64, timeout_s: Option<u32>) -> u64 {
 /// The sets that rules name.
 pub(super) struct Sets {
     sets: Vec<Set>,
-    /// Live connections that sets count, if some do.
+    /// The connections that sets count, if any set does.
     members: Option<Map<Ends, Member>>,
-    /// Since when elements are there that the file gives.
+    /// The times since which elements given by the file are there.
     since: Option<Since>,
 }
 
-/// Where a connection is counted.
+/// The sets in which a connection is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Member {
@@ -172,18 +173,18 @@ struct Member {
 struct Set {
     set: Arc<Dynamic>,
     elements: Aged<Element, Remembered>,
-    /// Whether some are put in with a timeout.
+    /// Whether elements are added with a timeout.
     elements_leave: bool,
     limit: Option<Limit>,
-    /// By which fields it counts connections, and how long the elements live that it makes so.
+    /// The fields by which it counts connections, and the lifetime of the elements that counting creates.
     counts_by: Option<(Key, Option<u32>)>,
 }
 
-/// Sets that a packet has met which count connections, as bits: what is to be counted if it opens one.
+/// Sets with connection counts that a packet has met, as bits: it is counted there if it opens a connection.
 pub(super) type Met = u64;
 
 impl Sets {
-    /// `most`: live connections and pings.
+    /// `most`: the maximum number of live connections and queries.
     pub(super) fn new(builder: &mut StateBuilder, rules: &[Rule], most: u32) -> Result<Sets, ConfigError> {
         let mut asked = Vec::<Asked<'_>>::new();
         for keyed in rules.iter().filter_map(|rule| rule.keyed.as_ref()) {
@@ -196,7 +197,8 @@ impl Sets {
             let reason = format!("packets change more than {SETS_MAX} sets");
             return Err(ConfigError::new("rules_file", reason, "write one set for several rules"));
         }
-        // Where a connection is counted is told by the places of its sets, so if one of them changes all of them begin anew, as in the kernel.
+        // A connection's memberships are indices of sets, so if one of these sets changes all of them restart, as in the
+        // kernel.
         let counting = asked.iter().any(|one| one.counts_by.is_some());
         let by: Vec<_> = asked.iter().map(|one| (&one.set.table, &one.set.name, one.counts_by)).collect();
         let all = if counting { hash::mixed(format!("{by:?}").as_bytes(), 0) | 1 } else { 0 };
@@ -207,13 +209,13 @@ impl Sets {
         Ok(Sets { sets, members: members.map_err(|error| ConfigError::state("connections_max", &error))?, since })
     }
 
-    /// The place of the set that a condition is about.
+    /// The index of the set that a condition uses.
     pub(super) fn place(&self, keyed: &Keyed) -> Option<usize> {
         self.sets.iter().position(|known| known.set.is(&keyed.set))
     }
 
-    /// Whether a condition about the set at this place holds for a packet; it does what it says. What a first packet meets that counts connections is noted in `met`, to be
-    /// counted if it is let in.
+    /// Applies a condition on the set at `place` to a packet, and returns whether it holds. For a first packet, `met`
+    /// notes the sets with connection counts, to be incremented if it is let in.
     pub(super) fn meet(
         &self,
         cx: &mut Cx<'_>,
@@ -242,7 +244,7 @@ impl Sets {
                 let cost = often.cost(lengths::ip_len(packet) as u32);
                 let within = set.limit.as_ref().is_some_and(|limit| limit.take(&mut bucket, now, cost));
                 if within {
-                    // An empty bucket is left as it is, so that a flood makes no conflicts.
+                    // An empty bucket is left unchanged, so that a flood causes no conflicts.
                     it.bucket = bucket;
                 }
                 within != often.over
@@ -255,11 +257,11 @@ impl Sets {
         };
         let is_same = known.is_some_and(|known| known == it);
         let is_counted = matches!(keyed.act, Act::Count { .. });
-        // The elements that count are entered with their connections.
+        // Elements with counts are added together with their connections.
         Ok((is_same || is_counted || set.elements.insert(cx, &element, &it)?) && holds)
     }
 
-    /// Counts a connection that has been let in, where its first packet has met a count.
+    /// Counts a connection that has been let in, in the sets that its first packet has met.
     #[cold]
     pub(super) fn enter(&self, cx: &mut Cx<'_>, ends: &Ends, opener: Side, met: Met) -> Result<(), Conflict> {
         let Some(members) = &self.members else { return Ok(()) };
@@ -270,7 +272,7 @@ impl Sets {
         self.count(cx, ends, member, |connections| connections + 1)
     }
 
-    /// Counts a connection out that is over.
+    /// Stops counting a connection that is over.
     pub(super) fn leave(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<(), Conflict> {
         let Some(members) = &self.members else { return Ok(()) };
         match members.remove(cx, ends)? {
@@ -279,7 +281,7 @@ impl Sets {
         }
     }
 
-    /// Whether connections are counted at all.
+    /// Whether any set counts connections.
     pub(super) fn counts_connections(&self) -> bool {
         self.members.is_some()
     }
@@ -304,18 +306,18 @@ impl Sets {
         Ok(())
     }
 
-    /// Takes dead elements out, piece by piece.
+    /// Removes expired elements, piece by piece.
     pub(super) fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
         self.since.iter().try_for_each(|since| since.begin(cx))?;
         self.sets.iter().filter(|set| set.elements_leave).try_for_each(|set| set.elements.sweep(cx, share))
     }
 }
 
-/// What rules ask of a set, all together.
+/// What all rules together require of a set.
 struct Asked<'a> {
     set: &'a Arc<Dynamic>,
     elements_leave: bool,
-    /// What its elements have been made with, as in the kernel: a limit or a count.
+    /// What its elements are evaluated with: a limit or a count, and only one of them, as in the kernel.
     evaluated: Option<&'a Act>,
     counts_by: Option<(&'a Key, Option<u32>)>,
 }
@@ -331,7 +333,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Another rule is about it.
+    /// Adds the requirements of another rule.
     fn join(&mut self, keyed: &'a Keyed) -> Result<(), ConfigError> {
         let (more, name) = (Asked::by(keyed), &keyed.set.name);
         let refuse = |what: String, instead: &str| Err(ConfigError::new("rules_file", what, instead));
@@ -351,7 +353,7 @@ impl<'a> Asked<'a> {
         Ok(())
     }
 
-    /// The set; `all`: known by all those that count connections.
+    /// Makes the set. `all` identifies all sets that count connections.
     fn made(self, builder: &mut StateBuilder, all: u64) -> Result<Set, ConfigError> {
         let whose = format!("{} {}", self.set.table, self.set.name);
         let seed = if self.counts_by.is_some() { all } else { 0 };
@@ -367,7 +369,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Whether two that have said something have said the same; what only one says counts.
+/// Whether two optional values agree: if both are given they must be equal. Keeps the one that is given.
 fn agree<T: PartialEq>(one: &mut Option<T>, other: Option<T>) -> bool {
     let agrees = one.is_none() || other.is_none() || *one == other;
     *one = one.take().or(other);

@@ -1,6 +1,7 @@
-//! What is known of connections by their ends: which of them live, for ICMP errors, which come from anywhere; and their marks.
+//! Data about connections by their endpoints: which ones are live, for ICMP errors, which come from anywhere; and their
+//! marks.
 //!
-//! Those of IPv4 fit into 16 bytes, and with that into half a cache line; those of IPv6 have a table of their own.
+//! Keys for IPv4 take 16 bytes, so that an entry fits into half a cache line; IPv6 has a table of its own.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use super::connection::Ends;
 use super::ends_of;
 use crate::parts::Side;
 
-/// The same of IPv4.
+/// The counterpart of [`Ends`] for IPv4.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct ShortEnds {
@@ -21,29 +22,29 @@ struct ShortEnds {
     inside_port: u16,
     outside_port: u16,
     protocol: u8,
-    /// Of live connections: who opened them.
+    /// For live connections, the side that opened them.
     asker: u8,
     zero: [u8; 2],
 }
 
-/// What is known of connections by their ends.
+/// A map from the endpoints of connections.
 pub(super) struct ByEnds<V> {
     v4: Map<ShortEnds, V>,
     v6: Map<Ends, V>,
 }
 
-/// The live connections.
+/// The set of live connections.
 pub(super) type Known = ByEnds<()>;
 
 impl<V: Plain> ByEnds<V> {
-    /// Room for `most` of each IP version.
+    /// A map with room for `most` entries of each IP version.
     pub(super) fn new(builder: &mut StateBuilder, name: &str, most: u32) -> Result<ByEnds<V>, StateError> {
         let map = |name: String| MapConfig { name, capacity: most, ..MapConfig::default() };
         let v6 = format!("{name}_v6");
         Ok(ByEnds { v4: Map::new(builder, &map(name.to_owned()))?, v6: Map::new(builder, &map(v6))? })
     }
 
-    /// Notes something of a connection. False if there is no room.
+    /// Stores a value for a connection. False if there is no room.
     pub(super) fn enter(&self, cx: &mut Cx<'_>, ends: &Ends, value: &V) -> Result<bool, Conflict> {
         let inserted = match ends.short() {
             Some(short) => self.v4.insert(cx, &short, value)?,
@@ -52,7 +53,7 @@ impl<V: Plain> ByEnds<V> {
         Ok(inserted != Inserted::Full)
     }
 
-    /// Forgets a connection. False if nothing was noted of it.
+    /// Removes a connection. False if it has no entry.
     pub(super) fn leave(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<bool, Conflict> {
         let left = match ends.short() {
             Some(short) => self.v4.remove(cx, &short)?,
@@ -61,7 +62,7 @@ impl<V: Plain> ByEnds<V> {
         Ok(left.is_some())
     }
 
-    /// What is noted of a connection.
+    /// The value of a connection.
     pub(super) fn of(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<Option<V>, Conflict> {
         match ends.short() {
             Some(short) => self.v4.get(cx, &short),
@@ -69,7 +70,7 @@ impl<V: Plain> ByEnds<V> {
         }
     }
 
-    /// Whether something is noted of it.
+    /// Whether a connection has an entry.
     pub(super) fn has(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<bool, Conflict> {
         match ends.short() {
             Some(short) => self.v4.contains(cx, &short),
@@ -79,7 +80,7 @@ impl<V: Plain> ByEnds<V> {
 }
 
 impl Known {
-    /// Asks for what is looked at when a packet's connection is entered.
+    /// Prefetches what entering a packet's connection will access.
     #[inline(always)]
     pub(super) fn prefetch_of(&self, packet: &Packet<'_>, from: Side) {
         if packet.addresses_v4().is_none() {
@@ -90,7 +91,7 @@ impl Known {
         }
     }
 
-    /// Asks for what is looked at when a connection is entered or leaves.
+    /// Prefetches what entering or removing a connection will access.
     #[inline(always)]
     pub(super) fn prefetch(&self, ends: &Ends) {
         match ends.short() {
@@ -101,7 +102,7 @@ impl Known {
 }
 
 impl ShortEnds {
-    /// The ends of the connection that a packet opens, if it is of IPv4.
+    /// The endpoints of the connection that a packet opens, if it is IPv4.
     #[inline(always)]
     fn of(packet: &Packet<'_>, from: Side) -> Option<ShortEnds> {
         let (addresses, ports) = (packet.addresses_v4()?, packet.ports().unwrap_or_default());
@@ -120,7 +121,7 @@ impl ShortEnds {
 }
 
 impl Ends {
-    /// If both are of IPv4.
+    /// The short form, if both addresses are IPv4.
     fn short(&self) -> Option<ShortEnds> {
         let (inside, outside) = (self.inside.v4()?, self.outside.v4()?);
         let &Ends { inside_port, outside_port, protocol, asker, .. } = self;

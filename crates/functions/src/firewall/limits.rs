@@ -1,10 +1,13 @@
-//! How many connections there may be: half-open ones in all, and connections and half-open ones of each inside host.
+//! Limits on connections: half-open ones in total, and all and half-open ones of each inside host.
 //!
-//! Whoever floods with SYNs fills tables with connections that never come about. From a quarter of the limit on, those that open have
-//! little time, and the less the fewer there may still be: so they leave as fast as others come, and whoever answers in time comes through.
-//! At the limit there are no more. The sum is of parts that workers count by themselves and read a millisecond late at most, so a flood makes no conflicts. They are counted without a limit too, for one may come while packets go through. A
-//! host's counts are exact; they are kept only if they are limited, and a connection knows whether it is in them: limits come and go, and
-//! what is counted in is counted out.
+//! A SYN flood fills tables with connections that are never established. From a quarter of the limit on, opening
+//! connections have less time, and the less the fewer more are allowed. So they leave as fast as others arrive, and a
+//! client that answers in time still gets through. At the limit no more are admitted.
+//!
+//! The total is the sum of counts that each worker keeps, read with a delay of at most a millisecond, so a flood causes
+//! no conflicts. It is kept even without a limit, because one may be set during the run. A host's counts are exact. They
+//! are kept only if they are limited, and a connection remembers whether it is included: limits may come and go, and
+//! whatever was added is subtracted again.
 
 use std::sync::Arc;
 
@@ -15,20 +18,20 @@ use braid_nf::{Findings, Part};
 
 use super::connection::Connection;
 
-/// As many connections wait for their confirmation as may, in all or of a host.
+/// As many connections are half open as may be, in total or for a host.
 pub const HALF_OPEN_LIMIT: Reason = Reason("half_open_limit");
-/// An inside host has as many connections as it may have.
+/// An inside host has as many connections as it may.
 pub const HOST_LIMIT: Reason = Reason("host_limit");
-/// No room to count for another host.
+/// There is no room to count for another host.
 pub const HOST_TABLE_FULL: Reason = Reason("host_table_full");
 
-/// Connections that open hurry from this part of the limit on.
+/// Opening connections have less time from this fraction of the limit on (one quarter).
 const HURRY_PART: i64 = 4;
 
-/// How late other workers' counts are seen, in nanoseconds.
+/// The maximum age of other workers' counts, in nanoseconds.
 const STALENESS_NS: u64 = 1_000_000;
 
-/// The limits; 0: none.
+/// The limits; 0: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Most {
     pub(super) half_open: i64,
@@ -36,7 +39,7 @@ pub(super) struct Most {
     pub(super) host_half_open: u32,
 }
 
-/// What an inside host has.
+/// The connections of an inside host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Host {
@@ -44,13 +47,13 @@ struct Host {
     half_open: u32,
 }
 
-/// The counts.
+/// The counts of connections.
 pub(super) struct Limits {
     most: Most,
     half_open: Distributed<i64>,
-    /// How many that had to hurry have left without having opened.
+    /// Connections with reduced time that ended before they were established.
     left_early: Distributed<u64>,
-    /// Only if they are limited, or were in the run that this one goes on with.
+    /// Present only if hosts are limited, or were in the run that this one continues.
     hosts: Option<Map<IpAddress, Host>>,
 }
 
@@ -66,7 +69,7 @@ impl Limits {
         Ok(Limits { most, half_open, left_early, hosts })
     }
 
-    /// Counts a connection of an inside host in, if the limits allow it; `opens`: it begins with a SYN.
+    /// Counts a new connection of an inside host, if the limits allow it. `opens`: it begins with a SYN.
     pub(super) fn admit(
         &self,
         cx: &mut Cx<'_>,
@@ -100,7 +103,8 @@ impl Limits {
         Ok(Ok(()))
     }
 
-    /// For a connection that opens, if it may: how much room there is, of how much, once there is so little that it must hurry.
+    /// Whether one more connection may open; if so little room is left that it has less time, how much is left, and of
+    /// how much.
     fn room(&self, cx: &mut Cx<'_>, opens: bool) -> Result<Result<Option<(u64, u64)>, Reason>, Conflict> {
         let most = self.most.half_open;
         if !opens || most == 0 {
@@ -114,7 +118,7 @@ impl Limits {
         })
     }
 
-    /// The connection, counted as half open so far, has been confirmed or refused.
+    /// Handles the confirmation or refusal of a connection that was counted as half open.
     #[cold]
     pub(super) fn settle(&self, cx: &mut Cx<'_>, host: IpAddress, connection: &mut Connection) -> Result<(), Conflict> {
         connection.settle();
@@ -125,7 +129,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Counts a connection out.
+    /// Stops counting a connection.
     pub(super) fn end(&self, cx: &mut Cx<'_>, host: IpAddress, connection: &Connection) -> Result<(), Conflict> {
         if connection.is_half_open() {
             self.half_open.update(cx, |count| *count -= 1)?;
@@ -145,7 +149,7 @@ impl Limits {
         Ok(())
     }
 
-    /// How many connections a flood has cost their place, or were the flood.
+    /// Reports how many connections left early under a flood, including the flood's own.
     pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let left_early = self.left_early.read(cx, |sum, part| *sum += part)?;
         if left_early > 0 {
@@ -156,7 +160,7 @@ impl Limits {
 }
 
 impl Most {
-    /// Whether hosts' connections are counted.
+    /// Whether hosts' connections are limited.
     fn counts_hosts(&self) -> bool {
         self.host_connections != 0 || self.host_half_open != 0
     }

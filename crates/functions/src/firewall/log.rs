@@ -1,5 +1,7 @@
-//! The log of rules: the last packets that came to a rule with `log`, shown in the report. A worker keeps a ring of its own, so writing
-//! makes no conflicts; how many there were in all is what the rules' counters say.
+//! The log of rules: the last packets that matched a rule with `log`, shown in the report.
+//!
+//! Each worker keeps a ring of its own, so logging causes no conflicts. The rules' counters tell how many packets there
+//! were in total.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,34 +16,34 @@ use super::facts::Facts;
 use super::rules::Rule;
 use crate::parts::seconds;
 
-/// Packets in the ring of each worker, and packets that a report shows.
+/// The size of each worker's ring, and the number of packets that a report shows.
 pub(super) const KEPT: u32 = 64;
 
-/// One packet; all zero: none yet.
+/// One packet; all zero if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Logged {
     at_ns: u64,
-    /// Of its statement.
+    /// The origin of its rule's statement.
     origin: u64,
     source: [u8; 16],
     destination: [u8; 16],
     source_port: u16,
-    /// Of ICMP type and code.
+    /// For ICMP, type × 256 + code.
     destination_port: u16,
-    /// By which it came.
+    /// The port on which it arrived.
     port: u16,
     protocol: u8,
-    /// 1 if there is one here.
+    /// 1 if the entry is in use.
     is_there: u8,
 }
 
-/// The rings.
+/// The rings of all workers.
 pub(super) struct Log {
-    /// How many each worker has written.
+    /// The number of packets that each worker has logged.
     written: DistributedVector<u64>,
     rings: DistributedVector<Logged>,
-    /// What is written before packets, by the origin of their rules.
+    /// The prefixes of log entries, by the origin of their rules.
     prefixes: HashMap<u64, String>,
 }
 
@@ -61,7 +63,7 @@ impl Log {
         })
     }
 
-    /// Writes a packet into the worker's ring, in the place of its oldest.
+    /// Writes a packet into the worker's ring, over its oldest entry.
     pub(super) fn write(&self, cx: &mut Cx<'_>, facts: &Facts<'_>, origin: u64) -> Result<(), Conflict> {
         let logged = Logged {
             at_ns: cx.now(),
@@ -79,7 +81,7 @@ impl Log {
         self.rings.update(cx, place as u32, |kept| *kept = logged).map(drop)
     }
 
-    /// The last packets, with what their rules write before them: one piece.
+    /// Reports the last packets with their rules' prefixes, as one piece.
     pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         into.pieces(|into, from, _| if from == 0 { self.tell(cx, into).map(|()| None) } else { Ok(None) })
     }

@@ -1,4 +1,4 @@
-//! What few rules look at ([`fields`](super::fields)), read of a packet: as much of it as some rule asks for.
+//! Reads rarely examined fields ([`fields`](super::fields)) of a packet, as far as some rule needs them.
 
 use braid_nf::packet::headers::{Header, Ipv6, Tcp, View};
 use braid_nf::packet::parse::protocol as number;
@@ -11,22 +11,22 @@ use super::payload::{NO_PAYLOAD, Places, SLOTS, places};
 use super::rules::Rule;
 use crate::parts::{dscp, lengths};
 
-/// What the rules look at.
+/// What the rules examine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Looks {
-    /// How many hops a packet loses here.
+    /// How many hops the firewall subtracts from the TTL.
     hops: u8,
-    /// In which times are written.
+    /// The time zone in which rules are written.
     zone: UtcOffset,
     /// The [bits](Field::bit) of the fields.
     asked: u64,
-    /// Bits that are asked for by their place.
+    /// Bits that rules name by their place.
     places: Places,
 }
 
-/// Fields of the header of IPv6 and of those behind it.
+/// Fields of the IPv6 header and its extension headers.
 const EXTENSIONS: u64 = Field::NextHeader.bit() | Field::Extensions.bit() | Field::RoutingType.bit();
-/// Of the header of IPv4.
+/// Fields of the IPv4 header.
 const V4: u64 = Field::Identification.bit()
     | Field::HeaderLength.bit()
     | Field::Fragments.bit()
@@ -41,7 +41,7 @@ const TCP: u64 = Field::Sequence.bit()
     | Field::Window.bit()
     | Field::Urgent.bit()
     | Field::TcpFlags.bit();
-/// Behind the checksum of an ICMP message.
+/// Fields after the checksum of an ICMP message.
 const MESSAGES: u64 = Field::QueryId.bit()
     | Field::QuerySequence.bit()
     | Field::Mtu.bit()
@@ -49,7 +49,7 @@ const MESSAGES: u64 = Field::QueryId.bit()
     | Field::Delay.bit()
     | Field::Pointer.bit();
 const PORTS: u64 = Field::SourcePort.bit() | Field::DestinationPort.bit();
-/// Bits by their place.
+/// Fields for bits named by their place.
 const PLACES: u64 = {
     let (mut bits, mut slot) = (0, 0);
     while slot < SLOTS.len() {
@@ -58,22 +58,22 @@ const PLACES: u64 = {
     }
     bits
 };
-/// When a packet came.
+/// Fields of a packet's time.
 const WHEN: u64 = Field::Hour.bit() | Field::Day.bit() | Field::Time.bit();
 
 impl Looks {
-    /// What rules look at; nothing if they look at no field.
+    /// What the rules examine; `None` if they examine no such field.
     pub(super) fn of(rules: &[Rule], hops: u8, zone: UtcOffset) -> Option<Looks> {
         let asked = rules.iter().flat_map(|rule| &rule.fields).fold(0, |asked, within| asked | within.field.bit());
         (asked != 0).then(|| Looks { hops, zone, asked, places: places(rules) })
     }
 
-    /// Whether rules ask when a packet came.
+    /// Whether rules examine a packet's time.
     pub(super) fn asks_when(&self) -> bool {
         self.asked & WHEN != 0
     }
 
-    /// The values of a packet that came at a time of UTC, and of whose connection there are counts.
+    /// The fields of a packet, given its time in UTC and its connection's counters.
     #[cold]
     pub(super) fn at(&self, packet: &Packet<'_>, (now_ns, counts): (u64, Option<Counts>)) -> Values {
         let mut values = Values::NONE;
@@ -160,8 +160,9 @@ impl Looks {
     }
 }
 
-/// The header behind that of IPv6, which extension headers there are, and the type of the first routing header. One that makes a piece is
-/// none of them: the kernel has put datagrams together before it asks.
+/// Reads the header that follows the IPv6 header, the set of extension headers, and the type of the first routing header.
+/// A fragment header does not count if it makes a fragment, because the kernel reassembles datagrams before it evaluates
+/// rules.
 fn read_extensions(ip: &View<'_, Ipv6>, values: &mut Values) {
     let (mut next, mut extensions) = (None, 0);
     for header in ip.extensions() {
@@ -193,7 +194,7 @@ fn read_tcp(packet: &Packet<'_>, tcp: &View<'_, Tcp>, values: &mut Values) {
     values.set(Field::TransportChecksum, tcp.checksum());
 }
 
-/// What stands behind the checksum; which of it a message has, its type says, which rules ask for with it.
+/// Reads the fields after the checksum. The message's type, which rules also test, says which of them it has.
 fn read_message(packet: &Packet<'_>, values: &mut Values) {
     let word = packet.l4_offset().and_then(|at| packet.bytes().get(at + 4..)?.first_chunk());
     let Some(word) = word.map(|word| u32::from_be_bytes(*word)) else { return };
@@ -206,13 +207,13 @@ fn read_message(packet: &Packet<'_>, values: &mut Values) {
     values.set(Field::Pointer, word);
 }
 
-/// What stands for an extension header in [`Field::Extensions`]; 0 for one that nobody asks for.
+/// The bit of an extension header in [`Field::Extensions`]; 0 for one that rules cannot ask for.
 pub(super) fn extension_bit(header: u8) -> u64 {
     let asked = [number::MOBILITY, number::FRAGMENT, number::DESTINATION_OPTIONS, number::HOP_BY_HOP, number::ROUTING];
     asked.iter().position(|known| *known == header).map_or(0, |at| 1 << at)
 }
 
-/// What stands for an option in [`Field::IpOptions`]; 0 for one that nobody asks for.
+/// The bit of an option in [`Field::IpOptions`]; 0 for one that rules cannot ask for.
 pub(super) fn ip_option_bit(kind: u8) -> u64 {
     [131, 137, 7, 148].iter().position(|known| *known == kind).map_or(0, |at| 1 << at)
 }
@@ -221,8 +222,8 @@ pub(super) fn station(address: MacAddress) -> u64 {
     address.0.iter().fold(0, |all, byte| all << 8 | u64::from(*byte))
 }
 
-/// The options of a segment, as the kernel finds them (`nft_exthdr_tcp_eval`): the end of the list does not end it, what has no length has one
-/// byte, and one that goes beyond the header is none.
+/// Reads the TCP options as the kernel does (`nft_exthdr_tcp_eval`): the end-of-list option does not end the list, an
+/// option without a length has one byte, and one that exceeds the header does not count.
 fn read_segment(packet: &Packet<'_>, values: &mut Values) {
     let header = packet.l4_offset().and_then(|at| {
         let header = packet.bytes().get(at..)?;

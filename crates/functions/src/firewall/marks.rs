@@ -1,7 +1,9 @@
-//! Marks of nftables: a number that rules give a packet on its way through them (`meta mark`), and one that a connection keeps (`ct mark`).
+//! Marks as in nftables: a number that rules attach to a packet while it passes them (`meta mark`), and one that a
+//! connection keeps (`ct mark`).
 //!
-//! That of a connection stands in a shared map by its ends, so errors about it and pings have one too, and who sets no marks pays nothing.
-//! It is there only if some rule asks for a mark; without one setting marks would decide nothing.
+//! A connection's mark is kept in a shared map by its endpoints, so ICMP errors and queries have one too, and a
+//! configuration without marks pays nothing. The map exists only if some rule tests a mark; otherwise setting marks would
+//! have no effect.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,21 +16,21 @@ use super::edits::Edits;
 use super::known::ByEnds;
 use super::rules::Rule;
 
-/// Whose mark.
+/// The owner of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
     Packet,
     Connection,
 }
 
-/// A condition: what is made from a mark is within one of these ranges, ends included.
+/// A condition: a value computed from a mark is in one of these ranges, ends included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) made: Value,
     pub(super) ranges: Vec<(u32, u32)>,
 }
 
-/// What is made from a mark: it as far as a mask goes, or nothing, and then the bits turned over that are set here.
+/// How to compute a value: take a mark and apply a mask, or start from zero, then invert the bits set in `bits`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) from: Option<Whose>,
@@ -36,30 +38,30 @@ pub(super) struct Value {
     pub(super) bits: u32,
 }
 
-/// A mark that is set.
+/// A mark that a rule sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Given {
     pub(super) whose: Whose,
     pub(super) value: Value,
 }
 
-/// The marks of a packet while rules are asked about it, and what else they have said of it.
+/// The marks of a packet while rules are applied to it, and other results of these rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marks {
     packet: u32,
-    /// None: it is of no connection.
+    /// `None`: it belongs to no connection.
     connection: Option<u32>,
-    /// A rule has said that it is of none.
+    /// Whether a rule has exempted it from tracking.
     is_untracked: bool,
-    /// What is written into it if it passes.
+    /// Changes to make if the packet passes.
     pub(super) edits: Edits,
 }
 
 impl Marks {
-    /// Of a packet that would open a connection.
+    /// The marks of a packet that would open a connection.
     pub(super) const NEW: Marks = Marks { packet: 0, connection: Some(0), is_untracked: false, edits: Edits::NONE };
 
-    /// Nobody follows it from here on.
+    /// Exempts the packet from tracking.
     pub(super) fn untrack(&mut self) {
         (self.connection, self.is_untracked) = (None, true);
     }
@@ -75,18 +77,18 @@ impl Marks {
         }
     }
 
-    /// A value made from a mark, if that is there.
+    /// Computes a value, if the mark it needs exists.
     fn made(&self, Value { from, mask, bits }: Value) -> Option<u32> {
         Some(from.map_or(Some(0), |whose| self.of(whose))? & mask ^ bits)
     }
 
-    /// Whether a condition holds. None does about the mark of a connection that is not there, as in the kernel.
+    /// Whether a condition holds. As in the kernel, no condition holds for the mark of a connection that does not exist.
     pub(super) fn fit(&self, asked: &Asked) -> bool {
         let is_within = |value| asked.ranges.iter().any(|(first, last)| (*first..=*last).contains(&value));
         self.made(asked.made).is_some_and(is_within)
     }
 
-    /// Sets a mark, if there is one to set; false if what it would be set to is not there.
+    /// Sets a mark, if it exists; false if the value cannot be computed because a mark is missing.
     pub(super) fn set(&mut self, given: &Given) -> bool {
         let Some(value) = self.made(given.value) else { return false };
         match (given.whose, &mut self.connection) {
@@ -98,17 +100,17 @@ impl Marks {
     }
 }
 
-/// What connections are marked with, those whose mark is not 0.
+/// The marks of connections, as far as they are not 0.
 pub(super) struct Kept(Option<ByEnds<u32>>);
 
 impl Kept {
-    /// `most`: live connections and pings.
+    /// `most`: the maximum number of live connections and queries.
     pub(super) fn new(builder: &mut StateBuilder, rules: &[Rule], most: u32) -> Result<Kept, StateError> {
         let is_asked = rules.iter().any(|rule| !rule.asks.is_empty());
         is_asked.then(|| ByEnds::new(builder, "connection_marks", most)).transpose().map(Kept)
     }
 
-    /// The marks of a packet of a connection, or of none, before a rule is asked.
+    /// The marks of a packet, of a connection or of none, before any rule is applied.
     #[inline]
     pub(super) fn begin(&self, cx: &mut Cx<'_>, ends: Option<&Ends>) -> Result<Marks, Conflict> {
         match (&self.0, ends) {
@@ -119,7 +121,7 @@ impl Kept {
         }
     }
 
-    /// Keeps what has become of the mark of a connection.
+    /// Stores the mark of a connection if it has changed.
     #[inline]
     pub(super) fn keep(&self, cx: &mut Cx<'_>, ends: Option<&Ends>, marks: [Marks; 2]) -> Result<(), Conflict> {
         if marks[1].is_untracked {
@@ -134,7 +136,7 @@ impl Kept {
         }
     }
 
-    /// A connection is over.
+    /// Forgets the mark of a connection that is over.
     pub(super) fn forget(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<(), Conflict> {
         self.0.as_ref().map_or(Ok(()), |map| map.leave(cx, ends).map(drop))
     }

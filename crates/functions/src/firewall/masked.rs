@@ -1,46 +1,48 @@
-//! Addresses of which some bits are asked for, whichever they are: `ip6 daddr & ::ffff:ffff:ffff:ffff == ::1234`, a host whatever its prefix.
-//! A mask of a network is a range like any other ([`Addresses`](super::values::Addresses)); these are looked at where everything else fits.
+//! Conditions on arbitrary bits of addresses: `ip6 daddr & ::ffff:ffff:ffff:ffff == ::1234`, a host under any prefix.
+//!
+//! A network mask is a range like any other ([`Addresses`](super::values::Addresses)); these conditions are checked only
+//! where everything else matches.
 
 use std::fmt;
 
 use super::values::{Addresses, address};
 
-/// Whose address.
+/// The address to test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum End {
     Source,
     Destination,
-    /// Of an ICMP error about a connection: who opened that, and whom it asked.
+    /// For an ICMP error about a connection: its opener, and the other end.
     Opener,
     Asked,
 }
 
-/// A condition about one end: what is made from its address is within one of these ranges, ends included.
+/// A condition on one address: the masked value is in one of these ranges, ends included.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Masked {
     pub(super) end: End,
-    /// As numbers, IPv4 in its mapped form.
+    /// The mask as a number, IPv4 in its mapped form.
     pub(super) mask: u128,
-    /// Bits that are turned over, behind the mask.
+    /// Bits to invert after masking.
     pub(super) turned: u128,
     pub(super) ranges: Vec<(u128, u128)>,
     pub(super) not: bool,
 }
 
 impl Masked {
-    /// One of these addresses of an end.
+    /// A condition that an address is in one of these ranges.
     pub(super) fn one_of(end: End, addresses: &[Addresses]) -> Masked {
         let ranges = addresses.iter().map(|range| (range.first, range.last)).collect();
         Masked { end, mask: u128::MAX, turned: 0, ranges, not: false }
     }
 
-    /// Whether it holds for a packet between these ends, in their order.
+    /// Whether it holds for these addresses, in the order of [`End`].
     pub(super) fn fits(&self, ends: [u128; 4]) -> bool {
         let value = ends[self.end as usize] & self.mask ^ self.turned;
         self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&value)) != self.not
     }
 
-    /// What a mismatch is called.
+    /// The name of the condition in reports.
     pub(super) fn name(&self) -> &'static str {
         ["source", "destination", "source of the connection", "destination of the connection"][self.end as usize]
     }

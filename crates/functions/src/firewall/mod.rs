@@ -1,13 +1,14 @@
-//! A stateful firewall: rules decide about the first packet of a connection, the rest follows it; unless tables of a rule file say what
-//! becomes of packets of known connections too (`policy.rs`).
+//! A stateful firewall. Rules decide about the first packet of a connection, and the rest follows it, unless tables of a
+//! rule file also decide about packets of known connections (`policy.rs`).
 //!
-//! A connection is one packet set for both directions, so a packet in steady state touches its own set only. It decides
-//! whether a packet goes on, never where: in a chain others do that.
+//! A connection is one packet set for both directions, so a packet in steady state accesses only its own set. The
+//! firewall decides whether a packet passes, never where it goes: other functions of a chain do that.
 //!
-//! ICMP errors come from anywhere and belong to no set of their own, so the ends of live connections stand in a shared map
-//! as well; only first packets, expiry and errors touch it. Echo requests and fragments have tables that age (`related.rs`).
+//! ICMP errors come from anywhere and belong to no set, so the endpoints of live connections are also kept in a shared
+//! map, which only first packets, expiry and errors access. Echo requests and fragments have tables with expiring entries
+//! (`related.rs`).
 //!
-//! Not here: application-level gateways, SYN cookies.
+//! Out of scope: application-level gateways and SYN cookies.
 
 mod classifier;
 mod clock;
@@ -76,19 +77,19 @@ use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
 use crate::parts::{Aged, AnswerRate, Fragments, Side, answer, is_opening, lengths, scope};
 
-/// By rule or by default.
+/// Denied by a rule or by default.
 pub const DENIED: Reason = Reason("denied");
-/// By rule or by default; the sender was told.
+/// Rejected by a rule or by default; the sender was told.
 pub const REJECTED: Reason = Reason("rejected");
-/// A TCP segment of no known connection that does not ask for a new one.
+/// A TCP segment of no known connection that does not open one.
 pub const NOT_SYN: Reason = Reason("not_syn");
-/// A combination of TCP control bits that no specified TCP sends.
+/// A combination of TCP control bits that no standard-conforming TCP sends.
 pub const INVALID_TCP_FLAGS: Reason = Reason("invalid_tcp_flags");
-/// A TCP segment that does not fit into what its connection's ends may send.
+/// A TCP segment outside of what its connection's ends may send.
 pub const OUT_OF_WINDOW: Reason = Reason("out_of_window");
-/// By the wrong side for its addresses, or by a port that has no side.
+/// The packet arrived on the wrong side for its connection, or on a port that has no side.
 pub const WRONG_SIDE: Reason = Reason("wrong_side");
-/// As many connections as there may be.
+/// There is no room for another connection.
 pub const CONNECTION_TABLE_FULL: Reason = Reason("connection_table_full");
 
 /// Most SYNs within connections that wait for an answer: for more than a thousand hosts that have restarted at once.
@@ -98,9 +99,9 @@ network_function! {
     /// The firewall.
     pub struct Firewall {
         settings: Settings,
-        /// Ends of the live connections, for ICMP errors.
+        /// Endpoints of the live connections, for ICMP errors.
         connections: Known,
-        /// Echo requests and their like that may be answered.
+        /// Echo requests and other ICMP queries that may be answered.
         queries: Aged<Ends, Asked>,
         /// SYNs within connections that wait for an answer.
         reopenings: Aged<Ends, Reopening>,
@@ -145,7 +146,7 @@ impl NetworkFunction for Firewall {
     type Set = Connection;
     const NAME: &'static str = "firewall";
 
-    /// Connections that were let in stay, whatever the rules say now: rules are for first packets.
+    /// Connections that were let in stay under any rules: rules decide about first packets.
     fn inherits(&self, older: &Self) -> Result<(), String> {
         if self.settings.sides != older.settings.sides {
             return Err(
@@ -203,7 +204,7 @@ impl NetworkFunction for Firewall {
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Option<Verdict> {
         let word = connection.word();
         let from_opener = u32::from(arrival.reversed) == word >> 24;
-        // By a port of its side, and no rule has to be asked.
+        // It arrives on the right side, and no rule has to be asked.
         let is_whole = packet.is_whole() && self.settings.ways.lets(packet.port(), from_opener, word);
         let counts_hops = self.settings.ttl == Ttl::Decrement;
         let is_last_hop = counts_hops && packet.ttl().is_some_and(|ttl| ttl <= 1);
@@ -216,7 +217,7 @@ impl NetworkFunction for Firewall {
         Some(Verdict::Onward)
     }
 
-    /// A packet of a live connection that is not one of those that just go on.
+    /// Handles a packet of a live connection that `steady` declines.
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Handled {
         let from_opener = cx.reversed() == connection.is_reversed();
         let side = match self.settings.sides.of(packet.port()) {
@@ -275,7 +276,7 @@ impl NetworkFunction for Firewall {
         }
         let answer = self.ask(cx, packet, (side, state, is_counted), connection)?;
         if was_asked && connection.is_over() {
-            // Nobody has taken it up: as in conntrack nothing is left of it.
+            // The connection was never established: as in conntrack, nothing of it remains.
             self.end(cx, &ends_of(packet, side), connection)?;
             connection.go();
         }
@@ -334,7 +335,7 @@ impl NetworkFunction for Firewall {
 }
 
 impl Firewall {
-    /// Whether a segment fits into what its connection's ends may send.
+    /// Whether a segment is within what its connection's ends may send.
     fn fits(&self, packet: &Packet<'_>, connection: &mut Connection, segment: &Segment, from_opener: bool) -> bool {
         let from = usize::from(!from_opener);
         let fits = if segment.flags & tcp_flags::SYN == 0 {
@@ -350,7 +351,7 @@ impl Firewall {
         is_opening(flags) || (self.settings.loose && flags & (tcp_flags::SYN | tcp_flags::RST | tcp_flags::FIN) == 0)
     }
 
-    /// Lets a packet go on; the pieces behind a first fragment may follow it.
+    /// Lets a packet pass; the later fragments of its datagram may follow.
     fn pass(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         if packet.is_fragment() {
             return self.pass_fragment(cx, packet);
@@ -358,7 +359,7 @@ impl Firewall {
         self.hop(cx, packet)
     }
 
-    /// Counts the hop, if the firewall is one.
+    /// Decrements the TTL if the firewall counts as a hop.
     #[inline(always)]
     fn hop(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         if self.settings.ttl == Ttl::Decrement && !packet.decrement_ttl() {
@@ -376,7 +377,7 @@ impl Firewall {
     }
 }
 
-/// Whether a packet that is no fragment's continuation is whole and makes sense; the segment, if it is TCP.
+/// Checks that a packet (not a later fragment) is complete and consistent; returns its segment if it is TCP.
 fn check(packet: &Packet<'_>) -> Result<Option<Segment>, Reason> {
     let number = packet.protocol();
     if !lengths::hold_the_headers(packet) || protocol::has_ports(number) && packet.ports().is_none() {
@@ -392,7 +393,7 @@ fn check(packet: &Packet<'_>) -> Result<Option<Segment>, Reason> {
     }
 }
 
-/// The ends of the connection that a packet is of.
+/// The endpoints of a packet's connection.
 fn ends_of(packet: &Packet<'_>, from: Side) -> Ends {
     let (source, destination) = packet.ports().unwrap_or_default();
     let ends = ((packet.src_ip(), source), (packet.dst_ip(), destination));

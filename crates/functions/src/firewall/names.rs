@@ -1,6 +1,6 @@
-//! Names of ports and of ICMP types, as nftables and /etc/services write them.
+//! Names of ports and of ICMP types, as in nftables and /etc/services.
 
-/// The port of a service (IANA, as Debian's /etc/services names it), whatever the protocol.
+/// The port of a service (IANA, with the names of Debian's /etc/services), whatever the protocol.
 pub(super) fn service(name: &str) -> Option<u16> {
     SERVICES.iter().find(|(known, _)| *known == name).map(|(_, port)| *port)
 }
@@ -72,7 +72,7 @@ const SERVICES: &[(&str, u16)] = &[
     ("http-alt", 8080),
 ];
 
-/// Names of nftables, RFC 792 and its successors.
+/// ICMP types by nftables' names (RFC 792 and its successors).
 pub(super) const ICMP_NAMES: &[(&str, u8)] = &[
     ("echo-reply", 0),
     ("destination-unreachable", 3),
@@ -91,7 +91,7 @@ pub(super) const ICMP_NAMES: &[(&str, u8)] = &[
     ("address-mask-reply", 18),
 ];
 
-/// Names of nftables, RFC 4443, 4861 and 2710.
+/// ICMPv6 types by nftables' names (RFC 4443, 4861 and 2710).
 pub(super) const ICMPV6_NAMES: &[(&str, u8)] = &[
     ("destination-unreachable", 1),
     ("packet-too-big", 2),
@@ -114,7 +114,7 @@ pub(super) const ICMPV6_NAMES: &[(&str, u8)] = &[
     ("mld2-listener-report", 143),
 ];
 
-/// Codes of "destination unreachable" by their names, of ICMP.
+/// Codes of ICMP's "destination unreachable", by name.
 pub(super) const ICMP_CODES: &[(&str, u8)] = &[
     ("net-unreachable", 0),
     ("host-unreachable", 1),
@@ -125,7 +125,7 @@ pub(super) const ICMP_CODES: &[(&str, u8)] = &[
     ("host-prohibited", 10),
     ("admin-prohibited", 13),
 ];
-/// The same of ICMPv6.
+/// Codes of ICMPv6's "destination unreachable", by name.
 pub(super) const ICMPV6_CODES: &[(&str, u8)] = &[
     ("no-route", 0),
     ("admin-prohibited", 1),
@@ -135,7 +135,7 @@ pub(super) const ICMPV6_CODES: &[(&str, u8)] = &[
     ("reject-route", 6),
 ];
 
-/// Protocols that the parser does not name, as Debian's /etc/protocols names them.
+/// Protocols that the parser does not name, with the names of Debian's /etc/protocols.
 pub(super) const PROTOCOLS: &[(&str, u8)] = &[
     ("hopopt", 0),
     ("igmp", 2),
@@ -162,7 +162,7 @@ pub(super) const PROTOCOLS: &[(&str, u8)] = &[
     ("shim6", 140),
 ];
 
-/// The code of that name.
+/// The code with this name.
 pub(super) fn code(codes: &[(&str, u8)], name: &str) -> Option<u64> {
     codes.iter().find(|(known, _)| *known == name).map(|(_, code)| u64::from(*code))
 }

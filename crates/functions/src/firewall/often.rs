@@ -1,14 +1,16 @@
-//! How often a rule fits: `limit rate 5/second burst 10 packets`, `limit rate over 10 mbytes/second`, as nftables has it.
+//! How often a rule may match: `limit rate 5/second burst 10 packets`, `limit rate over 10 mbytes/second`, as in
+//! nftables.
 //!
-//! A token bucket, exact: what passes costs as many units as the period has seconds, and as many units as packets or bytes are allowed in
-//! a period flow in every second. `over` turns it round: the rule fits what comes beyond the rate.
+//! This is an exact token bucket: a packet costs as many units as the period has seconds, and each second as many units
+//! flow in as packets or bytes are allowed per period. `over` inverts the condition: the rule matches what exceeds the
+//! rate.
 
 use serde::Deserialize;
 
 use crate::config::ConfigError;
 use crate::token_bucket::Limit;
 
-/// So many packets or bytes in a period, some of them at once.
+/// A rate in packets or bytes per period, with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Often {
@@ -17,29 +19,29 @@ pub struct Often {
     burst: u64,
     pub(super) over: bool,
     pub(super) in_bytes: bool,
-    /// What a packet takes out of the bucket, or each of its bytes does.
+    /// The cost in units of a packet, or of each of its bytes.
     price: u32,
 }
 
-/// What nftables takes for the burst of packets if none is given.
+/// nftables' default burst, in packets.
 const BURST: u64 = 5;
 const PERIODS: [(&str, u32); 5] =
     [("second", 1), ("minute", 60), ("hour", 3600), ("day", 24 * 3600), ("week", 7 * 24 * 3600)];
 const UNITS: [(&str, u64); 3] = [("bytes", 1), ("kbytes", 1 << 10), ("mbytes", 1 << 20)];
 
-/// `25`, `mbytes`: so many bytes.
+/// Parses a number of bytes, such as `25` and `mbytes`.
 pub(super) fn bytes(number: &str, unit: &str) -> Option<u64> {
     let (_, bytes) = UNITS.iter().find(|(known, _)| *known == unit)?;
     number.parse::<u32>().ok().map(|number| u64::from(number) * bytes)
 }
 
 impl Often {
-    /// What a packet of so many bytes takes out of the bucket.
+    /// The cost of a packet of `len` bytes, in units of the bucket.
     pub(super) fn cost(&self, len: u32) -> u32 {
         if self.in_bytes { len.saturating_mul(self.price) } else { self.price }
     }
 
-    /// The bucket's. One of bytes holds what comes in a period, and the burst besides.
+    /// The limit of the bucket. One for bytes holds the amount of one period plus the burst.
     pub(super) fn limit(&self) -> Result<Limit, ConfigError> {
         let (rate, burst) = match self.in_bytes {
             false => (self.amount, self.burst.saturating_mul(self.period_s.into())),
@@ -55,7 +57,7 @@ impl Often {
     }
 }
 
-/// The greatest number by which a rate and its period, which is not 0, can both be divided.
+/// The greatest common divisor of a rate and its period, which is not 0.
 fn common(amount: u64, period_s: u32) -> u32 {
     let (mut one, mut other) = (amount, u64::from(period_s));
     while other != 0 {
@@ -67,7 +69,7 @@ fn common(amount: u64, period_s: u32) -> u32 {
 impl std::str::FromStr for Often {
     type Err = String;
 
-    /// `5/second`, `over 10/minute`, `5/second burst 20`, `10 mbytes/second burst 100 kbytes`.
+    /// Parses `5/second`, `over 10/minute`, `5/second burst 20`, `10 mbytes/second burst 100 kbytes`.
     fn from_str(text: &str) -> Result<Often, String> {
         let wrong = || format!("`{text}` is no rate, expected 5/second, 10/minute burst 20 or 10 mbytes/second");
         let mut words = text.split_whitespace().peekable();
@@ -88,7 +90,7 @@ impl std::str::FromStr for Often {
             words.next_if_eq(&"packets");
         }
         let (amount, burst) = amount.zip(burst).ok_or_else(wrong)?;
-        // Of bytes rate and period are both divided by what they have in common: buckets need not be larger than they have to.
+        // For bytes, rate and period are divided by their greatest common divisor, which keeps buckets small.
         let price = if in_bytes { period_s / common(amount, period_s) } else { period_s };
         let often = Often { amount, period_s, burst, over, in_bytes, price };
         match (words.next(), often.limit()) {

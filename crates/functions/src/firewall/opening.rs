@@ -1,4 +1,4 @@
-//! Connections that begin, or begin anew: what they are counted for, and whether there is room.
+//! Opens connections, new ones and ones that reuse endpoints: counts them and checks for room.
 
 use braid_nf::packet::headers::tcp_flags::{RST, SYN};
 use braid_nf::prelude::*;
@@ -11,8 +11,8 @@ use super::{CONNECTION_TABLE_FULL, Firewall, NOT_SYN, ends_of};
 use crate::parts::{Side, is_opening};
 
 impl Firewall {
-    /// A packet between ends that have no connection. If rules and limits let it begin one, `register` gets it, and says whether there is
-    /// room.
+    /// Handles a packet between endpoints without a connection. If rules and limits let it open one, `register` gets the
+    /// connection, and says whether there is room.
     pub(super) fn begin(
         &self,
         cx: &mut Cx<'_>,
@@ -67,19 +67,19 @@ impl Firewall {
         Ok(Err(refusal))
     }
 
-    /// A connection is over: nothing counts it any more, and no ICMP error is about it.
+    /// Handles the end of a connection: nothing counts it any more, and no ICMP error can refer to it.
     pub(super) fn end(&self, cx: &mut Cx<'_>, ends: &Ends, connection: &Connection) -> Result<(), Conflict> {
         let opener = connection.side_of(true);
         if !self.connections.leave(cx, &ends.opened_from(opener))? && opener != Side::Inside as u8 {
-            // An older version has noted it, and it was restored: all were noted as if opened from inside.
+            // State restored from an older version may have it as opened from inside, as all connections were then.
             self.connections.leave(cx, &ends.opened_from(Side::Inside as u8))?;
         }
         self.effects.leave(cx, ends)?;
         self.limits.end(cx, ends.host(), connection)
     }
 
-    /// A SYN between ends whose connection is over, as in conntrack: that one ends here, and whether there is another one is for the rules.
-    /// Where there is none, the next packet comes here too.
+    /// Handles a SYN between endpoints whose connection is over, as conntrack does: the old connection ends, and the
+    /// rules decide about a new one. If they refuse it, the next packet is handled here too.
     #[cold]
     pub(super) fn begin_anew(
         &self,

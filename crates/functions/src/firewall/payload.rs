@@ -1,4 +1,5 @@
-//! Bits of a packet that rules name by their place: `@th,16,16` of nftables, and the fields of headers that nothing else here looks at.
+//! Bits of a packet that rules name by their place: `@th,16,16` of nftables, and header fields that have no field of
+//! their own here.
 
 use std::fmt;
 
@@ -10,34 +11,34 @@ use super::fields::Field;
 use super::rules::Rule;
 use crate::parts::lengths;
 
-/// From where a place is counted.
+/// The header from which a place is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Base {
     /// The Ethernet header.
     Link,
     /// The IP header.
     Network,
-    /// The header behind it.
+    /// The transport header.
     Transport,
-    /// What TCP and UDP carry.
+    /// The payload of TCP or UDP.
     Inner,
 }
 
-/// Some bits behind another.
+/// Some consecutive bits after a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) base: Base,
-    /// The number of the first one.
+    /// The offset of the first bit.
     pub(super) first: u16,
     pub(super) bits: u8,
 }
 
-/// Most bits that are compared at once.
+/// The maximum number of bits that are compared at once.
 pub(super) const BITS_MAX: u8 = 48;
-/// Behind the largest number of so many bits: the packet does not reach so far, and fits nothing.
+/// One above the largest number of so many bits: the packet is too short, so nothing matches.
 pub(super) const NO_PAYLOAD: u64 = 1 << BITS_MAX;
 
-/// Which fields hold such bits: as many places as the rules may name.
+/// The fields that hold such bits, which limit how many places rules may name.
 pub(super) const SLOTS: [Field; 8] = [
     Field::Payload0,
     Field::Payload1,
@@ -49,21 +50,21 @@ pub(super) const SLOTS: [Field; 8] = [
     Field::Payload7,
 ];
 
-/// The places that rules look at, each with the field that holds it.
+/// The places that rules examine, indexed like [`SLOTS`].
 pub(super) type Places = [Option<Place>; SLOTS.len()];
 
 impl Place {
-    /// The largest number that its bits make.
+    /// The largest number that its bits can hold.
     pub(super) fn last(self) -> u64 {
         (1 << self.bits) - 1
     }
 
-    /// What stands there, as a number; none if the packet ends before.
+    /// The bits as a number; `None` if the packet ends before them.
     pub(super) fn read(self, packet: &Packet<'_>) -> Option<u64> {
         let start = self.base.offset(packet)?;
         let (first, end) = (usize::from(self.first), usize::from(self.first) + usize::from(self.bits));
         let (from, to) = (start + first / 8, start + end.div_ceil(8));
-        // A link may have filled up the frame behind its packet.
+        // Bytes after the packet may be padding of the frame.
         let len = usize::from(packet.record().l3) + lengths::ip_len(packet);
         let bytes = packet.bytes().get(from..to).filter(|_| to <= len)?;
         let whole = bytes.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
@@ -75,12 +76,12 @@ impl Base {
     const NAMES: [(Base, &str); 4] =
         [(Base::Link, "@ll"), (Base::Network, "@nh"), (Base::Transport, "@th"), (Base::Inner, "@ih")];
 
-    /// As rules write it.
+    /// The base with this name in rules.
     pub(super) fn named(name: &str) -> Option<Base> {
         Base::NAMES.iter().find(|(_, known)| *known == name).map(|(base, _)| *base)
     }
 
-    /// Where it begins in the frame.
+    /// The offset of the base in the frame.
     fn offset(self, packet: &Packet<'_>) -> Option<usize> {
         match self {
             Base::Link => packet.ethernet().map(|_| 0),
@@ -105,7 +106,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The places that rules look at.
+/// The places that rules examine.
 pub(super) fn places(rules: &[Rule]) -> Places {
     let mut places = Places::default();
     for within in rules.iter().flat_map(|rule| &rule.fields) {

@@ -1,5 +1,5 @@
-//! What rules have said of a connection whose packets need not be asked about one by one, and which rules: in 23 bits beside what else
-//! is remembered of it, so that a packet in steady state finds out by one comparison.
+//! The stored decision of the rules about a connection whose packets need no further check, and which rules made it: 23
+//! bits beside other per-connection state, so that a packet in steady state is checked with one comparison.
 
 use std::fmt::Write;
 use std::hash::Hasher;
@@ -9,47 +9,48 @@ use braid_nf::Port;
 use super::rules::Rule;
 use crate::parts::Sides;
 
-/// The number of a list of rules, and in its lowest bit whether they have to be asked about each packet.
+/// The identity of a list of rules; the lowest bit says whether they have to be asked about each packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Permit(u32);
 
-/// One bit above a [`Permit`] would be none of it.
+/// The first value that does not fit into a [`Permit`].
 const END: u32 = 1 << 23;
 
 impl Permit {
-    /// Of a list of rules: none but the empty permit is of no rules. Two lists have the same one by a chance of one in four millions.
+    /// The permit of a list of rules; only the empty permit stands for no rules. Two lists have the same one with a
+    /// probability of 1 in 4 million.
     pub(super) fn of(rules: &[Rule]) -> Permit {
         let mut text = Hashed(std::hash::DefaultHasher::new());
         for rule in rules {
-            // It cannot fail.
+            // Writing to a hasher cannot fail.
             let _ = write!(text, "{rule:?}");
         }
         Permit(((text.0.finish() as u32 % END) & !1).max(2))
     }
 
-    /// The same rules, which have to be asked about each packet.
+    /// The permit of the same rules, if they have to be asked about each packet.
     pub(super) fn asked(self) -> Permit {
         Permit(self.0 | 1)
     }
 
-    /// As bytes, in the lowest bit of the last one the number of a side.
+    /// The permit as bytes, with the number of a side in the lowest bit of the last one.
     pub(super) fn beside(self, side: u8) -> [u8; 3] {
         let [low, high, rest, _] = self.0.to_le_bytes();
         [low, high, rest << 1 | side & 1]
     }
 
-    /// Of such bytes.
+    /// Reads the permit from such bytes.
     pub(super) fn of_bytes([low, high, last]: [u8; 3]) -> Permit {
         Permit(u32::from_le_bytes([low, high, last >> 1, 0]))
     }
 
-    /// Whether it is of the same rules.
+    /// Whether the same rules made it.
     pub(super) fn is_of(self, rules: Permit) -> bool {
         self.0 & !1 == rules.0
     }
 }
 
-/// Text that is hashed as it comes.
+/// Hashes text as it is written.
 struct Hashed(std::hash::DefaultHasher);
 
 impl Write for Hashed {
@@ -59,7 +60,7 @@ impl Write for Hashed {
     }
 }
 
-/// For each port the side that it is on, with the permit of the rules: packets of connections that have both go on.
+/// The side of each port, combined with the rules' permit: packets of connections that match both pass.
 #[derive(Clone, Debug)]
 pub(super) struct Ways([u32; 256]);
 
@@ -77,8 +78,8 @@ impl Ways {
         Ways(std::array::from_fn(way))
     }
 
-    /// Whether a packet by a port goes on with the connection of which this is the [word](super::connection::Connection::word): who sends it
-    /// is on that port's side, and these rules have nothing to say. Plans have at most 256 ports.
+    /// Whether a packet on a port continues the connection with this [word](super::connection::Connection::word): it
+    /// arrives on its sender's side, and the rules have nothing to say. Plans have at most 256 ports.
     #[inline(always)]
     pub(super) fn lets(&self, port: Port, from_opener: bool, word: u32) -> bool {
         (word & 0x00ff_ffff) ^ u32::from(!from_opener) << 16 == self.0[usize::from(port as u8)]

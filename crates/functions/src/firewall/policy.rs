@@ -1,8 +1,8 @@
-//! All rules together: which one decides about a packet, and what it says.
+//! All rules together: which one decides about a packet, and with what result.
 //!
-//! Packets of known connections come to the rules as well if a table of a rule file drops, counts, logs or limits some of them. What
-//! follows from their ends alone is asked once for each connection ([`Policy::lets_go_on`]), and remembered with the [`permit`](Policy::permit)
-//! of the rules that said it, so that other rules are asked again.
+//! Rules are also asked about packets of known connections if a table of a rule file drops, counts, logs or limits some
+//! of them. Decisions that follow from the endpoints alone are made once for each connection ([`Policy::lets_go_on`]) and
+//! stored with the [`permit`](Policy::permit) of the rules, so that after a change of rules they are made again.
 
 use std::fs;
 use std::sync::Arc;
@@ -26,37 +26,38 @@ use super::states::{self, State};
 use crate::config::ConfigError;
 use crate::parts::Side;
 
-/// Rules, and what counts if none of them fits.
+/// The rules, and the default if none of them matches.
 #[derive(Clone, Debug)]
 pub(super) struct Policy {
-    /// What is said of them besides decisions is for whoever explains and measures: a running firewall gives them up.
+    /// The rules as written, to explain and to measure them; a running firewall discards them.
     pub(super) rules: Arc<[Rule]>,
-    /// What each of them decides.
+    /// The decision of each rule.
     rulings: Arc<[Ruling]>,
-    /// What of a rule file is not asked, and why.
+    /// Parts of a rule file that are never evaluated, and why.
     pub(super) notes: Arc<[Note]>,
     classifier: Arc<Classifier>,
-    /// Whether rules may say of packets of one connection that is not answered what they did not say of its first one: they count, or look
-    /// at more than its ends.
+    /// Whether rules may treat later packets of an unanswered connection differently from its first: they count, or
+    /// examine more than its endpoints.
     pub(super) tells_packets_apart: bool,
-    /// By state whether rules are asked: whether they do more than what would happen anyway.
+    /// By state, whether rules are asked: whether they do more than what would happen anyway.
     asked: [bool; State::COUNT],
-    /// Whether tables of a rule file say what becomes of packets, those of known connections included.
+    /// Whether tables of a rule file decide about packets, including those of known connections.
     pub(super) has_tables: bool,
-    /// Known by the rules: what they have said of a connection counts as long as they are the same. Without tables all are alike.
+    /// Identifies the rules: a stored decision is valid as long as the rules are the same. Without tables every list has
+    /// the same permit.
     pub(super) permit: Permit,
-    /// Whether a port of the plan says which side a packet comes from, and nothing else.
+    /// Whether each side has one port, so that a port identifies the side and nothing else.
     one_port_each: bool,
-    /// The rules that ask for what connections have sent, if some do.
+    /// The rules that ask for a connection's counters, if there are any.
     counting: Option<Arc<Classifier>>,
-    /// What rules look at that few do.
+    /// Reads the fields that only few rules examine.
     looks: Option<Looks>,
-    /// From inside, from outside.
+    /// The default action: from inside, from outside.
     otherwise: [Action; 2],
 }
 
 impl Policy {
-    /// Those of the plan first, then those of the rule file.
+    /// Checks the rules of the plan, followed by those of the rule file.
     pub(super) fn check(config: &mut Config, ports: Ports) -> Result<Policy, ConfigError> {
         for key in [("outbound", config.outbound), ("inbound", config.inbound)] {
             if key.1 == Action::Continue {
@@ -105,12 +106,12 @@ impl Policy {
         })
     }
 
-    /// Whether rules ask when a packet came.
+    /// Whether rules examine a packet's time.
     pub(super) fn asks_when(&self) -> bool {
         self.looks.as_ref().is_some_and(Looks::asks_when)
     }
 
-    /// Whether a rule may ask for what the connection between these ends has sent: then it is counted.
+    /// Whether a rule may ask for the counters of a connection between these endpoints, so that it has to be counted.
     pub(super) fn counts(&self, facts: &Facts<'_>) -> bool {
         let Some(counting) = &self.counting else { return false };
         let ways = [*facts, facts.turned()];
@@ -120,7 +121,8 @@ impl Policy {
         !self.one_port_each || ways.iter().any(of_all)
     }
 
-    /// What the rules look at of a packet that came at a time, of whose connection there are counts, and of that one if it is an error about it; what few look at is put into `place`, if some rule does.
+    /// What rules examine of a packet, given its time, its connection's counters and, for an ICMP error, the connection
+    /// it is about. Rarely examined fields are put into `place` if some rule examines them.
     #[inline]
     pub(super) fn facts<'a>(
         &self,
@@ -137,13 +139,14 @@ impl Policy {
         Facts { fields: values, ..facts }
     }
 
-    /// Gives up what is not asked for as long as the firewall runs.
+    /// Discards what a running firewall does not need.
     pub(super) fn forget_rules(&mut self) {
         self.rules = Arc::default();
     }
 
-    /// The number of the rule that decides, if one does, and what becomes of the packet. `meets` is asked about each rule on the
-    /// way that does something besides: whether it fits now, which its limit may prevent. What a rule has untracked is that to all behind it.
+    /// The deciding rule's number, if there is one, and the action. `meets` is called for each rule on the way that has
+    /// effects, and returns whether the rule matches now, which its limit may prevent. A packet that a rule untracks is
+    /// untracked for all later rules.
     pub(super) fn decide<E>(
         &self,
         facts: &Facts<'_>,
@@ -168,18 +171,18 @@ impl Policy {
         Ok((None, self.otherwise(facts.side, state)))
     }
 
-    /// What becomes of a packet if there are no rules at all.
+    /// The action if there are no rules at all.
     #[inline(always)]
     pub(super) fn without_rules(&self, side: Side, state: State) -> Option<Action> {
         self.rulings.is_empty().then(|| self.otherwise(side, state))
     }
 
-    /// How the sender of what a rule rejects is told.
+    /// How the sender of a packet that a rule rejects is told.
     pub(super) fn reply(&self, number: usize) -> Reply {
         self.rulings.get(number).map(|ruling| ruling.reply).unwrap_or_default()
     }
 
-    /// What becomes of a packet that no rule fits.
+    /// The action for a packet that no rule matches.
     fn otherwise(&self, side: Side, state: State) -> Action {
         match state {
             State::New | State::Untracked => self.otherwise[side as usize],
@@ -188,7 +191,7 @@ impl Policy {
         }
     }
 
-    /// Whether rules are asked about packets of a state. What is invalid and not asked about is dropped, everything else passes.
+    /// Whether rules are asked about packets of a state. Otherwise invalid packets are dropped, and all others pass.
     pub(super) fn asks(&self, state: State) -> bool {
         self.asked[state as usize]
     }
@@ -198,14 +201,15 @@ impl Policy {
         self.asks(State::Original) || self.asks(State::Reply)
     }
 
-    /// Whether whatever is ordinary between these ends passes from now on, both ways, and no rule does anything with it.
+    /// Whether from now on every ordinary packet between these endpoints passes, in both directions, without any rule's
+    /// effects.
     pub(super) fn lets_go_on(&self, facts: &Facts<'_>) -> bool {
         let passes = |facts| self.lets_pass(facts);
         !self.asks_established()
             || (self.one_port_each && !self.counts(facts) && passes(facts) && passes(&facts.turned()))
     }
 
-    /// The same, one way.
+    /// Does the same for one direction.
     fn lets_pass(&self, facts: &Facts<'_>) -> bool {
         let ordinary = if facts.protocol == protocol::TCP { STEADY } else { NO_FLAGS };
         let mut from = 0;
@@ -230,7 +234,8 @@ fn too_many(boxes: usize) -> ConfigError {
     ConfigError::new("rules", reason, "write rules with fewer long lists in one")
 }
 
-/// The rules that ask for what connections have sent, whichever come before them; none if no rule does.
+/// A classifier of the rules that ask for connections' counters, regardless of the rules before them; `None` if no rule
+/// does.
 fn counting(rules: &[Rule], reach: &Reach) -> Result<Option<Arc<Classifier>>, ConfigError> {
     let about_errors = |number: &usize| {
         let mut lists = State::RELATED.into_iter().flat_map(|state| [0, 1].map(|side| reach.list(state, side)));
@@ -247,7 +252,8 @@ fn counting(rules: &[Rule], reach: &Reach) -> Result<Option<Arc<Classifier>>, Co
     Classifier::new(&asking, &Reach::of(&asking)).map(|tree| Some(Arc::new(tree))).map_err(too_many)
 }
 
-/// What a rule that fits ICMP errors says of the connections that they are about: an error goes to one of their ends, from wherever it comes.
+/// For a rule that matches ICMP errors, a rule that matches the connections they are about. An error goes to one end of
+/// its connection, and may come from anywhere.
 fn of_quoted(rule: &Rule) -> Option<Rule> {
     let is_error = rule.protocol.any(|it| matches!(it.0, protocol::ICMP | protocol::ICMPV6));
     is_error.then(|| Rule {
@@ -260,9 +266,9 @@ fn of_quoted(rule: &Rule) -> Option<Rule> {
     })
 }
 
-/// What is not TCP has none.
+/// The flags of packets that are not TCP.
 const NO_FLAGS: FlagSet = [1, 0, 0, 0];
-/// With which a segment only goes on with its connection.
+/// The flags of segments that merely continue a connection.
 const STEADY: FlagSet = {
     let (mut set, mut flags) = ([0; 4], 0);
     while flags < 256 {
@@ -274,22 +280,22 @@ const STEADY: FlagSet = {
     set
 };
 
-/// What a rule decides, and which rule comes behind it.
+/// A rule's decision, and the rules that follow it.
 #[derive(Clone, Copy, Debug)]
 struct Ruling {
     action: Action,
     reply: Reply,
     has_effects: bool,
     untracks: bool,
-    /// Whether it fits all ordinary packets between ends that it fits.
+    /// Whether it matches all ordinary packets between endpoints that it matches.
     is_certain: bool,
-    /// Where it goes on if it decides nothing, and if its limit does not let it fit.
+    /// The rule to continue with if this one decides nothing, and if its limit prevents a match.
     next: u32,
     missed: u32,
 }
 
 impl Ruling {
-    /// As much is kept of a rule that does nothing but decide.
+    /// Kept for every rule, so it must stay small.
     const SMALL: () = assert!(size_of::<Ruling>() == 16);
 
     fn of((number, rule): (usize, &Rule)) -> Ruling {
@@ -307,13 +313,13 @@ impl Ruling {
     }
 }
 
-/// Whether a rule looks at nothing that may differ from one ordinary packet to the next.
+/// Whether a rule examines nothing that may differ between ordinary packets of a connection.
 fn is_certain(rule: &Rule) -> bool {
     let fits_steady = || (0..=u8::MAX).all(|flags| !is_steady(flags) || rule.fits_flags(flags));
     rule.fields.is_empty() && (rule.tcp_flags.is_empty() || fits_steady())
 }
 
-/// That packets of known connections cost a search.
+/// The note that packets of known connections cost a search.
 fn asked_often(rule: &Rule) -> Note {
     let text = "packets of known connections come to this rule, as in nftables: those of which it has to see each one go on more slowly. What \
                 need not be asked about them costs nothing behind ct state established,related accept";

@@ -1,25 +1,25 @@
-//! How many bytes a rule fits in all: `quota 25 mbytes`, `quota over 25 mbytes`, as nftables has it. Exact over all workers; what comes
-//! when it is used up is not counted, so that a flood makes no conflicts.
+//! The total number of bytes that a rule matches: `quota 25 mbytes`, `quota over 25 mbytes`, as in nftables. It is exact
+//! over all workers. Once the quota is used up packets are no longer counted, so that a flood causes no conflicts.
 
 use braid_nf::prelude::*;
 
-/// So many bytes; up to them, or beyond them.
+/// A number of bytes, and whether the rule matches up to them or beyond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quota {
     pub(super) bytes: u64,
-    /// It fits what comes beyond.
+    /// Whether the rule matches what exceeds the quota.
     pub(super) over: bool,
-    /// Before the first packet.
+    /// The number of bytes used before the first packet.
     pub(super) used: u64,
 }
 
 impl Quota {
-    /// Whether it fits the first packet of all.
+    /// Whether the rule matches the very first packet.
     pub(super) fn fits_first(&self) -> bool {
         (self.used > self.bytes) == self.over
     }
 
-    /// Counts a packet; whether the quota fits it.
+    /// Counts a packet, and returns whether the rule matches it.
     pub(super) fn take(&self, cx: &mut Cx<'_>, used: &Vector<u64>, len: u32) -> Result<bool, Conflict> {
         let mut all = used.get(cx, 0)?.unwrap_or_default();
         if all <= self.bytes {

@@ -1,5 +1,7 @@
-//! Which rules packets of a state come to. Most rule files begin with `ct state established,related accept`: then packets of known
-//! connections come to that rule only, nothing has to be asked about them, and they cost what they would without a rule file.
+//! Which rules packets of a state can reach.
+//!
+//! Most rule files begin with `ct state established,related accept`. Packets of known connections then reach only that
+//! rule, nothing has to be asked about them, and they cost what they would without a rule file.
 
 use super::rules::{Action, Rule};
 use super::states::State;
@@ -8,14 +10,14 @@ use crate::parts::Side;
 
 const SIDES: [Side; 2] = [Side::Inside, Side::Outside];
 
-/// The rules to which packets come, by what they are and by the side that they come from; in their order.
+/// The rules that packets can reach, in order, by state and by side.
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
     lists: [[Vec<u32>; 2]; State::COUNT],
 }
 
 impl Reach {
-    /// All that may be met on a way from the first rule.
+    /// Finds all rules on any path from the first rule.
     pub(super) fn of(rules: &[Rule]) -> Reach {
         let untracks = rules.iter().any(|rule| rule.untracks);
         let list = |state, side| {
@@ -28,13 +30,13 @@ impl Reach {
         Reach { lists: State::ALL.map(|state| SIDES.map(|side| list(state, side))) }
     }
 
-    /// The numbers of the rules.
+    /// The numbers of the rules for a state and a side.
     pub(super) fn list(&self, state: State, side: usize) -> &[u32] {
         &self.lists[state as usize][side & 1]
     }
 
-    /// The first rule that does to packets of a state what would not happen without it: for known connections it drops, counts, logs or
-    /// limits, for what is invalid it lets pass or tells.
+    /// The first rule that changes what happens to packets of a state: for known connections one that drops, counts, logs
+    /// or limits; for invalid packets one that lets them pass or tells the sender.
     pub(super) fn asked<'a>(&self, rules: &'a [Rule], state: State) -> Option<&'a Rule> {
         let without = |action| match state {
             State::New | State::Untracked => false,
@@ -49,7 +51,8 @@ impl Reach {
     }
 }
 
-/// Which rules packets of a state, a side and an IP version may meet: whatever fits all of them and decides is the end of their way.
+/// The rules that packets of a state, a side and an IP version can reach: a path ends at a rule that matches all of them
+/// and decides.
 fn met(rules: &[Rule], state: State, side: Side, v4: bool) -> Vec<bool> {
     let (mut comes, mut met) = (vec![false; rules.len() + 1], vec![false; rules.len()]);
     comes[0] = true;
@@ -73,13 +76,13 @@ fn met(rules: &[Rule], state: State, side: Side, v4: bool) -> Vec<bool> {
     met
 }
 
-/// Whether a rule may fit packets of an IP version.
+/// Whether a rule may match packets of an IP version.
 fn may_fit(rule: &Rule, v4: bool) -> bool {
     let has = |list: &[Addresses]| list.is_empty() || list.iter().any(|range| range.is_v4() == v4);
     has(&rule.source.0) && has(&rule.destination.0)
 }
 
-/// Whether a rule fits all packets of an IP version.
+/// Whether a rule matches all packets of an IP version.
 fn fits_all(rule: &Rule, v4: bool) -> bool {
     let all = Addresses::all(v4);
     let is_all = |list: &[Addresses]| list.is_empty() || list.contains(&all);

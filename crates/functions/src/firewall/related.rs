@@ -12,13 +12,13 @@ use crate::parts::{Fate, Side, fragments};
 
 /// An ICMP error that quotes no packet of a live connection.
 pub const UNRELATED: Reason = Reason("unrelated");
-/// A reply that nobody has asked for.
+/// An ICMP reply to no known query.
 pub const NO_QUERY: Reason = Reason("no_query");
 
 /// A later fragment that begins within the TCP header.
 pub const TINY_FRAGMENT: Reason = Reason("tiny_fragment");
 
-/// When a query was asked, to 2 ns; in the lowest bit whether it has been answered.
+/// When a query was sent, in nanoseconds without the lowest bit; that bit says whether it has been answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub(super) struct Asked(u64);
@@ -45,7 +45,7 @@ impl Stamp for Asked {
     }
 }
 
-/// What an ICMP message is: queries and replies with their type and number.
+/// The kind of an ICMP message; queries and replies with type and identifier.
 enum Message {
     Query(u8, u16),
     Reply(u8, u16),
@@ -71,8 +71,8 @@ impl Message {
 }
 
 impl Firewall {
-    /// An ICMP or ICMPv6 message. Queries are judged by the rules until one of their type and number is answered, replies must answer such a
-    /// one, errors must quote a packet of a live connection or query.
+    /// Handles an ICMP or ICMPv6 message. Rules decide about queries until one with the same type and identifier is
+    /// answered. A reply must answer such a query, and an error must quote a packet of a live connection or query.
     pub(super) fn icmp(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, side: Side) -> Handled {
         let Some(message) = Message::of(packet) else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
         let (state, ends) = match message {
@@ -96,7 +96,7 @@ impl Firewall {
                 }
                 return self.pass(cx, packet);
             }
-            // Nothing that conntrack follows.
+            // Conntrack does not track these.
             Message::Other if self.settings.policy.has_tables => return self.invalid(cx, packet, side, DENIED),
             Message::Other => (State::New, None),
         };
@@ -106,7 +106,8 @@ impl Firewall {
         self.pass(cx, packet)
     }
 
-    /// A query of this type and number: the first one is counted as a connection, and those that go on once it is answered are of one.
+    /// Handles a query with this type and identifier: the first counts as a new connection, and once one is answered
+    /// further ones belong to it.
     fn query(
         &self,
         cx: &mut Cx<'_>,
@@ -123,7 +124,7 @@ impl Firewall {
                 self.judge(cx, packet, (side, state), Some(&ends))?.map(|()| None)
             }
             None => {
-                // One that died under this number may not have been swept out yet.
+                // An expired query with the same identifier may not have been swept yet.
                 self.effects.leave(cx, &ends)?;
                 self.admit(cx, packet, side)?.map(Some)
             }
@@ -144,19 +145,19 @@ impl Firewall {
         Ok(Ok(()))
     }
 
-    /// The connection or query that lives and that an ICMP error from `side` is about, if it goes to the sender of the packet that it quotes;
-    /// and which way it goes, as seen from who opened that.
+    /// The live connection or query that an ICMP error from `side` is about, and the error's direction relative to the
+    /// opener. `None` if the error is not addressed to the sender of the packet it quotes.
     fn related(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<Option<(State, Ends)>, Conflict> {
         let Some(quoted) = packet.embedded() else { return Ok(None) };
         if quoted.src_ip != packet.dst_ip() {
             return Ok(None);
         }
-        // What is quoted went the other way.
+        // The quoted packet travelled in the other direction.
         let from_inside = side == Side::Outside;
         let ways = [(side.other(), State::RelatedReply), (side, State::RelatedOriginal)];
         if let (Some(id), Some(kind)) = (quoted.icmp_id, quoted.icmp_type) {
             let ends = Ends::new(from_inside, (quoted.src_ip, id), (quoted.dst_ip, id), protocol::ICMP);
-            // It was a query, or a reply to one from this side.
+            // It was a query, or a reply to a query from this side.
             let kind = if is_reply(kind, quoted.src_ip.is_v4()) { query_of(kind) } else { kind };
             for (opener, state) in ways {
                 let ends = ends.asked_from(opener, kind);
@@ -180,10 +181,10 @@ impl Firewall {
         Ok(None)
     }
 
-    /// A first fragment goes on, and those behind it may follow.
+    /// Passes a first fragment, and lets later ones follow.
     #[cold]
     pub(super) fn pass_fragment(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
-        // Those that have waited go out by the other side.
+        // Fragments that have waited leave by the port of the other side.
         let fate = Fate::new(self.settings.sides.across(cx, packet.port()), None, None);
         if !self.fragments.remember(cx, packet, fate)? {
             return Ok(Verdict::Drop(fragments::TABLE_FULL));
@@ -195,7 +196,7 @@ impl Firewall {
         self.hop(cx, packet)
     }
 
-    /// A later fragment goes where its first one went, or waits for it.
+    /// Passes a later fragment whose first one has passed, or holds it until that arrives.
     #[cold]
     pub(super) fn follow_first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         if is_within_header(packet) {
@@ -208,7 +209,8 @@ impl Firewall {
     }
 }
 
-/// Whether a piece begins within a TCP header: it could write over the flags that were judged (RFC 1858 section 3, RFC 3128).
+/// Whether a fragment begins within a TCP header, where it could overwrite the flags that were checked (RFC 1858 section
+/// 3, RFC 3128).
 fn is_within_header(packet: &Packet<'_>) -> bool {
     let fragment = |ip: View<'_, Ipv6>| ip.extensions().find_map(|extension| extension.fragment());
     let offset = match packet.ipv4() {
@@ -218,7 +220,7 @@ fn is_within_header(packet: &Packet<'_>) -> bool {
     packet.protocol() == protocol::TCP && usize::from(offset) < Tcp::LEN
 }
 
-/// Whether it is the type of a reply (RFC 792, RFC 4443).
+/// Whether an ICMP type is that of a reply (RFC 792, RFC 4443).
 fn is_reply(kind: u8, v4: bool) -> bool {
     match v4 {
         true => matches!(kind, icmp_type::ECHO_REPLY | icmp_type::TIMESTAMP_REPLY | 16 | 18),
@@ -232,6 +234,6 @@ fn query_of(reply: u8) -> u8 {
 }
 
 fn query_ends(packet: &Packet<'_>, side: Side, id: u16) -> Ends {
-    // One number for both families: their addresses tell them apart.
+    // Both IP versions use the number of ICMP: their addresses tell them apart.
     Ends::new(side == Side::Inside, (packet.src_ip(), id), (packet.dst_ip(), id), protocol::ICMP)
 }

@@ -14,9 +14,9 @@
 //! }
 //! ```
 //!
-//! A file is read into statements ([`file`]), of which those of chains that are asked are read as rules ([`statement`]), and chains become
-//! one list ([`flatten`]). Rules of tables are for packets of all states, lines without a table for those that would open a connection.
-//! What cannot be said is refused, the file whole.
+//! A file is read into statements ([`file`]). The statements of chains that are evaluated are read as rules ([`statement`]),
+//! and the chains are flattened into one list ([`flatten`]). Rules of tables apply to packets of all states; lines without a
+//! table apply to packets that would open a connection. If anything in a file is not supported, the whole file is refused.
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
@@ -65,11 +65,11 @@ use self::reader::{Scope, Sets, Words};
 use self::source::Source;
 use self::tokens::Place;
 
-/// A file that is no rule file.
+/// The error for a text that is not a valid rule file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}, line {line}, column {column}: {reason}; {instead}")]
 pub struct RuleError {
-    /// Which of the files: the rule file, or one that it includes.
+    /// The file with the error: the rule file, or one that it includes.
     pub file: String,
     /// Counted from 1.
     pub line: u32,
@@ -81,11 +81,11 @@ pub struct RuleError {
     pub instead: String,
 }
 
-/// What a file says that is not asked.
+/// A part of a file that has no effect, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) line: u32,
-    /// None: of the rule file itself.
+    /// `None` for the rule file itself.
     pub(super) file: Option<Arc<str>>,
     pub(super) text: String,
 }
@@ -97,14 +97,14 @@ pub(super) struct Ports {
     pub(super) sides: Sides,
 }
 
-/// What the plan says of what is around the firewall.
+/// What the plan says about the firewall's surroundings.
 #[derive(Debug)]
 pub(super) struct Around {
     /// Names of the plan's ports.
     interfaces: Vec<String>,
-    /// What is behind each of them.
+    /// The networks behind each of them.
     networks: Vec<Vec<Addresses>>,
-    /// What a translator forwards to, if that is said.
+    /// What a translator forwards to, if the plan says so.
     forwards: Option<Vec<Forward>>,
 }
 
@@ -115,22 +115,22 @@ impl Around {
     }
 }
 
-/// Which chains of a file are asked.
+/// Which chains of a file are evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hooks {
     /// Those of hook forward, as in a router.
     Forward,
-    /// Those of hook input about what comes from outside, those of hook output about what comes from inside: rules that were
-    /// written for the hosts inside.
+    /// Those of hook input for packets from outside, and those of hook output for packets from inside: rules that were written
+    /// for the hosts inside.
     Host,
-    /// Those of tables bridge, of hook forward: rules that were written for frames between ports of a bridge.
+    /// Those of hook forward in tables of family bridge: rules that were written for frames between ports of a bridge.
     Bridge,
 }
 
 type Parsed<T> = Result<T, Wrong>;
 
-/// Why something cannot be read, or can fit nothing.
+/// Why a text cannot be read, or cannot match anything.
 #[derive(Clone, Debug)]
 struct Wrong {
     reason: String,
@@ -140,11 +140,12 @@ struct Wrong {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// It is no condition, or none that anything could fit by itself.
+    /// It is not a condition, or one that cannot match anything by itself.
     Slip,
-    /// No packet is of both protocols or families that are asked for. nftables refuses it too; an element of a set that says so fits nothing.
+    /// No packet belongs to all the protocols or families that the conditions require. nftables refuses this too; an element of
+    /// a set that says so matches nothing.
     Conflict,
-    /// No value is what two conditions ask for: the rule stands there for nothing.
+    /// No value satisfies two conditions, so the rule has no effect.
     Excluded,
 }
 
@@ -152,13 +153,13 @@ fn wrong<T>(reason: impl Into<String>, instead: impl Into<String>) -> Parsed<T> 
     Err(Wrong { reason: reason.into(), instead: instead.into(), kind: Kind::Slip })
 }
 
-/// Nothing fits what is said now and what was said before.
+/// The error for a condition that cannot hold together with earlier ones.
 fn fits_nothing<T>(what: &str, kind: Kind) -> Parsed<T> {
     let reason = format!("no {what} fits all that the rule says");
     Err(Wrong { reason, instead: "write two rules, or what can hold together".to_owned(), kind })
 }
 
-/// Reads a rule file into a configuration: its rules behind those that are there, its policies in their place.
+/// Reads a rule file into a configuration: appends its rules to those already there, and replaces the policies that it gives.
 pub(super) fn read(path: &Path, text: &str, config: &mut Config, ports: Ports) -> Result<Vec<Note>, RuleError> {
     let (source, whole) = Source::read(path, text);
     let (files, sets) = (source.names(), Sets::new());
@@ -189,7 +190,8 @@ pub(super) fn read(path: &Path, text: &str, config: &mut Config, ports: Ports) -
     notes.map(|notes| notes.into_iter().chain(told.into_inner()).collect())
 }
 
-/// The files that a rule file includes, those that cannot be read as well; reading it says what is wrong with them.
+/// The files that a rule file includes, as well as those that cannot be read; reading the rule file reports what is wrong with
+/// them.
 pub(super) fn included(path: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     Source::read(path, &text).0.files.split_off(1)
@@ -226,7 +228,7 @@ fn read_all(source: &Source, config: &mut Config, scope: &Scope<'_>) -> Parsed<V
     Ok(notes)
 }
 
-/// `policy inbound drop`: what becomes of packets that no line fits.
+/// Reads `policy inbound drop`: what happens to packets that match no line.
 fn policy(mut rest: Words<'_>, config: &mut Config) -> Parsed<()> {
     rest.word();
     let direction = rest.word();

@@ -1,5 +1,5 @@
-//! Rules as they are written: what each says, and what it says of a packet. The first that fits decides; the classifier finds
-//! that one fast, and here is what it means.
+//! Rules as written: their conditions, actions and effects. The first rule that matches decides; the classifier finds
+//! that rule fast, and this file defines what it has to find.
 
 use std::sync::Arc;
 
@@ -21,29 +21,29 @@ use super::values::{Addresses, Bits, IcmpKind, PortRange, Protocol};
 use crate::config::ConfigError;
 use crate::parts::{Many, Side};
 
-/// What becomes of a packet that would open a connection.
+/// What happens to a packet that would open a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// It may.
+    /// It passes.
     #[serde(alias = "accept")]
     Allow,
-    /// It is dropped in silence.
+    /// It is dropped silently.
     #[serde(alias = "drop")]
     Deny,
-    /// It is dropped, and its sender is told: a reset for TCP, an ICMP error for everything else.
+    /// It is dropped, and its sender gets a reset (TCP) or an ICMP error (everything else).
     Reject,
-    /// The rules behind this one decide: it counts, or writes into the log.
+    /// Later rules decide: this one only counts or logs.
     Continue,
 }
 
 /// How the sender of a rejected packet is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// TCP by a reset, everything else by "administratively prohibited".
+    /// A reset for TCP, "administratively prohibited" for everything else.
     #[default]
     Usual,
-    /// By "destination unreachable" with these codes of ICMP and ICMPv6, TCP too.
+    /// "Destination unreachable" with these codes of ICMP and ICMPv6, for TCP too.
     Unreachable(u8, u8),
 }
 
@@ -58,31 +58,31 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The direction of what comes from a side.
+    /// The direction of packets from a side.
     pub(super) fn from(side: Side) -> Direction {
         if side == Side::Inside { Direction::Outbound } else { Direction::Inbound }
     }
 }
 
-/// One rule. What is not given fits everything; of a list one has to fit.
+/// One rule. A condition that is not given matches everything; of a list, one entry has to match.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// What it decides.
+    /// The action.
     pub action: Action,
-    /// Which direction it is for.
+    /// The direction of the connection.
     #[serde(default)]
     pub direction: Option<Direction>,
-    /// Ports of the plan by which the packet comes.
+    /// Ports of the plan on which the packet arrives.
     #[serde(default)]
     pub ports: Many<Port>,
-    /// Which protocols.
+    /// Protocols.
     #[serde(default)]
     pub protocol: Many<Protocol>,
-    /// From whom.
+    /// Source addresses.
     #[serde(default)]
     pub source: Many<Addresses>,
-    /// To whom.
+    /// Destination addresses.
     #[serde(default)]
     pub destination: Many<Addresses>,
     /// Source ports.
@@ -91,69 +91,71 @@ pub struct Rule {
     /// Destination ports.
     #[serde(default)]
     pub destination_ports: Many<PortRange>,
-    /// Control bits of TCP; all have to fit, of each one.
+    /// Control bits of TCP: in each list one entry has to match.
     #[serde(default, deserialize_with = "one")]
     pub tcp_flags: Vec<Many<Bits>>,
     /// Types and codes of ICMP or ICMPv6.
     #[serde(default)]
     pub icmp: Many<IcmpKind>,
-    /// What else rule files look at; all have to fit.
+    /// Rarely examined fields that rule files may test; all have to match.
     #[serde(skip)]
     pub(super) fields: Vec<Within>,
-    /// Bits of addresses that are asked for; all have to fit.
+    /// Conditions on single bits of addresses; all have to match.
     #[serde(skip)]
     pub(super) masked: Vec<Masked>,
-    /// What packets it is for: those that would open a connection, unless a table of a rule file says more.
+    /// The states of packets that the rule is for: those that would open a connection, unless a table of a rule file says
+    /// otherwise.
     #[serde(skip, default = "of_new")]
     pub(super) states: States,
-    /// Whether the report says how often it has decided.
+    /// Whether the report shows how often the rule has decided.
     #[serde(default)]
     pub counter: bool,
-    /// Packets that it has fitted are written into the log, with this before them.
+    /// A prefix for log entries; packets that match are logged if it is given.
     #[serde(default)]
     pub log: Option<String>,
-    /// It fits only so often.
+    /// The rate at which the rule may match.
     #[serde(default)]
     pub limit: Option<Often>,
-    /// It fits only so many bytes.
+    /// The total number of bytes that the rule may match.
     #[serde(skip)]
     pub(super) quota: Option<Quota>,
-    /// What its limit or quota is known by if other rules have the same one; 0: it is its own.
+    /// Identifies a limit or quota that several rules share; 0: the rule has its own.
     #[serde(skip)]
     pub(super) pool: u64,
-    /// What it asks of a set that packets change.
+    /// The rule's condition on, or change to, a set that packets modify.
     #[serde(skip)]
     pub(super) keyed: Option<Keyed>,
-    /// What it asks of marks; all have to fit.
+    /// Conditions on marks; all have to match.
     #[serde(skip)]
     pub(super) asks: Vec<Asked>,
-    /// Marks that it sets.
+    /// Marks that the rule sets.
     #[serde(skip)]
     pub(super) gives: Vec<Given>,
-    /// What it writes into packets that pass.
+    /// Changes to packets that pass.
     #[serde(skip)]
     pub(super) edits: Vec<Edit>,
-    /// Packets that it fits are not followed, and are so to the rules behind it.
+    /// Whether matching packets are exempt from tracking, for later rules too.
     #[serde(skip)]
     pub(super) untracks: bool,
-    /// What it is for, beside its counter.
+    /// The purpose of the rule, shown beside its counter.
     #[serde(default)]
     pub comment: String,
-    /// The line of the rule file in which it stands; 0: in the plan.
+    /// Its line in the rule file; 0: the rule is in the plan.
     #[serde(skip)]
     pub line: u32,
-    /// The file that the rule file includes and in which that line is; none: the rule file itself.
+    /// The included file that has that line; `None`: the rule file itself.
     #[serde(skip)]
     pub file: Option<Arc<str>>,
-    /// What it is known by when rules are exchanged: rules of one statement count, log and are limited together.
+    /// Identifies the statement the rule comes from, also after an exchange of rules: all its rules count, log and are
+    /// limited together.
     #[serde(skip)]
     pub(super) origin: u64,
     #[serde(skip)]
     pub(super) reply: Reply,
-    /// The rule at which it goes on if it decides nothing; none: the next one.
+    /// The rule to continue with if this one decides nothing; `None`: the next one.
     #[serde(skip)]
     pub(super) next: Option<u32>,
-    /// The rule at which it goes on if its limit does not let it fit; none: the next one.
+    /// The rule to continue with if a limit prevents a match; `None`: the next one.
     #[serde(skip)]
     pub(super) missed: Option<u32>,
 }
@@ -162,13 +164,13 @@ fn of_new() -> States {
     states::NEW
 }
 
-/// Control bits in a plan: one text.
+/// Reads the control bits in a plan, which are a single text.
 fn one<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Many<Bits>>, D::Error> {
     Bits::deserialize(deserializer).map(|bits| vec![Many(vec![bits])])
 }
 
 impl Rule {
-    /// A rule that fits everything.
+    /// A rule that matches everything.
     pub fn new(action: Action) -> Rule {
         Rule {
             action,
@@ -204,7 +206,7 @@ impl Rule {
         }
     }
 
-    /// Where the rule with this number stands.
+    /// The place of the rule with this number, for reports.
     pub(super) fn place(&self, number: usize) -> String {
         match (self.line, &self.file) {
             (0, _) => format!("rules[{number}]"),
@@ -213,24 +215,24 @@ impl Rule {
         }
     }
 
-    /// Whether it does something besides deciding.
+    /// Whether the rule has effects besides its decision.
     pub(super) fn has_effects(&self) -> bool {
         let changes = !self.gives.is_empty() || !self.edits.is_empty() || self.untracks;
         self.counter || self.log.is_some() || changes || self.may_miss()
     }
 
-    /// Whether it may fit one packet of a connection's opener and not another one, or does something with each.
+    /// Whether it may match one packet of a connection's opener and not another, or has effects on each.
     pub(super) fn tells_packets_apart(&self, one_port_each: bool) -> bool {
         let by_port = !one_port_each && !self.ports.0.is_empty();
         self.has_effects() || by_port || !self.tcp_flags.is_empty() || !self.fields.is_empty()
     }
 
-    /// Whether packets of a state from a side may come to it.
+    /// Whether packets of a state, from a side, may reach the rule.
     pub(super) fn is_for(&self, state: State, side: Side) -> bool {
         self.states & states::bits(state) != 0 && self.direction.is_none_or(|wanted| wanted == Direction::from(side))
     }
 
-    /// Whether it may not fit although all that it asks of packets holds.
+    /// Whether it may fail to match although all its conditions on the packet hold.
     pub(super) fn may_miss(&self) -> bool {
         let takes = |given: &Given| given.value.from == Some(Whose::Connection);
         self.limit.is_some()
@@ -240,8 +242,8 @@ impl Rule {
             || self.gives.iter().any(takes)
     }
 
-    /// Whether it fits the first packet of all that its conditions fit, with these marks: no limit is reached, and in the sets that packets
-    /// change is what the file has put there.
+    /// Whether it matches the very first packet that meets its conditions, with these marks: no limit is reached yet, and
+    /// sets that packets modify hold what the file has put there.
     pub(super) fn fits_first(&self, facts: &Facts<'_>, marks: &Marks) -> bool {
         let by_set = self.keyed.as_ref().is_none_or(|keyed| match &keyed.act {
             Act::Add => true,
@@ -255,17 +257,17 @@ impl Rule {
             && self.asks.iter().all(|asked| marks.fit(asked))
     }
 
-    /// Whether it fits segments with these flags, as far as they go.
+    /// Whether its conditions on TCP flags match.
     pub(super) fn fits_flags(&self, flags: u8) -> bool {
         self.tcp_flags.iter().all(|bits| bits.any(|bits| bits.fit(flags)))
     }
 
-    /// Where it goes on, which is behind its own number: rules only go on at later ones.
+    /// The rule to continue with, always after its own number: rules only continue at later ones.
     pub(super) fn behind(&self, number: usize, at: Option<u32>) -> usize {
         at.map_or(number + 1, |at| (at as usize).max(number + 1))
     }
 
-    /// A rule that decides as `inner` does, and fits what both fit; none if that is nothing.
+    /// A rule with the decision of `inner` that matches what both match; `None` if that is nothing.
     pub(super) fn meet(&self, inner: &Rule) -> Option<Rule> {
         let direction = match (self.direction, inner.direction) {
             (Some(one), Some(other)) if one != other => return None,
@@ -293,7 +295,7 @@ impl Rule {
         met.check().is_ok().then_some(met)
     }
 
-    /// Refuses what can fit nothing, as (what is wrong, what to write instead).
+    /// Rejects a rule that can match nothing: returns what is wrong and what to write instead.
     pub(super) fn check(&self) -> Result<(), (String, &'static str)> {
         let (sources, destinations) = (&self.source.0, &self.destination.0);
         let has_family = |list: &[Addresses], v4| list.is_empty() || list.iter().any(|range| range.is_v4() == v4);
@@ -318,7 +320,7 @@ impl Rule {
         Ok(())
     }
 
-    /// Refuses ports that the plan does not have, and those by none of which something comes in the rule's direction.
+    /// Rejects ports that the plan does not have, and a list without a port on the side of the rule's direction.
     pub(super) fn check_ports(&self, plan: Ports) -> Result<(), (String, &'static str)> {
         if let Some(port) = self.ports.0.iter().find(|port| **port >= plan.count) {
             return Err((format!("the plan has no port {port}"), "write its ports from 0 on, or `ports` in the plan"));
@@ -332,7 +334,7 @@ impl Rule {
         Err((format!("nothing comes from {from} by port {port}"), "write ports of that side, or leave out `direction`"))
     }
 
-    /// The first condition that a packet does not fulfil; none if the rule fits.
+    /// The name of the first condition that a packet does not meet; `None` if the rule matches.
     pub(super) fn mismatch(&self, facts: &Facts<'_>) -> Option<&'static str> {
         let conditions = [
             ("connection's state", self.states & states::bits(facts.state) != 0),
@@ -354,7 +356,7 @@ impl Rule {
     }
 }
 
-/// What is in both lists; none if nothing is. An empty list is everything.
+/// The intersection of two lists; `None` if it is empty. An empty list stands for everything.
 pub(super) fn both<T: Clone>(one: &Many<T>, other: &Many<T>, meet: impl Fn(&T, &T) -> Option<T>) -> Option<Many<T>> {
     if one.0.is_empty() || other.0.is_empty() {
         return Some(if one.0.is_empty() { other.clone() } else { one.clone() });
@@ -363,12 +365,12 @@ pub(super) fn both<T: Clone>(one: &Many<T>, other: &Many<T>, meet: impl Fn(&T, &
     (!met.is_empty()).then_some(Many(met))
 }
 
-/// What is in both of two single values.
+/// The intersection of two single values.
 pub(super) fn equal<T: PartialEq + Copy>(one: &T, other: &T) -> Option<T> {
     (one == other).then_some(*one)
 }
 
-/// The error of a rule in the plan.
+/// The error for a rule in the plan.
 pub(super) fn refuse(number: usize, (what, instead): (String, &'static str)) -> ConfigError {
     ConfigError::new(&format!("rules[{number}]"), what, instead)
 }

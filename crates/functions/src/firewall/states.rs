@@ -1,24 +1,24 @@
-//! What a packet is of a connection, as conntrack has it: `ct state` and `ct direction` of nftables.
+//! The conntrack state of a packet, as in nftables' `ct state` and `ct direction`.
 
 use crate::parts::Side;
 
-/// What a packet is.
+/// How a packet relates to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum State {
-    /// It would open a connection, or nobody has answered yet.
+    /// It would open a connection, or its connection has not been answered yet.
     New = 0,
-    /// Of a connection that has been answered, from who opened it.
+    /// From the opener of a connection that has been answered.
     Original = 1,
-    /// From who was asked.
+    /// From the other end.
     Reply = 2,
-    /// An ICMP error about a connection, about what was sent to its opener.
+    /// An ICMP error about what was sent to the connection's opener.
     RelatedOriginal = 3,
-    /// About what the opener has sent: like an answer to that it goes to it.
+    /// An ICMP error about what the opener has sent; it goes to the opener, as a reply would.
     RelatedReply = 4,
-    /// Of no connection, and it may open none; or it does not fit into its connection.
+    /// It belongs to no connection and may open none, or it does not fit into its connection.
     Invalid = 5,
-    /// A rule has said that nobody follows it (`notrack`): it is of no connection and opens none.
+    /// A rule exempts it from tracking (`notrack`): it belongs to no connection and opens none.
     Untracked = 6,
 }
 
@@ -34,21 +34,21 @@ impl State {
         State::Untracked,
     ];
 
-    /// Of what is part of a connection.
+    /// The states of packets that belong to a connection.
     pub(super) const OF_CONNECTIONS: [State; 3] = [State::New, State::Original, State::Reply];
 
-    /// Of connections that are known.
+    /// The states of packets that concern a known connection.
     pub(super) const KNOWN: [State; 4] = [State::Original, State::Reply, State::RelatedOriginal, State::RelatedReply];
 
-    /// Of ICMP errors about a connection.
+    /// The states of ICMP errors about a connection.
     pub(super) const RELATED: [State; 2] = [State::RelatedOriginal, State::RelatedReply];
 
-    /// Of a connection that has been answered.
+    /// The state of a packet in a connection that has been answered.
     pub(super) fn established(from_opener: bool) -> State {
         if from_opener { State::Original } else { State::Reply }
     }
 
-    /// Whether a packet of a connection comes from who opened it; none if it is only about one, or of none.
+    /// Whether a packet comes from its connection's opener; `None` if it is only about a connection, or belongs to none.
     pub(super) fn is_from_opener(self) -> Option<bool> {
         match self {
             State::New | State::Original => Some(true),
@@ -57,7 +57,8 @@ impl State {
         }
     }
 
-    /// The side from which a connection was opened about which an error comes from `side`: errors go to who has sent what they are about.
+    /// The side that opened the connection that an error from `side` is about: an error goes to the sender of the quoted
+    /// packet.
     pub(super) fn opener_of_related(self, side: Side) -> Option<Side> {
         match self {
             State::RelatedOriginal => Some(side),
@@ -66,12 +67,12 @@ impl State {
         }
     }
 
-    /// The same of a packet of a connection, once that has been answered.
+    /// The state that the packet would have in a connection that has been answered.
     pub(super) fn answered(self) -> State {
         State::established(self.is_from_opener().unwrap_or(true))
     }
 
-    /// The same of a packet that goes the other way.
+    /// The state of a packet in the other direction.
     pub(super) fn turned(self) -> State {
         match self {
             State::Original => State::Reply,
@@ -81,7 +82,7 @@ impl State {
     }
 }
 
-/// Several of them, as bits.
+/// A set of states, as bits.
 pub(super) type States = u8;
 
 pub(super) const NEW: States = 1;
@@ -95,7 +96,7 @@ pub(super) const ESTABLISHED: States = ORIGINAL | REPLY;
 pub(super) const RELATED: States = RELATED_ORIGINAL | RELATED_REPLY;
 pub(super) const ALL: States = NEW | ESTABLISHED | RELATED | INVALID | UNTRACKED;
 
-/// The bits of a state.
+/// The bit of a state.
 pub(super) fn bits(state: State) -> States {
     [NEW, ORIGINAL, REPLY, RELATED_ORIGINAL, RELATED_REPLY, INVALID, UNTRACKED][state as usize]
 }

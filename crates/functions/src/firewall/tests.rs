@@ -1,4 +1,4 @@
-//! The firewall at work: one worker, capture time, frames built and read by another library.
+//! Firewall tests: one worker, capture time, frames built and decoded by an independent library.
 
 use braid_nf::Instance;
 use braid_testkit::{Bench, Frame};
@@ -46,7 +46,8 @@ fn bench_with(config: &str, sets: usize) -> Bench {
     })
 }
 
-/// A packet by a port at a second: it passes to the other port as it is, or is dropped for a reason.
+/// Sends a packet on a port at a given second, and checks that it leaves unchanged by the other port, or why it is
+/// dropped.
 #[track_caller]
 fn check(bench: &mut Bench, port: u16, seconds: u64, frame: Frame, expected: &str) {
     let bytes = frame.bytes();
@@ -68,7 +69,7 @@ fn back(flags: &str) -> Frame {
     Frame::tcp(SERVER, HOST).flags(flags)
 }
 
-/// A connection from inside, established at second 0.
+/// A firewall with a connection from inside, established at second 0.
 fn connected(config: &str) -> Bench {
     let mut fw = bench(config);
     check(&mut fw, 0, 0, to("S"), "pass");
@@ -199,7 +200,7 @@ fn icmp_errors_pass_if_they_quote_a_live_connection() {
     check(&mut fw, 0, 0, Frame::unreachable("10.0.0.1", "192.0.2.9", &Frame::udp(SERVER, HOST).bytes()), "pass");
     check(&mut fw, 0, 0, Frame::echo_request("10.0.0.1", "192.0.2.9", 5, 1), "pass");
     check(&mut fw, 1, 0, error(&Frame::echo_request("10.0.0.1", "192.0.2.9", 5, 1).bytes()), "pass");
-    // Once the connection is forgotten, so are errors about it.
+    // Once the connection has expired, errors about it are refused too.
     check(&mut fw, 0, 181, Frame::arp("10.0.0.1", "10.0.0.2"), "pass");
     check(&mut fw, 1, 182, Frame::udp(SERVER, HOST), "denied");
     check(&mut fw, 1, 182, error(&sent), "unrelated");
@@ -236,7 +237,7 @@ fn later_fragments_follow_the_first() {
     let mut fw = bench("fragments_max = 1");
     check(&mut fw, 0, 0, first, "pass");
     check(&mut fw, 0, 0, Frame::udp(HOST, SERVER).payload(&[7; 8]).fragment(10, 0, true), "fragment_table_full");
-    // One that began seconds ago makes room.
+    // An entry that is seconds old makes room.
     check(&mut fw, 0, 2, Frame::udp(HOST, SERVER).payload(&[7; 8]).fragment(11, 0, true), "pass");
 }
 
@@ -356,7 +357,7 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is sent in whatever order: nothing passes inward between ends between which nothing went outward.
+    /// Whatever is sent in any order: nothing passes inwards between endpoints unless something went outwards before.
     #[test]
     fn nothing_comes_in_unasked(
         packets in prop::collection::vec((any::<bool>(), 0u8..3, 0u8..3, 0usize..5, 0u64..40), 1..150),
@@ -381,7 +382,7 @@ proptest! {
         }
     }
 
-    /// Bytes that are no packets, and packets with bytes changed or cut, pass or are dropped; nothing panics.
+    /// Bytes that are not packets, and packets that are altered or truncated, pass or are dropped; nothing panics.
     #[test]
     fn damaged_packets_do_no_harm(flips in prop::collection::vec((0usize..80, any::<u8>()), 0..6), cut in 1usize..90, port in 0u16..2) {
         let mut fw = bench("inbound = 'reject'\nttl = 'decrement'");

@@ -1,5 +1,5 @@
-//! What the conditions of rules are made of: address ranges, protocols, port ranges, ICMP types, TCP flags; each as it is
-//! written in plans and rule files.
+//! The values in conditions: address ranges, protocols, port ranges, ICMP types and TCP flags, each as written in plans
+//! and rule files.
 
 use std::net::SocketAddr;
 
@@ -12,17 +12,17 @@ use super::{fields, names};
 use crate::config::backwards;
 use crate::parts::Prefix;
 
-/// An address as a number: in its order, IPv4 in its mapped form.
+/// An address as a number, which preserves order; IPv4 in its mapped form.
 pub(super) fn number(address: IpAddress) -> u128 {
     u128::from_be_bytes(address.octets())
 }
 
-/// The address that a number stands for.
+/// The address for a number.
 pub(super) fn address(number: u128) -> IpAddress {
     IpAddress::from_v6(number.to_be_bytes())
 }
 
-/// Addresses of one family from one to another, both included: `10.0.0.0/8`, `10.0.0.1`, `10.0.0.1-10.0.0.9`.
+/// A range of addresses of one IP version, ends included: `10.0.0.0/8`, `10.0.0.1`, `10.0.0.1-10.0.0.9`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Addresses {
@@ -31,7 +31,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// All addresses of a family.
+    /// All addresses of an IP version.
     pub(super) fn all(v4: bool) -> Addresses {
         let base = if v4 { IpAddress::from_v4([0; 4]) } else { IpAddress::UNSPECIFIED };
         Addresses::of(Prefix::new(base, 0))
@@ -50,7 +50,8 @@ impl Addresses {
         (self.first..=self.last).contains(&number) && address(number).is_v4() == self.is_v4()
     }
 
-    /// The addresses that are this one as far as so many bits go; none if it has others besides, or is more than one.
+    /// The range of addresses that share the first `bits` bits with this one; `None` if this is more than one address, or
+    /// has further bits set.
     pub(super) fn under(&self, bits: u32) -> Option<Addresses> {
         let size = if self.is_v4() { 32 } else { 128 };
         let behind = u128::MAX.checked_shr(128 - size + bits).unwrap_or(0);
@@ -59,17 +60,17 @@ impl Addresses {
             .then_some(Addresses { first: self.first, last: self.first | behind })
     }
 
-    /// What is in both.
+    /// The intersection of both ranges, if there is one.
     pub(super) fn meet(&self, other: &Addresses) -> Option<Addresses> {
         let both = Addresses { first: self.first.max(other.first), last: self.last.min(other.last) };
         (self.is_v4() == other.is_v4() && both.first <= both.last).then_some(both)
     }
 
-    /// All addresses of the family that stand in none of `taken`.
+    /// All addresses of the IP version that are in none of `taken`.
     pub(super) fn except(v4: bool, mut taken: Vec<Addresses>) -> Vec<Addresses> {
         let all = Addresses::all(v4);
         if !v4 {
-            // Where IPv4 has its place.
+            // The range of mapped IPv4 addresses is not IPv6.
             taken.push(Addresses::all(true));
         }
         taken.sort_by_key(|range| range.first);
@@ -114,12 +115,13 @@ impl std::str::FromStr for Addresses {
     }
 }
 
-/// What a translator forwards to: an inside address, or one port of it: `10.0.0.5`, `10.0.0.5:443`, `[2001:db8::5]:443`.
+/// The target of a port forwarding: an inside address, or one port of it: `10.0.0.5`, `10.0.0.5:443`,
+/// `[2001:db8::5]:443`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Forward {
     pub(super) address: Addresses,
-    /// None: all of them.
+    /// `None`: all ports.
     pub(super) port: Option<u16>,
 }
 
@@ -160,12 +162,12 @@ impl std::fmt::Display for Addresses {
     }
 }
 
-/// A protocol, by its name or its number.
+/// A protocol, given by name or number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "NameOrNumber")]
 pub struct Protocol(pub u8);
 
-/// Ports from one to another, both included: `"80"`, `80` or `"6000-6063"`.
+/// A range of ports, ends included: `"80"`, `80` or `"6000-6063"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "NameOrNumber")]
 pub struct PortRange {
@@ -178,14 +180,14 @@ impl PortRange {
         (self.first..=self.last).contains(&port)
     }
 
-    /// What is in both.
+    /// The intersection of both ranges, if there is one.
     pub(super) fn meet(&self, other: &PortRange) -> Option<PortRange> {
         let both = PortRange { first: self.first.max(other.first), last: self.last.min(other.last) };
         (both.first <= both.last).then_some(both)
     }
 }
 
-/// A type of ICMP or ICMPv6, and perhaps a code: `8`, `"3/4"`; in rule files also the names of nftables.
+/// An ICMP or ICMPv6 type, optionally with a code: `8`, `"3/4"`; in rule files also by the names of nftables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "NameOrNumber")]
 pub struct IcmpKind {
@@ -198,7 +200,7 @@ impl IcmpKind {
         (self.first..=self.last).contains(&kind)
     }
 
-    /// As rule files write it: a name of ICMP or of ICMPv6, `8`, `3/4`, `128-130`.
+    /// Reads a type as written in rule files: an ICMP or ICMPv6 name, `8`, `3/4`, `128-130`.
     pub(super) fn written(text: &str, v6: bool) -> Option<IcmpKind> {
         let one =
             |text: &str| IcmpKind::named(text, v6).or_else(|| NameOrNumber::Name(text.to_owned()).try_into().ok());
@@ -207,25 +209,25 @@ impl IcmpKind {
         one(text).or_else(|| ends().map(range).filter(|range| range.first <= range.last))
     }
 
-    /// All types that are none of `taken`.
+    /// All types that are in none of `taken`.
     pub(super) fn except(taken: &[IcmpKind]) -> Vec<IcmpKind> {
         let taken = taken.iter().map(|kind| (kind.first.into(), kind.last.into())).collect();
         let left = fields::except(taken, u16::MAX.into()).into_iter();
         left.map(|(first, last)| IcmpKind { first: first as u16, last: last as u16 }).collect()
     }
 
-    /// By a name of ICMP, or of ICMPv6.
+    /// Looks a type up by its ICMP or ICMPv6 name.
     fn named(name: &str, v6: bool) -> Option<IcmpKind> {
         let names = if v6 { names::ICMPV6_NAMES } else { names::ICMP_NAMES };
         names.iter().find(|(known, _)| *known == name).map(|(_, kind)| IcmpKind::of(*kind, None))
     }
 
-    /// All codes of some types.
+    /// All codes of a range of types.
     pub(super) fn types(first: u8, last: u8) -> IcmpKind {
         IcmpKind { first: IcmpKind::of(first, None).first, last: IcmpKind::of(last, None).last }
     }
 
-    /// What is in both.
+    /// The intersection of both ranges, if there is one.
     pub(super) fn meet(&self, other: &IcmpKind) -> Option<IcmpKind> {
         let both = IcmpKind { first: self.first.max(other.first), last: self.last.min(other.last) };
         (both.first <= both.last).then_some(both)
@@ -237,14 +239,15 @@ impl IcmpKind {
     }
 }
 
-/// Which control bits of TCP are looked at, and how they have to stand: `"syn / syn,ack"`; or `"syn,ack"`: one of them set.
+/// A condition on TCP control bits: `"syn / syn,ack"` compares the second list's bits with the first; `"syn,ack"`
+/// requires at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Bits {
     pub(super) set: u8,
-    /// 0: one of `set` has to be set.
+    /// The bits to compare; 0: at least one of `set` must be set.
     pub(super) of: u8,
-    /// Whether they must not stand so.
+    /// Whether the condition is negated.
     pub(super) not: bool,
 }
 
@@ -266,7 +269,7 @@ const FLAG_NAMES: [(&str, u8); 8] = [
     ("cwr", tcp_flags::CWR),
 ];
 
-/// The control bit of that name.
+/// The control bit with this name.
 pub(super) fn flag(name: &str) -> Option<u8> {
     FLAG_NAMES.iter().find(|(known, _)| *known == name).map(|(_, bit)| *bit)
 }

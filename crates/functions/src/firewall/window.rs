@@ -1,13 +1,20 @@
-//! TCP windows: whether a segment can be of the connection that it claims (Guido van Rooij, "Real Stateful TCP Packet Filtering
-//! in IP Filter", 2001; with the additions of Linux' `tcp_in_window`).
+//! TCP windows: whether a segment can belong to the connection that it claims (Guido van Rooij, "Real Stateful TCP Packet
+//! Filtering in IP Filter", 2001; with the additions of Linux's `tcp_in_window`).
 //!
 //! Of each end is known what it has sent at most, what it was allowed to send at most, and the widest window that it has
 //! offered. A segment fits if it begins within what the receiver allows, ends not before what the receiver may still be
 //! waiting for, acknowledges nothing that was not sent, and nothing that is older than a window. What is older in either way, or goes beyond
 //! the window by less than another one, passes and is not believed ([`Windows::tolerates`]).
 //!
-//! Not here: selective acknowledgements, which Linux lets widen what is allowed; keeping to the plain ones is stricter by no
-//! segment that a specified TCP sends.
+//! - begins within what the receiver allows, or ends beyond that by no more than the receiver's widest window (not all
+//!   senders keep to it, and nothing after such a segment would ever fit),
+//! - does not end before what the receiver may still be waiting for, and
+//! - acknowledges nothing that was not sent, and nothing that is older than a window.
+//!
+//! A segment that is too old in either respect is late and harmless ([`Windows::is_late`]).
+//!
+//! Out of scope: selective acknowledgements, by which Linux widens what is allowed. Without them the check rejects no
+//! segment that a standard-conforming TCP sends.
 
 use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
 use braid_nf::packet::headers::{Header, Ipv4, Ipv6, Tcp, TcpOption};
@@ -19,51 +26,52 @@ use crate::parts::aged::Stamp;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Sender {
-    /// The number after the last one that it has sent.
+    /// The sequence number after the last one it has sent.
     end: u32,
-    /// The number after the last one that its peer has room for.
+    /// The sequence number after the last one that its peer has room for.
     end_max: u32,
     /// The widest window that it has offered, at least 1; 0: it has sent nothing.
     window_max: u32,
 }
 
-/// Both ends: the opener is number 0.
+/// Both ends; the opener has index 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Windows {
     senders: [Sender; 2],
-    /// By how much their windows are shifted (RFC 7323 section 2).
+    /// The window scales (RFC 7323 section 2).
     shifts: [u8; 2],
-    /// Nothing of windows: room for what the connection's [`Permit`](super::permit::Permit) is.
+    /// Not about windows: storage for the connection's [`Permit`](super::permit::Permit).
     pub(super) spare: [u8; 2],
 }
 
-/// The end has not offered to shift its window.
+/// The end has not offered to scale its window.
 const NO_SHIFT: u8 = 0x80;
-/// Its connection was met in its middle: nobody knows.
+/// The connection was first seen after its handshake, so scales and windows are unknown.
 const UNKNOWN: u8 = 0xff;
-/// Acknowledgements as old as this are still answers (Linux' `MAXACKWINCONST`).
+/// How far behind an acknowledgement may be and still be accepted, in bytes (Linux's `MAXACKWINCONST`).
 const OLD_MAX: u32 = 66_000;
 
-/// What is looked at of a segment.
+/// The fields of a segment that the check uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) flags: u8,
     sequence: u32,
     acknowledgement: u32,
-    /// Bytes of data, and one each for SYN and FIN.
+    /// Length of the data in bytes, plus one each for SYN and FIN.
     len: u32,
     window: u32,
 }
 
 impl Segment {
-    /// Of a TCP packet that is no later fragment; none if its header is not whole or shorter than any.
+    /// The segment of a TCP packet that is not a later fragment; `None` if the header is truncated or its length is too
+    /// small.
     #[inline(always)]
     pub(super) fn of(packet: &Packet<'_>) -> Option<Segment> {
         let (l3, l4) = (packet.record().l3 as usize, packet.l4_offset()?);
         let ip: &[u8; Ipv4::LEN] = packet.bytes().get(l3..)?.first_chunk()?;
         let tcp: &[u8; Tcp::LEN] = packet.bytes().get(l4..)?.first_chunk()?;
-        // The lengths that the headers promise: a capture may hold less.
+        // Lengths come from the headers, because a capture may hold fewer bytes.
         let promised = if ip[0] >> 4 == 4 {
             usize::from(u16::from_be_bytes([ip[2], ip[3]]))
         } else {
@@ -121,11 +129,11 @@ impl Stamp for Reopening {
 }
 
 impl Windows {
-    /// Of a connection whose first segment was not seen: everything fits.
+    /// The windows of a connection whose first segment was not seen: everything fits.
     pub(super) const UNKNOWN: Windows =
         Windows { senders: [Sender { end: 0, end_max: 0, window_max: 0 }; 2], shifts: [UNKNOWN; 2], spare: [0; 2] };
 
-    /// Of a connection that begins with this SYN.
+    /// The windows of a connection that begins with this SYN.
     pub(super) fn begin(packet: &Packet<'_>, segment: &Segment) -> Windows {
         let mut windows = Windows::default();
         windows.introduce(0, packet, segment);
@@ -164,7 +172,8 @@ impl Windows {
             return segment.flags & RST != 0 && refuses(acknowledged, receiver.end);
         }
         if receiver.window_max == 0 {
-            // It gives up what it has asked for, or refuses what its peer remembers of an earlier connection: by that one's numbers.
+            // It withdraws its SYN, or rejects what its peer remembers of an earlier connection, with sequence numbers of
+            // that connection.
             return true;
         }
         let (begin, end) = (segment.sequence, segment.end());
@@ -215,7 +224,7 @@ impl Windows {
         if was_acknowledged { !is_reset } else { is_old }
     }
 
-    /// As [`accept`](Self::accept), for a segment with SYN while the connection opens.
+    /// The counterpart of [`accept`](Self::accept) for a segment with SYN while the connection opens.
     #[cold]
     pub(super) fn synchronise(&mut self, from: usize, packet: &Packet<'_>, segment: &Segment, is_asked: bool) -> bool {
         let (from, to) = (from & 1, from & 1 ^ 1);
@@ -241,7 +250,7 @@ impl Windows {
             if self.shifts.contains(&NO_SHIFT) {
                 self.shifts = [0; 2];
             }
-            // The window of a SYN is never shifted.
+            // The window of a SYN is never scaled.
             let allowed = segment.acknowledgement.wrapping_add(segment.window.max(1));
             self.senders[to].end_max = later(self.senders[to].end_max, allowed);
         }

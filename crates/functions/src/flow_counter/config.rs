@@ -1,4 +1,4 @@
-//! What a plan file may say about `flow_counter`.
+//! The configuration of `flow_counter`, as written in a plan file.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::config::{ConfigError, IDLE_MAX, span_ns};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Join both directions into one flow.
+    /// Whether both directions are one flow.
     pub symmetric: bool,
-    /// Seconds without a packet after which a flow ends; 0: never.
+    /// Idle time after which a flow ends, in seconds; 0: never.
     pub idle_timeout_s: u64,
-    /// Keep sums over all flows.
+    /// Whether to keep sums over all flows.
     pub totals: bool,
 }
 

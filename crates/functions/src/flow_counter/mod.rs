@@ -1,4 +1,4 @@
-//! Counts packets and bytes of every flow. What it keeps belongs to the packet set alone, so no worker ever waits for another.
+//! Counts packets and bytes of every flow. Counts are packet-set state only, so no worker waits for another.
 
 mod config;
 
@@ -10,7 +10,7 @@ use braid_nf::prelude::*;
 use crate::config::READS_WIRE_LEN;
 use crate::{ConfigError, FromConfig};
 
-/// One flow's count, or everybody's.
+/// The count of one flow, or of many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Count {
@@ -20,15 +20,15 @@ pub struct Count {
     pub bytes: u64,
 }
 
-/// What all flows come to, with `totals`.
+/// Sums over all flows, kept with `totals`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Totals {
-    /// Flows that began.
+    /// Flows that have begun.
     pub flows: u64,
-    /// Packets of flows.
+    /// Packets that belong to a flow.
     pub counted: Count,
-    /// Packets in no flow: not IP, or no room for another flow.
+    /// Packets in no flow: they are not IP, or the table was full.
     pub others: Count,
 }
 
@@ -61,7 +61,7 @@ impl NetworkFunction for FlowCounter {
     const ANY_SET: bool = true;
     const SET_KEYS: &'static [&'static str] = &["symmetric"];
 
-    /// Counts stay counts whatever the timeout.
+    /// Counts keep their meaning under any timeout.
     fn inherits(&self, _older: &Self) -> Result<(), String> {
         Ok(())
     }
@@ -123,7 +123,7 @@ impl Count {
 }
 
 impl Totals {
-    /// Merges another part into this one.
+    /// Merges another worker's part into this one.
     #[inline(always)]
     pub fn add(&mut self, more: &Totals) {
         self.flows += more.flows;

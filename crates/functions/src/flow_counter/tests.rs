@@ -1,4 +1,4 @@
-//! What makes a flow, which bytes count, and what happens where nothing can be counted.
+//! What makes a flow, which bytes count, and what happens to packets that cannot be counted.
 
 use braid_nf::packet::FrameInfo;
 use braid_testkit::{Bench, Frame};
@@ -15,7 +15,7 @@ fn totals(bench: &Bench) -> Totals {
     Totals::read_from_bytes(&bench.object("count.totals")).unwrap()
 }
 
-/// How many flows some frames make, one way and with both directions joined. All of them pass unchanged.
+/// Checks how many flows some frames make, per direction and with both directions joined. All frames pass unchanged.
 #[track_caller]
 fn check(frames: &[Frame], flows: u64, biflows: u64) {
     for (config, expected) in [("", flows), ("symmetric = true", biflows)] {

@@ -1,4 +1,4 @@
-//! What a plan file may say about `forward`.
+//! The configuration of `forward`, as written in a plan file.
 
 use serde::Deserialize;
 
@@ -6,8 +6,8 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Exchange Ethernet source and destination.
+    /// Whether to exchange Ethernet source and destination.
     pub swap_mac: bool,
-    /// Count one hop off the time to live or hop limit; packets that have none left are dropped.
+    /// Whether to decrement the TTL or hop limit, and drop packets whose limit is exhausted.
     pub ttl: bool,
 }

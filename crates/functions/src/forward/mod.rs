@@ -1,4 +1,4 @@
-//! Sends every packet out by the opposite port: the cheapest function there is, and the yardstick for all others.
+//! Sends every packet out by the opposite port: the cheapest function there is, and the baseline for all others.
 
 mod config;
 
@@ -29,7 +29,7 @@ impl NetworkFunction for Forward {
     type Set = ();
     const NAME: &'static str = "forward";
 
-    /// There is no state.
+    /// There is no state to inherit.
     fn inherits(&self, _older: &Self) -> Result<(), String> {
         Ok(())
     }

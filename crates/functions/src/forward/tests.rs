@@ -1,4 +1,4 @@
-//! Ports in pairs, every packet through, time to live and addresses.
+//! Ports in pairs, every packet through, TTL and addresses.
 
 use braid_testkit::{Bench, Frame, assert_checksums};
 
@@ -11,7 +11,7 @@ fn bench(ports: u16, config: &str) -> Bench {
     })
 }
 
-/// A frame that came in by `from` leaves unchanged by `to`.
+/// Checks that a frame received on port `from` leaves unchanged by port `to`.
 #[track_caller]
 fn check(ports: u16, from: Port, to: Port) {
     let frame = Frame::udp("10.0.0.1:53", "10.0.0.2:53").bytes();

@@ -1,4 +1,4 @@
-//! What a plan file may say about `heavy_hitters`.
+//! The configuration of `heavy_hitters`, as written in a plan file.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::config::{ConfigError, span_ns};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Count {
-    /// Bytes of whole frames on the wire.
+    /// Bytes of whole frames, as on the wire.
     Bytes,
     /// Packets.
     Packets,
@@ -30,19 +30,19 @@ impl Count {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Who is counted.
+    /// The subjects to count.
     pub by: By,
-    /// What is counted.
+    /// What to count.
     pub count: Count,
-    /// So much in one interval makes a heavy hitter; 12,500,000 bytes or 10,000 packets if not given.
+    /// The amount in one interval that makes a heavy hitter; 12,500,000 bytes or 10,000 packets by default.
     pub threshold: Option<u64>,
-    /// Milliseconds of an interval.
+    /// Length of an interval, in milliseconds.
     pub interval_ms: u64,
-    /// Rows of the sketch: each makes a wrong estimate rarer.
+    /// Rows of the sketch: each makes a large error less likely.
     pub rows: u32,
-    /// Columns of the sketch: the more, the smaller the error.
+    /// Columns of the sketch: more columns make the error smaller.
     pub columns: u32,
-    /// Heavy hitters that the report has room for.
+    /// How many heavy hitters the report has room for.
     pub hitters_max: u32,
 }
 
@@ -67,7 +67,7 @@ impl Config {
         span_ns("interval_ms", Duration::from_millis(self.interval_ms), least, most)
     }
 
-    /// Rows and columns, these made up to whole lines.
+    /// Rows and columns, the latter rounded up to whole lines.
     pub(super) fn size(&self) -> Result<(u32, u32), ConfigError> {
         if !(1..=8).contains(&self.rows) {
             let reason = format!("a sketch of {} rows is not possible", self.rows);

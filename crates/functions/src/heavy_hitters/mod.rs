@@ -1,8 +1,10 @@
-//! Tells who sends or receives more than a threshold in an interval, in memory that does not grow with their number.
+//! Detects heavy hitters: subjects that send or receive more than a threshold in an interval, in memory that does not
+//! grow with their number.
 //!
-//! Every packet is added to the worker's own part of a [`Sketch`]. When a subject's sum there has grown by a small share of the
-//! threshold, or reaches it, all parts are added up; so workers read each other's parts rarely, and no subject is missed. Packets of a
-//! subject form a packet set, which keeps them on one worker where steering can; no set ever becomes live.
+//! Every packet is added to the worker's own part of a [`Sketch`]. When a subject's sum there has grown by a small share
+//! of the threshold, or reaches it, all workers' parts are summed. So workers rarely read each other's parts, and no
+//! subject is missed. Packets of a subject form a packet set, which keeps them on one worker where steering can; no set
+//! ever becomes live.
 
 mod config;
 mod sketch;
@@ -20,26 +22,27 @@ use crate::config::READS_WIRE_LEN;
 use crate::parts::{Alerts, seconds};
 use crate::{ConfigError, FromConfig};
 
-/// A sum is looked at again when it has grown by one part in 2^`STEPS` of the threshold or of itself, whichever is more.
+/// A sum is checked again once it has grown by 2^-`STEPS` of the threshold or of itself, whichever is more.
 const STEPS: u32 = 8;
 
-/// What is known of somebody who has reached the threshold.
+/// What is known of a subject that has reached the threshold.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Hitter {
     first_ns: u64,
-    /// The latest interval in which it was reached.
+    /// The latest interval in which it reached the threshold.
     interval: u64,
-    /// In how many it was.
+    /// The number of intervals in which it did.
     intervals: u32,
-    /// In which of the latest: bit *n* is the *n*th before that one. Workers may be in different intervals.
+    /// The latest of these intervals: bit *n* stands for the *n*th before `interval`. Workers may be in different
+    /// intervals.
     recent: u32,
     most: u64,
 }
 
 impl Hitter {
-    /// Notes that it was reached in an interval, as well: each counts once, whatever others were counted meanwhile. What lies further back than is
-    /// remembered has been counted.
+    /// Notes that the threshold was reached in an interval. Each interval counts once, in whatever order they are noted;
+    /// one that is further back than `recent` holds is taken as counted.
     fn reached(self, interval: u64, sum: u64) -> Hitter {
         let later = interval.saturating_sub(self.interval).min(u32::BITS.into()) as u32;
         let (newest, back) = (self.interval.max(interval), self.interval.saturating_sub(interval));
@@ -59,7 +62,7 @@ network_function! {
         count: Count,
         threshold: u64,
         interval_ns: u64,
-        /// Intervals in a nanosecond, in units of 2^-64: a product instead of a division.
+        /// Intervals per nanosecond, in units of 2^-64, to multiply instead of dividing.
         per_ns: u64,
         sketch: Sketch,
         hitters: Alerts<Subject, Hitter>,
@@ -89,7 +92,7 @@ impl NetworkFunction for HeavyHitters {
     type Set = ();
     const NAME: &'static str = "heavy_hitters";
 
-    /// A sum is a sum whatever threshold it is compared with.
+    /// Sums keep their meaning under any threshold.
     fn inherits(&self, older: &Self) -> Result<(), String> {
         let counts_alike = (self.by, self.count, self.interval_ns) == (older.by, older.count, older.interval_ns);
         if !counts_alike || !self.sketch.is_like(&older.sketch) {
@@ -137,7 +140,7 @@ impl HeavyHitters {
         Ok(())
     }
 
-    /// Whether a sum that has grown from `before` to `after` is worth adding to those of other workers.
+    /// Whether a sum that has grown from `before` to `after` should be added to those of the other workers.
     #[inline]
     fn is_due(&self, before: u64, after: u64) -> bool {
         let step = self.threshold.max(after).ilog2().saturating_sub(STEPS);

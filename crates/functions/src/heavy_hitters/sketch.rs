@@ -1,14 +1,16 @@
-//! A count-min sketch (Cormode and Muthukrishnan, Journal of Algorithms 55, 2005) of an interval, a part of it for each worker.
+//! A count-min sketch (Cormode and Muthukrishnan, Journal of Algorithms 55, 2005) of an interval, with a part for each
+//! worker.
 //!
-//! Each row has a cell for every key, chosen by a hash of its own; a key's weight is added to its cells, and the least of them is
-//! its estimate. Cells are sums, so the sketch of all workers is the sum of their parts, cell by cell: the estimate does not depend
-//! on who saw which packet. With *c* columns and *r* rows, and a *total* weight of all keys in the interval:
+//! Each row has a cell for every key, chosen by the row's own hash. A key's weight is added to its cells, and the least
+//! of them is its estimate. Cells are sums, so the sketch of all workers is the cell-by-cell sum of their parts: the
+//! estimate does not depend on which worker saw which packet. With *c* columns, *r* rows, and a *total* weight of all
+//! keys in the interval:
 //!
 //! - an estimate is never below the truth;
 //! - with probability 1 - e^-*r* it is at most e · *total* / *c* above (the paper's theorem 1).
 //!
-//! Cells lie six to a cache line beside the number of their interval: a line of an earlier interval counts as empty, so nothing is
-//! ever cleared.
+//! Six cells share a cache line with the number of their interval. A line of an earlier interval counts as empty, so
+//! lines are never cleared.
 
 use std::sync::Arc;
 
@@ -17,10 +19,10 @@ use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 use braid_nf::state::{DistributedVector, DistributedVectorConfig, StateBuilder, StateError, StateObject, Tx};
 
-/// Cells of a line.
+/// Cells per line.
 pub const CELLS: u32 = 6;
 
-/// Some cells of one row, as of an interval.
+/// Some cells of one row, and the interval they belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Line {
@@ -29,7 +31,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Adds another worker's line; of different intervals the later one counts.
+    /// Adds another worker's line; of two intervals the later one wins.
     fn merge(&mut self, part: &Line) {
         if part.interval > self.interval {
             *self = *part;
@@ -39,7 +41,7 @@ impl Line {
     }
 }
 
-/// The sketch.
+/// A count-min sketch of the current interval.
 #[derive(Debug)]
 pub struct Sketch {
     lines: DistributedVector<Line>,
@@ -48,13 +50,13 @@ pub struct Sketch {
 }
 
 impl Sketch {
-    /// An empty one; `columns` is a multiple of `CELLS`.
+    /// An empty sketch; `columns` must be a multiple of `CELLS`.
     pub fn new(builder: &mut StateBuilder, rows: u32, columns: u32) -> Result<Sketch, StateError> {
         let config = DistributedVectorConfig { name: "sketch".into(), len: rows * (columns / CELLS) };
         Ok(Sketch { lines: DistributedVector::new(builder, &config, Line::merge)?, rows, columns })
     }
 
-    /// Whether a key has the same cells in `other`.
+    /// Whether keys have the same cells in `other`.
     pub fn is_like(&self, other: &Sketch) -> bool {
         (self.rows, self.columns) == (other.rows, other.columns)
     }
@@ -67,7 +69,7 @@ impl Sketch {
         (row * (self.columns / CELLS) + column / CELLS, (column % CELLS) as usize)
     }
 
-    /// Adds to a key in the worker's own part; the estimate of that part.
+    /// Adds to a key in the worker's own part, and returns the estimate of that part.
     #[inline]
     pub fn add(&self, tx: &mut Tx, hash: u64, interval: u64, weight: u64) -> Result<u64, Conflict> {
         let mut least = u64::MAX;
@@ -85,7 +87,7 @@ impl Sketch {
         Ok(least)
     }
 
-    /// The estimate of all parts together.
+    /// The estimate over all workers' parts.
     pub fn estimate(&self, tx: &mut Tx, hash: u64, interval: u64) -> Result<u64, Conflict> {
         let mut least = u64::MAX;
         for row in 0..self.rows {
@@ -117,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    /// A sketch of so many workers, and their transactions.
+    /// A sketch, and a transaction for each worker.
     fn made(workers: usize, rows: u32, columns: u32) -> (Sketch, Vec<Tx>) {
         let domain = Domain::new(workers);
         let sketch = Sketch::new(&mut StateBuilder::new(&domain, HugePages::Never), rows, columns).expect("small");
@@ -128,7 +130,7 @@ mod tests {
         mixed(&key.to_le_bytes(), 7)
     }
 
-    /// Adds packets, each seen by some worker; estimates of all keys.
+    /// Adds packets, each seen by some worker, and returns the estimates of all keys.
     fn estimates(workers: usize, columns: u32, packets: &[(u32, u64, usize)]) -> HashMap<u32, u64> {
         let (sketch, mut txs) = made(workers, 4, columns);
         for (key, weight, worker) in packets {
@@ -143,7 +145,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
 
-        /// Never below the truth, and the same whoever saw which packet.
+        /// Estimates are never below the truth, and do not depend on which worker saw which packet.
         #[test]
         fn an_estimate_is_never_below_the_truth_and_the_same_for_any_number_of_workers(
             packets in prop::collection::vec((0u32..300, 1u64..1500, 0usize..8), 1..400),
@@ -160,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_papers_bound_holds_for_as_many_keys_as_it_says() {
-        // Zipf's weights of 20,000 keys on 600 columns.
+        // Zipf-distributed weights of 20,000 keys, on 600 columns.
         let packets: Vec<_> = (1..=20_000u32).map(|key| (key, u64::from(2_000_000 / key), 0)).collect();
         let total: u64 = packets.iter().map(|(_, weight, _)| weight).sum();
         let most = (std::f64::consts::E * total as f64 / 600.0) as u64;

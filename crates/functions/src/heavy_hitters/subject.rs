@@ -1,4 +1,4 @@
-//! Who is counted: sources, destinations, pairs of both, or flows.
+//! What is counted: sources, destinations, pairs of both, or flows.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use braid_nf::packet::{IpAddress, parse::protocol};
 use braid_nf::prelude::*;
 use serde::Deserialize;
 
-/// What packets are counted by.
+/// The key by which packets are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
-    /// The address from which a packet comes.
+    /// The source address.
     Source,
-    /// The address to which it goes.
+    /// The destination address.
     Destination,
-    /// Both.
+    /// Both addresses.
     Pair,
-    /// Both, ports and protocol. Later fragments, which have no ports, count for port 0.
+    /// Both addresses, ports and protocol. Later fragments have no ports and count for port 0.
     Flow,
 }
 
 braid_nf::plain!(By);
 
-/// Whom a packet counts for; what does not matter is zero.
+/// The subject a packet counts for; fields that are not part of the key are zero.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Subject {
@@ -30,12 +30,12 @@ pub struct Subject {
     destination: IpAddress,
     source_port: u16,
     destination_port: u16,
-    /// 0: none, else 1 and the number.
+    /// 0: not part of the key; else 256 plus the protocol number.
     protocol: u32,
 }
 
 impl By {
-    /// Packets that are counted together, so that one worker counts them.
+    /// The packet set of packets that are counted together, so that one worker counts them.
     pub fn packet_set(self) -> SetDef {
         match self {
             By::Source => SetDef::src_ip(),
@@ -45,7 +45,7 @@ impl By {
         }
     }
 
-    /// Whom an IP packet counts for.
+    /// The subject of an IP packet.
     #[inline]
     pub fn subject(self, packet: &Packet<'_>) -> Subject {
         let (mut source, mut destination) = (packet.src_ip(), packet.dst_ip());

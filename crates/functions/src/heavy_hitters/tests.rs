@@ -1,4 +1,4 @@
-//! Who is taken for a heavy hitter, over what and when, and what a sketch of one cell makes of it.
+//! Which subjects are heavy hitters, by which key and when, and the effect of a sketch with a single cell.
 
 use braid_testkit::{Bench, Frame};
 
@@ -10,7 +10,7 @@ fn bench(config: &str) -> Bench {
     Bench::new(2, |builder| build("watch", config.parse().unwrap(), builder, 2).unwrap())
 }
 
-/// Packets `ms, from, to`, of 100 bytes each; what is found.
+/// Sends packets `ms, from, to` of 100 bytes each, and checks what is found.
 #[track_caller]
 fn check(config: &str, packets: &[(u64, &str, &str)], expected: &[&str]) {
     let mut bench = bench(config);

@@ -1,4 +1,5 @@
-//! Which backend a connection goes to: the one that it names, the one that its client has, else the one at its place of the table.
+//! Chooses a connection's backend: the one that the packet names, else the one its client persists on, else the one that
+//! the hash table gives.
 
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
@@ -16,26 +17,26 @@ use crate::parts::{Aged, MS, Unkept};
 /// No backend of the service is up.
 pub const NO_BACKEND: Reason = Reason("no_backend");
 
-/// Places of the table that are tried before all backends are gone through. With half of them down, one connection in 256
-/// comes to that.
+/// Table places to try before scanning all backends. With half of the backends down, one connection in 256 needs the
+/// scan.
 const TRIES: usize = 8;
 const SEED: u64 = 0x6261_6c61_6e63_6572;
 
-/// A client of a service that stays with its backend.
+/// A client of a service that persists on one backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Client {
     address: IpAddress,
     service: IpAddress,
     port: u16,
-    /// Of a range of ports.
+    /// The last port of a range.
     last: u16,
     /// 0: TCP and UDP.
     protocol: u8,
     zero: u8,
 }
 
-/// The backend of such a client, or of a connection.
+/// The remembered backend of such a client, or of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Kept {
@@ -50,7 +51,8 @@ impl Stamp for Kept {
 }
 
 impl Kept {
-    /// Notes a backend under a key. While nothing changes that is written four times in its lifetime at most.
+    /// Notes a backend under a key. If the backend is unchanged, the entry is rewritten at most four times in its
+    /// lifetime.
     pub(super) fn note<K: Plain + std::fmt::Debug>(
         (table, unkept): (&Aged<K, Kept>, &Unkept),
         cx: &mut Cx<'_>,
@@ -65,13 +67,13 @@ impl Kept {
         {
             return Ok(());
         }
-        // Without room the hash decides, which leads to the same one as long as no backend changes.
+        // The table is full: the hash decides, and it gives the same backend as long as no backend changes.
         unkept.count(cx)
     }
 }
 
 impl Client {
-    /// A client, or the range of clients that stays together.
+    /// The key of a client, or of the prefix that groups it with others.
     fn of(service: &Virtual, address: IpAddress) -> Client {
         let (to, ports, protocol) = service.end;
         let bits = service.together[usize::from(!address.is_v4())];
@@ -81,7 +83,7 @@ impl Client {
 }
 
 impl LoadBalancer {
-    /// The backend for a new flow of a client.
+    /// The backend for a client's new flow.
     pub(super) fn choose_for(
         &self,
         cx: &mut Cx<'_>,
@@ -95,7 +97,7 @@ impl LoadBalancer {
         }
     }
 
-    /// The backend that a packet names, if that is up.
+    /// The backend that a packet names, if it is up.
     fn named_by(&self, cx: &mut Cx<'_>, service: &Virtual, packet: &Packet<'_>) -> Result<Option<u32>, Conflict> {
         if service.server_ids.is_empty() || packet.protocol() != protocol::UDP {
             return Ok(None);
@@ -106,8 +108,8 @@ impl LoadBalancer {
         }
     }
 
-    /// A packet of a known flow that names another backend takes the flow along: its client has moved to a port where another one has been. True
-    /// if it has.
+    /// Moves a known flow to the backend that its packet names, if that is another one: its client has moved to a port
+    /// that another client had before. True if the flow moved.
     pub(super) fn follow_name(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &mut Flow) -> Result<bool, Conflict> {
         let may_be_named = self.settings.server_of(flow).is_some_and(|server| server.may_be_named);
         if !may_be_named || flow.way == FROM_BACKEND || packet.is_later_fragment() {
@@ -120,7 +122,7 @@ impl LoadBalancer {
         Ok(true)
     }
 
-    /// The backend for a connection that begins or moves: a client that is to stay stays there.
+    /// Chooses the backend for a connection that begins or moves, and notes it if the client persists.
     fn choose_and_keep(
         &self,
         cx: &mut Cx<'_>,
@@ -135,7 +137,7 @@ impl LoadBalancer {
         Ok(chosen)
     }
 
-    /// The backend of a client, if it has one that still takes its connections; else the one that its hash chooses.
+    /// The backend that the client persists on, if it still accepts connections; else the one that the hash gives.
     pub(super) fn choose(
         &self,
         cx: &mut Cx<'_>,
@@ -156,7 +158,8 @@ impl LoadBalancer {
         self.choose_by_hash(cx, service, key.address, 0)
     }
 
-    /// A connection that goes on holds its client where it is, unless that has been given another backend meanwhile.
+    /// Refreshes the entry of a persistent client from a live connection, unless the client has been given another
+    /// backend since.
     fn hold(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &Flow) -> Result<(), Conflict> {
         let ((client, _), end) = ends_of(packet);
         let service = self.settings.service(end).filter(|service| service.persistence == Persistence::Source);
@@ -169,16 +172,16 @@ impl LoadBalancer {
         Ok(())
     }
 
-    /// Notes a client's backend.
+    /// Notes a client's backend, except a backup.
     fn keep(&self, cx: &mut Cx<'_>, service: &Virtual, client: IpAddress, backend: u32) -> Result<(), Conflict> {
         if self.settings.servers.get(backend as usize).is_some_and(|server| server.is_backup) {
-            // Until another one is back.
+            // A backup serves only until another backend is up again.
             return Ok(());
         }
         Kept::note((&self.kept, &self.unkept_clients), cx, &Client::of(service, client), backend)
     }
 
-    /// The backend for connections of a client's endpoint; a backup if no other one is up.
+    /// The backend that the hash of a client's endpoint gives; a backup if no other backend is up.
     fn choose_by_hash(
         &self,
         cx: &mut Cx<'_>,
@@ -197,7 +200,8 @@ impl LoadBalancer {
         Ok(None)
     }
 
-    /// The backend at the place of a name; if that is down, the one at the place of another hash; and so on.
+    /// The backend at the place of a name's hash; while that is down, the one at the place of a further hash, and finally
+    /// any that is up.
     fn choose_of(&self, cx: &mut Cx<'_>, pool: &Pool, name: &[u8; 18]) -> Result<Option<u32>, Conflict> {
         let mut place = 0;
         for number in 0..TRIES {
@@ -217,25 +221,25 @@ impl LoadBalancer {
         Ok(None)
     }
 
-    /// Whether new flows may go to a backend: it has a weight and is up.
+    /// Whether new flows may go to a backend: its weight is not 0 and it is up.
     fn may_choose(&self, cx: &mut Cx<'_>, backend: u32) -> Result<bool, Conflict> {
         let has_weight = self.settings.servers.get(backend as usize).is_some_and(|server| server.weight > 0);
         Ok(has_weight && self.is_up(cx, backend)?)
     }
 
-    /// A flow to a backend.
+    /// A new flow to a backend.
     pub(super) fn flow_to(&self, cx: &Cx<'_>, backend: u32, phase: u8) -> Flow {
         let way = self.settings.way_to(backend, phase);
-        // `Settings::check` refuses more backends than have numbers of this size.
+        // The cast is lossless: `Settings::check` refuses more backends than fit into 16 bits.
         let (checked_ms, backend) = ((cx.now() / MS) as u32, backend as u16);
         Flow { checked_ms, backend, way, phase }
     }
 
-    /// Asks again whether the flow's backend is up, and moves the flow if it is not. False if there is nowhere to go.
+    /// Checks again whether the flow's backend is up, and moves the flow if not. False if no backend is up.
     #[cold]
     pub(super) fn recheck(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &mut Flow) -> Result<bool, Conflict> {
         if self.settings.when_down == WhenDown::Keep || self.is_up(cx, flow.backend.into())? {
-            // It may have begun when packets of its service named nobody.
+            // The flow may have begun when no packet of its service could name a backend, so `way` is computed again.
             *flow = self.flow_to(cx, flow.backend.into(), flow.phase);
             self.hold(cx, packet, flow)?;
             self.note_stray(cx, packet, flow)?;
@@ -244,7 +248,8 @@ impl LoadBalancer {
         self.choose_again(cx, packet, flow, flow.phase)
     }
 
-    /// A connection begins where another one of the same ends has been, or moves away. False if there is nowhere to go.
+    /// Chooses a backend for a connection that reuses the endpoints of an ended one, or that moves. False if no backend
+    /// is up.
     #[cold]
     pub(super) fn choose_again(
         &self,
@@ -260,7 +265,7 @@ impl LoadBalancer {
         Ok(true)
     }
 
-    /// A flow goes to another backend from now on.
+    /// Moves a flow to another backend.
     fn move_to(
         &self,
         cx: &mut Cx<'_>,

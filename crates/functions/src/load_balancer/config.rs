@@ -1,4 +1,4 @@
-//! What can be configured, as it stands in a plan file. The README explains each key.
+//! The configuration as written in a plan file. The README explains each key.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,10 +10,10 @@ use super::ports::Ports;
 use crate::bridge::WrittenMac;
 use crate::parts::units;
 
-/// The greatest weight of a backend.
+/// The maximum weight of a backend.
 pub(super) const WEIGHT_MAX: u32 = 1000;
 
-/// The whole of it.
+/// The configuration of the function.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs)]
@@ -45,71 +45,71 @@ pub struct Config {
     pub traffic: bool,
 }
 
-/// A virtual service: what clients see.
+/// A virtual service: the address and ports that clients use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
     /// Its address.
     pub address: IpAddr,
-    /// Its port or ports; none: all.
+    /// Its port or ports; `None`: all.
     #[serde(default)]
     pub port: Option<Ports>,
-    /// Its protocol; none: TCP and UDP.
+    /// Its protocol; `None`: TCP and UDP.
     #[serde(default)]
     pub protocol: Option<Transport>,
     /// How its packets reach the backends.
     #[serde(default)]
     pub mode: Mode,
-    /// What stays with one backend.
+    /// What stays on one backend.
     #[serde(default)]
     pub persistence: Persistence,
-    /// Which clients stay together, if they do.
+    /// The prefix lengths that group clients for persistence, if they are grouped.
     #[serde(default)]
     pub persistence_prefix: Option<Together>,
-    /// What becomes of packets while none of its backends is up.
+    /// What happens to packets while none of its backends is up.
     #[serde(default)]
     pub when_none: WhenNone,
-    /// How `braid health` asks whether its backends are up; the function itself asks nobody.
+    /// How `braid health` checks its backends; the function itself sends no checks.
     #[serde(default)]
     pub check: Option<Check>,
-    /// Who does the work.
+    /// The servers behind it.
     pub backends: Vec<Backend>,
 }
 
-/// How a backend is asked whether it is up.
+/// How to check whether a backend is up.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Check {
-    /// What is asked.
+    /// The kind of check.
     pub kind: CheckKind,
-    /// At which port; none: the backend's, else the service's.
+    /// The port to check; `None`: the backend's, else the service's.
     pub port: Option<u16>,
-    /// Which page, for HTTP.
+    /// The path to request (HTTP).
     pub path: String,
-    /// Of which host, for HTTP; none: the backend's address.
+    /// The host name to request (HTTP); `None`: the backend's address.
     pub host: Option<String>,
-    /// How often, in milliseconds.
+    /// The interval between checks, in milliseconds.
     pub every_ms: u64,
-    /// How long an answer may take, in milliseconds; a second, or `every_ms` if that is less.
+    /// How long a reply may take, in milliseconds; by default one second, or `every_ms` if that is less.
     pub timeout_ms: Option<u64>,
-    /// Good answers in a row after which a backend that was down is up.
+    /// Successful checks in a row after which a backend that was down is up.
     pub rise: u32,
-    /// Bad ones after which it is down.
+    /// Failed checks in a row after which it is down.
     pub fall: u32,
 }
 
-/// What a backend is asked.
+/// What a check tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckKind {
-    /// Whether it accepts a connection.
+    /// The backend accepts a TCP connection.
     Tcp,
-    /// Whether it has a page: status 200 to 399.
+    /// The backend answers an HTTP request with a status from 200 to 399.
     Http,
 }
 
 impl Check {
-    /// How long an answer may take, in milliseconds.
+    /// How long a reply may take, in milliseconds.
     pub fn timeout_ms(&self) -> u64 {
         self.timeout_ms.unwrap_or(self.every_ms.min(1000))
     }
@@ -130,46 +130,46 @@ impl Default for Check {
     }
 }
 
-/// A server.
+/// A server behind a service.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Backend {
-    /// Its address; of the service's family, but with tunnels.
+    /// Its address, of the service's family unless the mode is a tunnel.
     pub address: IpAddr,
-    /// Its port; none: the one that the client asked for.
+    /// Its port; `None`: the port that the client used.
     #[serde(default)]
     pub port: Option<u16>,
-    /// Its share of new connections; 0: none, it drains.
+    /// Its relative share of new connections; 0: none, it drains.
     #[serde(default = "one", deserialize_with = "units::up_to::<_, WEIGHT_MAX>")]
     pub weight: u32,
-    /// Whether it gets connections only while no other one is up.
+    /// Whether it gets connections only while no other backend is up.
     #[serde(default)]
     pub backup: bool,
-    /// Its Ethernet address, for direct routing.
+    /// Its Ethernet address, for [`Mode::Direct`].
     #[serde(default)]
     pub mac: Option<WrittenMac>,
-    /// Whether it is up when the run begins.
+    /// Whether it is up when the run starts.
     #[serde(default = "yes")]
     pub up: bool,
-    /// What QUIC connection identifiers that it makes contain, in hexadecimal digits.
+    /// The server identifier in the QUIC connection identifiers that it issues, in hexadecimal digits.
     #[serde(default)]
     pub server_id: Option<String>,
 }
 
 impl Service {
-    /// What clients may ask for.
+    /// The ports that clients may use.
     pub fn ports(&self) -> Ports {
         self.port.unwrap_or(Ports::ALL)
     }
 
-    /// Whether it has connections of a protocol, and remembers them.
+    /// Whether the service carries this protocol and remembers its connections.
     pub fn remembers(&self, transport: Transport) -> bool {
         self.protocol.is_none_or(|only| only == transport) && self.persistence != Persistence::None
     }
 }
 
 impl Backend {
-    /// A backend with all defaults.
+    /// A backend with default settings.
     pub fn new(address: IpAddr) -> Backend {
         Backend { address, port: None, weight: 1, backup: false, mac: None, up: true, server_id: None }
     }
@@ -183,46 +183,46 @@ fn yes() -> bool {
     true
 }
 
-/// How packets reach a backend, and how its answers come back.
+/// How packets reach a backend, and how its replies come back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Addresses are translated; answers come back this way and are translated again.
+    /// Addresses are translated; replies come back through the balancer and are translated again.
     #[default]
     Nat,
-    /// In IP (RFC 2003, RFC 2473); answers go to the client directly.
+    /// Encapsulated in IP (RFC 2003, RFC 2473); replies go to the client directly.
     Ipip,
-    /// In GRE (RFC 2784).
+    /// Encapsulated in GRE (RFC 2784).
     Gre,
-    /// In UDP (generic UDP encapsulation, variant 1).
+    /// Encapsulated in UDP (generic UDP encapsulation, variant 1).
     Gue,
-    /// As they are, to the backend's Ethernet address (direct routing, `-g` of IPVS).
+    /// Unchanged, to the backend's Ethernet address (direct routing, `-g` of IPVS).
     Direct,
 }
 
 impl Mode {
     pub(super) const ALL: [Mode; 5] = [Mode::Nat, Mode::Ipip, Mode::Gre, Mode::Gue, Mode::Direct];
 
-    /// Whether packets go within others.
+    /// Whether packets are encapsulated.
     pub fn is_tunnel(self) -> bool {
         matches!(self, Mode::Ipip | Mode::Gre | Mode::Gue)
     }
 }
 
-/// What stays with one backend.
+/// What stays on one backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Persistence {
-    /// A connection.
+    /// Each connection.
     #[default]
     Connection,
-    /// All that a client address sends.
+    /// Everything that a client address sends.
     Source,
-    /// Nothing: each packet goes by its hash, and no connection is remembered.
+    /// Nothing: each packet follows its hash, and no connection is remembered.
     None,
 }
 
-/// Clients whose addresses have so many first bits in common stay together.
+/// Prefix lengths in bits: clients whose addresses share that prefix persist on the same backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs)]
@@ -237,18 +237,18 @@ impl Default for Together {
     }
 }
 
-/// What becomes of packets while no backend of their service is up.
+/// What happens to packets while no backend of their service is up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenNone {
-    /// They end here, and nobody is told.
+    /// They are dropped silently.
     #[default]
     Drop,
-    /// Their senders are told: a reset for TCP, an ICMP error for UDP.
+    /// They are dropped, and their senders get a reset (TCP) or an ICMP error (UDP).
     Reject,
 }
 
-/// Protocols that are balanced.
+/// Protocols that can be balanced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
@@ -257,13 +257,13 @@ pub enum Transport {
     Udp,
 }
 
-/// What becomes of the connections of a backend that is down.
+/// What happens to the connections of a backend that goes down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenDown {
-    /// They go to another backend.
+    /// They move to another backend.
     Move,
-    /// They stay.
+    /// They stay on it.
     Keep,
 }
 
@@ -302,7 +302,7 @@ impl Default for Config {
             fragments_max: 4096,
             held_max: 256,
             fragment_s: 30,
-            // The dummy address of RFC 7600 section 4.8, for routers that have none of their own.
+            // The IPv4 dummy address (RFC 7600 section 4.8), for routers that have no address of their own.
             router: Ipv4Addr::new(192, 0, 0, 8),
             router_v6: None,
             icmp_errors_per_s: 1000,

@@ -1,5 +1,6 @@
-//! Which backends are up: what they announce, what monitors say, and who has been silent for too long. All of it comes in packets,
-//! so a certificate covers it and a capture replays it.
+//! Which backends are up, from three sources: backends' announcements, monitors' reports, and silence.
+//!
+//! All input arrives in packets, so a certificate covers it and a capture replays it.
 
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
@@ -9,20 +10,20 @@ use super::LoadBalancer;
 use super::settings::Server;
 use crate::parts::Side;
 
-/// A backend's announcement or a monitor's word, which ends here.
+/// A backend's announcement or a monitor's report, consumed here.
 pub const HEARTBEAT: Reason = Reason("heartbeat");
 
-/// In the place of a time: a monitor has spoken, so silence says nothing.
+/// In place of a time: a monitor reports on this backend, so silence does not count.
 const WATCHED: u64 = u64::MAX;
 
-/// In the place of a state (0: down, 1: up): nobody has spoken yet.
+/// In place of a state (0: down, 1: up): nothing has been reported yet.
 pub(super) const AS_CONFIGURED: u64 = 2;
 
-/// What a monitor says of a backend: `up 10.0.0.1`, `down 10.0.0.1:8080`.
+/// A monitor's report about a backend: `up 10.0.0.1`, `down 10.0.0.1:8080`.
 struct Word {
     is_up: bool,
     address: IpAddress,
-    /// None: all its ports.
+    /// `None`: all ports.
     port: Option<u16>,
 }
 
@@ -38,7 +39,7 @@ impl LoadBalancer {
         })
     }
 
-    /// Whether a packet is about health: a backend's announcement, or a monitor's word.
+    /// Whether a packet is a backend's announcement or a monitor's report.
     pub(super) fn is_heartbeat(&self, packet: &Packet<'_>) -> bool {
         self.settings.heartbeat_port.is_some()
             && packet.protocol() == protocol::UDP
@@ -47,7 +48,7 @@ impl LoadBalancer {
             && (self.settings.knows(packet.src_ip()) || self.settings.monitors.contains(&packet.src_ip()))
     }
 
-    /// Takes a heartbeat in.
+    /// Processes a heartbeat.
     pub(super) fn hear(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
         if self.settings.monitors.contains(&packet.src_ip()) {
             for line in packet.payload().split(|byte| *byte == b'\n') {
@@ -79,7 +80,7 @@ impl LoadBalancer {
         Ok(())
     }
 
-    /// Writes only what changes: every flow reads it. Who has been heard is not as configured any more.
+    /// Writes the state only if it changes, because every flow reads it. It replaces the configured state.
     fn note(&self, cx: &mut Cx<'_>, backend: u32, is_up: bool) -> Result<(), Conflict> {
         if self.up.get(cx, backend)? != Some(is_up.into()) {
             self.up.set(cx, backend, is_up.into())?;
@@ -87,12 +88,13 @@ impl LoadBalancer {
         Ok(())
     }
 
-    /// Backends at an address that have not left.
+    /// The backends at an address, without those that have left.
     fn present_at(&self, address: IpAddress) -> impl Iterator<Item = (u32, &Server)> {
         self.settings.servers_at(address).filter(|(_, server)| !server.has_left)
     }
 
-    /// Backends that have been silent for too long are down. One that was never heard has that long from the first look on.
+    /// Marks backends as down that have been silent for too long. For a backend never heard, the time starts at the first
+    /// call.
     pub(super) fn notice_silence(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         if self.settings.heartbeat_port.is_none() {
             return Ok(());
@@ -100,7 +102,7 @@ impl LoadBalancer {
         let now = cx.now();
         for (backend, server) in (0u32..).zip(&self.settings.servers) {
             match self.heard.get(cx, backend)? {
-                // If it returns it begins anew.
+                // If it returns, it starts with its configured state.
                 Some(0) if server.has_left => {}
                 Some(_) if server.has_left => {
                     self.heard.set(cx, backend, 0)?;

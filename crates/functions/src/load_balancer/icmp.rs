@@ -1,8 +1,9 @@
-//! ICMP errors, sent to the backend that they concern, and translated with the packet that they quote.
+//! ICMP errors, sent to the backend that they concern, with the quoted packet translated.
 //!
-//! An error to a service quotes a reply to a client. The client's endpoint is hashed as its packets are, so the error finds
-//! the client's backend; connections that are elsewhere note where they are (`strays.rs`): packet sets of other flows cannot be asked.
-//! Redirects about what is translated end here, as in Linux: they would lead a host past the translator.
+//! An error to a service quotes a reply to a client. Hashing the client's endpoint as for its own packets finds the
+//! client's backend. Packet sets of other flows cannot be read, so connections that are elsewhere note where they are
+//! (`strays.rs`). Redirects about translated packets are dropped, as in Linux: they would lead a host past the
+//! translator.
 
 use braid_nf::packet::Embedded;
 use braid_nf::packet::headers::icmp_type;
@@ -14,7 +15,7 @@ use super::{LoadBalancer, UNRELATED};
 use crate::parts::{Side, Volume};
 
 impl LoadBalancer {
-    /// An error that comes from a side.
+    /// Handles an error that arrives from one side.
     pub(super) fn error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, from: Option<Side>) -> Handled {
         let Some(quoted) = packet.embedded() else { return Ok(cx.pass()) };
         if let Some(verdict) = self.error_about_tunnel(cx, packet, &quoted)? {
@@ -57,7 +58,7 @@ impl LoadBalancer {
         Ok(verdict)
     }
 
-    /// From a backend, or a router before it, about a client's packet.
+    /// Handles an error about a client's packet, from a backend or a router ahead of it.
     fn error_to_client(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, quoted: &Embedded, port: u16) -> Handled {
         let number = self.settings.server_number((quoted.dst_ip, port, quoted.protocol));
         let Some((backend, server)) =
@@ -80,13 +81,14 @@ impl LoadBalancer {
         Ok(Verdict::Forward(self.settings.across(packet.port())))
     }
 
-    /// Errors about others pass; one that is sent to a service ends here, for nobody there could understand it.
+    /// Passes errors that concern no service, but drops those addressed to a service or backend, where nothing could
+    /// interpret them.
     fn unrelated(&self, cx: &Cx<'_>, packet: &Packet<'_>) -> Verdict {
         if self.settings.knows(packet.dst_ip()) { Verdict::Drop(UNRELATED) } else { cx.pass() }
     }
 }
 
-/// Whether an error says that there is a nearer router (RFC 792); that of IPv6 is of its link and does not come here.
+/// Whether an ICMP error is a redirect (RFC 792). ICMPv6 redirects are link-local and do not get here.
 fn is_redirect(packet: &Packet<'_>) -> bool {
     packet.icmp().is_some_and(|icmp| icmp.kind() == icmp_type::REDIRECT)
 }

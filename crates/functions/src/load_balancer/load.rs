@@ -1,6 +1,8 @@
-//! How many connections of each backend are remembered, closed ones for a while too, and how many it has had: what an operator looks at before a backend that drains is taken away.
+//! How many connections of each backend are remembered (closed ones too, for a while) and how many it has had: what an
+//! operator checks before removing a backend that drains.
 //!
-//! Counted when a flow to a backend begins, moves and ends. While the table of sets is full, the packets of flows that found no room are counted instead.
+//! Flows to a backend are counted when they begin, move or end. If the set table is full, packets of flows that found no
+//! room are counted instead.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +14,11 @@ use super::{FROM_BACKEND, Flow, LoadBalancer};
 use crate::parts::of_each;
 use crate::parts::tallies::{Adds, Tally};
 
-/// So many backends in each object.
+/// Backends per state object.
 pub(super) const STEP: u32 = 64;
 
 impl LoadBalancer {
-    /// A flow begins, or it ends or goes on elsewhere.
+    /// Counts that a flow to a backend begins, ends or was refused; flows from a backend do not count.
     pub(super) fn count(&self, cx: &mut Cx<'_>, flow: &Flow, by: Tally) -> Result<(), Conflict> {
         match flow.way {
             FROM_BACKEND => Ok(()),
@@ -24,7 +26,8 @@ impl LoadBalancer {
         }
     }
 
-    /// Each backend: whether it is up, its weight and its connections; of those that have left, who still have some.
+    /// Reports each backend's state, weight and connections. A backend that has left is reported only while it has
+    /// connections.
     pub(super) fn tell_load(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let (mut services, counts_traffic) = (BTreeMap::<String, Traffic>::new(), !self.traffic.is_empty());
         for (number, server) in (0u32..).zip(&self.settings.servers) {

@@ -1,34 +1,34 @@
-//! Maglev hashing (Eisenbud et al., NSDI 2016, section 3.4): a table of backends in which each has its share of places, and
-//! in which few places change when a backend comes or goes.
+//! Maglev hashing (Eisenbud et al., NSDI 2016, section 3.4): a table that gives each backend its share of the places, and
+//! in which few places change when a backend joins or leaves.
 //!
-//! The table is made of all configured backends and depends on their names only, not on their order: every instance makes
-//! the same one. Health does not change it: a place whose backend is down is passed over by hashing again, so the flows of
-//! the living stay where they are.
+//! The table covers all configured backends and depends only on their names, not on their order, so every instance builds
+//! the same table. Health does not change it: if the backend at a place is down, the caller hashes again, so flows of
+//! live backends stay put.
 
 use braid_nf::state::hash;
 
-/// A backend as the table sees it.
+/// A backend, as the table sees it.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
-    /// What tells it from others: address and port.
+    /// Its identity: address and port.
     pub(super) name: String,
-    /// Its share, in proportion to those of the others; 0: none.
+    /// Its share relative to the others; 0: none.
     pub(super) weight: u32,
 }
 
-/// The table: for each place the number of a candidate.
+/// The table: a candidate number for each place.
 #[derive(Clone, Debug)]
 pub(super) struct Maglev {
     places: Box<[u16]>,
 }
 
-/// The paper's small table: shares are even to 1 % up to about 600 backends.
+/// The paper's small table size: shares are within 1 % of even for up to about 600 backends.
 pub(super) const SIZE_DEFAULT: u32 = 65_537;
 const SEEDS: [u64; 2] = [0x6d61_676c_6576_0001, 0x6d61_676c_6576_0002];
 const NOBODY: u16 = u16::MAX;
 
 impl Maglev {
-    /// A table of `size` places, a prime number. At least one candidate must have a weight.
+    /// Builds a table of `size` places, a prime number. At least one candidate must have a weight.
     pub(super) fn new(size: u32, candidates: &[Candidate]) -> Maglev {
         let size = size as usize;
         let most = candidates.iter().map(|candidate| u64::from(candidate.weight)).max().unwrap_or(0);
@@ -39,7 +39,7 @@ impl Maglev {
         let mut left = if most == 0 { 0 } else { size };
         while left > 0 {
             for turn in &mut turns {
-                // The greatest weight has a turn in every round, half that weight in every other one.
+                // The greatest weight gets a turn in every round, half that weight in every other round.
                 turn.credit += turn.weight;
                 if turn.credit < most || left == 0 {
                     continue;
@@ -55,21 +55,21 @@ impl Maglev {
         Maglev { places }
     }
 
-    /// The candidate at the place of a hash.
+    /// The candidate at the place that a hash selects.
     #[inline]
     pub(super) fn at(&self, hash: u64) -> u16 {
         let place = ((hash >> 32) * self.places.len() as u64) >> 32;
         self.places[place as usize]
     }
 
-    /// All places.
+    /// All places of the table.
     #[cfg(test)]
     pub(super) fn places(&self) -> &[u16] {
         &self.places
     }
 }
 
-/// A candidate's permutation of the places: from an offset in steps of a length that is prime to their number.
+/// A candidate's permutation of the places: an offset and a step that is coprime to the table size.
 struct Turns<'a> {
     name: &'a str,
     number: u16,
@@ -100,7 +100,7 @@ impl Turns<'_> {
     }
 }
 
-/// Whether a number is prime, as the size of a table must be.
+/// Whether a number is prime, as a table size must be.
 pub(super) fn is_prime(number: u32) -> bool {
     number >= 2
         && (2..).take_while(|divisor| divisor * divisor <= u64::from(number)).all(|d| u64::from(number) % d != 0)

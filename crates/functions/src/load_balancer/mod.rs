@@ -1,13 +1,15 @@
-//! A load balancer for TCP and UDP: clients talk to a service's address, backends do the work.
+//! A load balancer for TCP and UDP: clients address a service, and backends serve the connections.
 //!
-//! A connection's first packet chooses a backend by Maglev hashing (`maglev.rs`); its packet set remembers the choice, so the
-//! connection stays there whatever happens to the table. Replies are a packet set of their own: by which service a backend's
-//! address and port are seen is fixed by the configuration, so the two directions share nothing.
+//! The first packet of a connection chooses a backend by Maglev hashing (`maglev.rs`). The packet set remembers the
+//! choice, so the connection stays on that backend even if the table changes. Replies form a packet set of their own: the
+//! configuration alone determines which service a backend's address and port map to, so the two directions share no
+//! state.
 //!
-//! Backends that announce themselves are up; one that falls silent is down and gets no new connections. The only shared
-//! state is one word per backend: a packet in steady state reads it once in `recheck_ms`.
+//! Backends that announce themselves are up; a backend that falls silent is down and gets no new connections. The only
+//! shared state on the fast path is one word per backend, which a flow in steady state reads once every `recheck_ms`.
 //!
-//! Not here: questions of its own (`braid health` asks, a monitor's word is heard), limits.
+//! Out of scope: active health checks (`braid health` sends them, and the balancer accepts a monitor's reports) and rate
+//! limits.
 
 mod choose;
 mod config;
@@ -60,7 +62,7 @@ use crate::parts::scope::BAD_SOURCE;
 use crate::parts::tallies::{Tallies, Tally};
 use crate::parts::{Aged, AnswerRate, Fate, Fragments, MS, Side, Unkept, Volume, answer, fragments, lengths, scope};
 
-/// An ICMP error about no service, sent to one.
+/// An ICMP error to a service or backend that concerns no connection between them, or is a redirect.
 pub const UNRELATED: Reason = Reason("unrelated");
 
 network_function! {
@@ -68,18 +70,18 @@ network_function! {
     pub struct LoadBalancer {
         settings: Settings,
         names: Names,
-        /// Per backend, whether it is up: a `health.rs` word. Changes only when that changes.
+        /// Per backend, whether it is up, in the encoding of `health.rs`. Written only when the state changes.
         up: Vector<u64>,
-        /// Per backend, when it was heard last, in nanoseconds; 0: never.
+        /// Per backend, when it was last heard, in nanoseconds; 0: never.
         heard: Vector<u64>,
-        /// Clients that stay with their backend.
+        /// Clients that persist on one backend.
         kept: Aged<Client, Kept>,
         unkept_clients: Unkept,
-        /// Connections that are not where their hash leads.
+        /// Connections that are not on the backend their hash selects.
         strays: Aged<Stray, Kept>,
         unkept_strays: Unkept,
         fragments: Fragments,
-        /// Per backend, what is known of the way there: of the first one at each address.
+        /// Per backend, what is known of the path to it; kept under the first backend at each address.
         paths: Vector<Path>,
         load: Tallies,
         traffic: Tallies<Traffic>,
@@ -87,7 +89,7 @@ network_function! {
     }
 }
 
-/// "Port unreachable", the code of ICMP and that of ICMPv6.
+/// Code of "port unreachable": ICMP, ICMPv6.
 const PORT: [u8; 2] = [3, 4];
 
 impl FromConfig for LoadBalancer {
@@ -143,7 +145,7 @@ impl NetworkFunction for LoadBalancer {
     type Set = Flow;
     const NAME: &'static str = "load_balancer";
 
-    /// Backends keep their numbers (`roster`): of a service that is another, flows ask for a backend again.
+    /// Backends keep their numbers (`roster`). Flows of a service whose definition changed choose a backend again.
     fn inherits(&self, older: &Self) -> Result<(), String> {
         if self.settings.sides != older.settings.sides {
             return Err("flows remember ports: `backend_ports` and `client_ports` stay".to_owned());
@@ -151,7 +153,7 @@ impl NetworkFunction for LoadBalancer {
         Ok(())
     }
 
-    /// Each direction by itself: a reply's addresses are others than those of what it answers.
+    /// Keys each direction separately: a reply's addresses differ from those of the packet it answers.
     fn packet_set(&self) -> Option<SetDef> {
         Some(SetDef::five_tuple())
     }
@@ -168,7 +170,7 @@ impl NetworkFunction for LoadBalancer {
         self.settings.idle_ns.into_iter().min().unwrap_or(0)
     }
 
-    /// One period to notice silence, one to sweep fragments.
+    /// The first period detects silent backends, the second sweeps the tables of fragments, clients and strays.
     fn ticks(&self) -> Vec<Duration> {
         vec![Duration::from_nanos(self.settings.heartbeat_ns / 4), SWEEP_EVERY]
     }
@@ -177,12 +179,12 @@ impl NetworkFunction for LoadBalancer {
         period == 1
     }
 
-    /// The server's end: the destination of what clients send, from whichever side, and the source of replies.
+    /// The server's end: the destination of packets from clients, on either side, and the source of replies.
     fn rewrites(&self) -> Rewrites {
         use FieldId::*;
         let any = |is: fn(Mode) -> bool| self.settings.servers.iter().any(|server| is(server.mode));
         match (any(Mode::is_tunnel), any(|mode| mode == Mode::Direct)) {
-            // A tunnel's packet has its own ends, protocol and version.
+            // The outer headers have their own addresses, protocol and IP version.
             (true, true) => Rewrites::of(&[IpSrc, IpDst, SrcPort, DstPort, IpProto, EtherType, EthSrc, EthDst]),
             (true, false) => Rewrites::of(&[IpSrc, IpDst, SrcPort, DstPort, IpProto, EtherType]),
             (false, true) => Rewrites {
@@ -209,7 +211,7 @@ impl NetworkFunction for LoadBalancer {
 
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Option<Verdict> {
-        // Both ask for the way as well; once is enough for nearly all.
+        // Both calls test `way` too; testing it here first settles the reply direction with one comparison.
         if flow.way != FROM_BACKEND && (self.is_stale(flow, arrival.now_ns) || flow.is_begun_anew(packet)) {
             return None;
         }
@@ -223,8 +225,9 @@ impl NetworkFunction for LoadBalancer {
         Some(Verdict::Forward(self.settings.across(packet.port())))
     }
 
-    /// A fragment, one that goes in a tunnel or nowhere, one that may name its backend, one whose backend has not been asked about for a while, or one that begins a connection
-    /// where another has ended.
+    /// Handles what [`NetworkFunction::steady`] declines: fragments, packets for a tunnel or with no backend, packets that
+    /// may name their backend, flows whose backend has not been checked recently, and a new connection with the ports of
+    /// one that has ended.
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
         if !packet.is_later_fragment() && !holds(packet) {
             return Ok(Verdict::Drop(Reason::MALFORMED));
@@ -257,7 +260,7 @@ impl NetworkFunction for LoadBalancer {
             Some(Err(reason)) => return Ok(Verdict::Drop(reason)),
             Some(Ok(flow)) => flow,
         };
-        // Without room the packet goes its way all the same: the next one is hashed to the same backend.
+        // If the set table is full the packet is still sent: later packets hash to the same backend.
         let remembers = self.settings.server_of(&flow).is_some_and(|server| server.remembers);
         if remembers {
             let by = if set.register(cx, flow) { Tally::BEGUN } else { Tally::REFUSED };
@@ -274,14 +277,14 @@ impl NetworkFunction for LoadBalancer {
 
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let verdict = if packet.embedded().is_some() {
-            // Where backends are, whichever way a packet for one of them was going.
+            // Treated as from the backends' side, whichever way a packet for a backend was going.
             self.error(cx, packet, Some(Side::Inside))?
         } else {
             let flow = self.flow_of(cx, packet)?.and_then(Result::ok);
             let Some(exchange) = flow.and_then(|flow| self.settings.exchange(&flow)) else { return Ok(cx.pass()) };
             self.translate(packet, exchange).unwrap_or_else(Verdict::Drop)
         };
-        // It leaves by the port by which its cause came: a client may be on the backends' side.
+        // The answer leaves by the port its cause came from: a client may be on the backends' side.
         Ok(if let Verdict::Forward(_) = verdict { cx.pass() } else { verdict })
     }
 
@@ -307,15 +310,15 @@ impl NetworkFunction for LoadBalancer {
 }
 
 impl LoadBalancer {
-    /// Whether `recheck_ms` have passed since a flow's backend was known to be up. Not if time stamps went back, as on a capture that
-    /// is not in order.
+    /// Whether `recheck_ms` have passed since the flow's backend was last known to be up. False if time stamps run
+    /// backwards, as in a capture that is out of order.
     #[inline(always)]
     fn is_stale(&self, flow: &Flow, now_ns: u64) -> bool {
         let passed_ms = ((now_ns / MS) as u32).wrapping_sub(flow.checked_ms) as i32;
         flow.way != FROM_BACKEND && passed_ms >= self.settings.recheck_ms
     }
 
-    /// The flow of a packet to a service or from a backend; none if it is neither.
+    /// The flow of a packet to a service or from a backend; `None` if it is neither.
     fn flow_of(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Option<Result<Flow, Reason>>, Conflict> {
         let number = packet.protocol();
         if !matches!(number, protocol::TCP | protocol::UDP) {
@@ -345,7 +348,7 @@ impl LoadBalancer {
         Ok(server.map(|backend| Ok(Flow { checked_ms: 0, backend, way: FROM_BACKEND, phase })))
     }
 
-    /// Sends a packet the way of its flow.
+    /// Sends a packet along its flow.
     fn send(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &Flow) -> Handled {
         if packet.is_later_fragment() {
             return self.follow_first(cx, packet);
@@ -377,7 +380,7 @@ impl LoadBalancer {
         Ok(verdict)
     }
 
-    /// Translates a packet that [`holds`] the way of its flow; or says why it goes nowhere, and then it is as it was.
+    /// Translates a packet that [`holds`] for its flow. On error the packet is unchanged.
     fn translate(&self, packet: &mut Packet<'_>, exchange: &Exchange) -> Result<Verdict, Reason> {
         match packet.exchange_if(exchange, (|_, _| true, |_, _| true), |_| true) {
             Translated::Done => Ok(Verdict::Forward(self.settings.across(packet.port()))),
@@ -386,7 +389,7 @@ impl LoadBalancer {
         }
     }
 
-    /// A packet to a service none of whose backends is up.
+    /// Handles a packet to a service that has no backend up.
     #[cold]
     fn none_is_up(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let service = self.settings.service(strays::ends_of(packet).1);
@@ -409,7 +412,7 @@ impl LoadBalancer {
     }
 }
 
-/// Whether a packet of a flow, no later piece, is as long as it says and has ports.
+/// Whether a packet of a flow, not a later fragment, is as long as its headers say and has ports.
 #[inline(never)]
 fn holds(packet: &Packet<'_>) -> bool {
     let is_whole_udp = packet.protocol() == protocol::UDP && !packet.is_fragment();

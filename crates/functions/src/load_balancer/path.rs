@@ -1,8 +1,10 @@
-//! Errors about packets in tunnels: their clients are told about the packets within (RFC 2003 section 4, RFC 2473 section 8), and the balancer keeps what
-//! they say of how much fits on the way to a backend (RFC 2003 section 5.1), for ten minutes (RFC 1191 section 6.3, RFC 8201 section 4).
+//! ICMP errors about tunnelled packets.
 //!
-//! Such an error is sent to the address from which tunnels come, and quotes the outer packet. Whoever forges one has to know both ends of a tunnel and a
-//! service; it can make a path no shorter than what every link takes.
+//! The client is told about the inner packet (RFC 2003 section 4, RFC 2473 section 8). The path MTU to a backend that an
+//! error reports (RFC 2003 section 5.1) is kept for ten minutes (RFC 1191 section 6.3, RFC 8201 section 4).
+//!
+//! Such an error is sent to the address that tunnels originate from, and quotes the outer packet. To forge one, an
+//! attacker has to know both ends of a tunnel and a service, and cannot reduce a path MTU below what every link carries.
 
 use braid_nf::packet::headers::{Gre, Header, Icmp, Icmpv6, Ipv4, Ipv6, Udp, icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
@@ -18,47 +20,48 @@ use crate::parts::lengths::{ip_len, plateau_below};
 use crate::parts::version::write_version;
 use crate::parts::{SECOND, Side};
 
-/// An error about a tunnel's packet; its client is not told, or nobody knows who that was.
+/// An error about a tunnelled packet that is not passed on: the client need not be told, or is unknown.
 const ABOUT_TUNNEL: Reason = Reason("error_about_tunnel");
 
-/// How long it is believed that no more fits.
+/// How long a learnt path MTU is used.
 const LIFETIME_NS: u64 = 600 * SECOND;
-/// What is taken for the least that fits on the way of IPv4 packets.
+/// The smallest path MTU of IPv4 outer packets that is believed; lower reports are raised to it.
 const LEAST_V4: u16 = 576;
-/// The least of IPv6 (RFC 8200 section 5).
+/// The minimum MTU of IPv6 (RFC 8200 section 5).
 const LEAST_V6: u16 = 1280;
 
-/// What is known of the way to a backend.
+/// What is known of the path to a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Path {
     learnt_ns: u64,
-    /// Most bytes of an outer packet; 0: nothing is known.
+    /// The longest outer packet that fits, in bytes; 0: unknown.
     mtu: u64,
 }
 
-/// What an error says.
+/// What an ICMP error reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
-    /// No more than this fits.
+    /// The path carries no more than this, in bytes.
     TooBig(u16),
-    /// The backend is not reached.
+    /// The backend cannot be reached.
     Unreachable,
-    /// Of no concern to a client (RFC 2003 sections 4.1 to 4.5).
+    /// Not relevant to a client (RFC 2003 sections 4.1 to 4.5).
     Other,
 }
 
-/// What an error quotes: a tunnel's packet.
+/// The tunnelled packet that an error quotes.
 struct Quoted<'p> {
-    /// Bytes of the outer packet, as its header says.
+    /// Length of the outer packet in bytes, from its header.
     len: u16,
-    /// Where the packet within begins.
+    /// Offset of the inner packet.
     within: usize,
     inner: &'p [u8],
 }
 
 impl LoadBalancer {
-    /// Most bytes of an outer packet on the way to a backend. One of `needs` bytes asks, with a packet of IPv4 or IPv6 within: what is short enough for every path is not looked up.
+    /// The longest outer packet on the path to a backend, in bytes. `is_v6` is the inner packet's version and `needs` the
+    /// outer packet's length: a packet that fits every path needs no look-up.
     pub(super) fn mtu_to(
         &self,
         cx: &mut Cx<'_>,
@@ -72,14 +75,15 @@ impl LoadBalancer {
         Ok(self.known_mtu(cx, server)?.map_or(most, |mtu| mtu.clamp(least, most)))
     }
 
-    /// What is known of that, if anything is.
+    /// The learnt path MTU, if there is a current one.
     pub(super) fn known_mtu(&self, cx: &mut Cx<'_>, server: &Server) -> Result<Option<u16>, Conflict> {
         let now = cx.now();
         let path = self.paths.get(cx, server.path.into())?.unwrap_or_default();
         Ok((path.mtu > 0 && now.saturating_sub(path.learnt_ns) <= LIFETIME_NS).then_some(path.mtu as u16))
     }
 
-    /// An error about a packet in a tunnel, which becomes one about the packet within; none if it is about something else.
+    /// Turns an error about a tunnelled packet into one about the inner packet; `None` if the error is about something
+    /// else.
     pub(super) fn error_about_tunnel(
         &self,
         cx: &mut Cx<'_>,
@@ -100,14 +104,15 @@ impl LoadBalancer {
         let is_v6 = outer.inner.first().is_some_and(|byte| byte >> 4 == 6);
         let client = self.client_of(outer.inner, quoted.src_ip.is_v4());
         match said {
-            // Who says that less than all of it would have fit.
+            // Only a report of less than the whole packet's length is credible.
             Said::TooBig(mtu) if mtu < len => {
                 let mtu = mtu.max(least(server, is_v6));
                 self.learn(cx, server, mtu)?;
                 let Some(client) = client.filter(|client| !client.may_be_cut) else {
                     return Ok(Some(Verdict::Drop(ABOUT_TUNNEL)));
                 };
-                // Nobody sends less over IPv6 (RFC 8200 section 5): what is no longer is cut from now on.
+                // IPv6 senders never go below 1280 bytes (RFC 8200 section 5); shorter packets are fragmented from now
+                // on.
                 let room = if is_v6 { (mtu - overhead).max(LEAST_V6) } else { mtu - overhead };
                 Ok(Some(self.tell(packet, &client, within, Said::TooBig(room))))
             }
@@ -118,7 +123,7 @@ impl LoadBalancer {
         }
     }
 
-    /// Notes how much fits, if that is less than what was known.
+    /// Notes a path MTU if it is less than the known one.
     fn learn(&self, cx: &mut Cx<'_>, server: &Server, mtu: u16) -> Result<(), Conflict> {
         let before = self.known_mtu(cx, server)?.unwrap_or(self.settings.mtu);
         if mtu < before {
@@ -128,8 +133,8 @@ impl LoadBalancer {
         Ok(())
     }
 
-    /// Who sent a packet to a service, of which the beginning is quoted; none if errors about it may not be sent (RFC 1122 section 3.2.2,
-    /// RFC 4443 section 2.4 (e)), or too little is left of it.
+    /// The client that sent the quoted packet to a service. `None` if errors about that packet must not be sent (RFC 1122
+    /// section 3.2.2, RFC 4443 section 2.4 (e)) or too little of it is quoted.
     fn client_of(&self, inner: &[u8], in_v4: bool) -> Option<Client> {
         const ENOUGH: usize = 8;
         let is_error = |number: u8, body: &[u8]| match number {
@@ -153,14 +158,14 @@ impl LoadBalancer {
         is_ours.then_some(Client { address: source, may_be_cut })
     }
 
-    /// Makes an error about a packet in a tunnel one about the packet within, to its sender and from this end of the tunnel: of the sender's
-    /// family, whatever the tunnel's is.
+    /// Rewrites an error about a tunnelled packet into one about the inner packet, from this end of the tunnel to the
+    /// inner packet's sender, in the sender's IP version whatever the tunnel's is.
     fn tell(&self, packet: &mut Packet<'_>, client: &Client, within: usize, said: Said) -> Verdict {
         let (l3, link, was_v6) = (usize::from(packet.record().l3), packet.link(), !packet.dst_ip().is_v4());
         let (to, router) = (client.address, self.settings.router);
         let own = if to.is_v4() { Some(router.v4) } else { router.v6 };
         let (Some(l4), Some(own)) = (packet.l4_offset(), own) else { return Verdict::Drop(ABOUT_TUNNEL) };
-        // What was quoted before the packet within is no shorter than what the header grows by.
+        // The quoted headers ahead of the inner packet are at least as long as the growth of the IP header.
         let (from, header) = (l4 + Icmp::LEN + within, if to.is_v4() { Ipv4::LEN } else { Ipv6::LEN });
         let (end, body) = (packet.len().min(l3 + ip_len(packet)), l3 + header);
         let len = body + Icmp::LEN + end.saturating_sub(from);
@@ -193,15 +198,15 @@ impl LoadBalancer {
     }
 }
 
-/// Who sent what went into a tunnel.
+/// The sender of a tunnelled packet.
 struct Client {
     address: IpAddress,
-    /// What was too long is cut from now on.
+    /// Whether the packet that was too long is fragmented from now on.
     may_be_cut: bool,
 }
 
 impl<'p> Quoted<'p> {
-    /// What an error quotes, if it is a packet of a tunnel of this kind, and no later piece of one.
+    /// Reads the quoted packet, if it belongs to a tunnel of this mode and is not a later fragment.
     fn read(packet: &'p Packet<'_>, mode: Mode) -> Option<Quoted<'p>> {
         let bytes = packet.ip_payload().get(Icmp::LEN..)?;
         let is_v6 = bytes.first()? >> 4 == 6;
@@ -227,16 +232,16 @@ impl<'p> Quoted<'p> {
     }
 }
 
-/// What an error says; `len` is what the quoted packet says that it has.
+/// What an error reports; `len` is the quoted packet's length from its header, in bytes.
 fn said(packet: &Packet<'_>, len: u16) -> Said {
-    // A tunnel's own protocol that nobody speaks there is a backend that is not reached.
+    // A backend that does not support the tunnel's protocol counts as unreachable.
     if let Some(icmp) = packet.icmp() {
         return match (icmp.kind(), icmp.code()) {
             (icmp_type::UNREACHABLE, 4) => Said::TooBig(match icmp.rest() as u16 {
                 0 => plateau_below(len),
                 mtu => mtu,
             }),
-            // A source route is none of the client's.
+            // The source route was not set by the client.
             (icmp_type::UNREACHABLE, 5) => Said::Other,
             (icmp_type::UNREACHABLE, _) | (icmp_type::TIME_EXCEEDED, 0) => Said::Unreachable,
             _ => Said::Other,
@@ -253,7 +258,8 @@ fn said(packet: &Packet<'_>, len: u16) -> Said {
     }
 }
 
-/// The head of the message for a client: too big (RFC 2003 section 5.1), or no such host (RFC 2003 sections 4.1 and 4.4, RFC 2473 section 8.2).
+/// The ICMP header for the client: too big (RFC 2003 section 5.1), or host unreachable (RFC 2003 sections 4.1 and 4.4,
+/// RFC 2473 section 8.2).
 fn message(said: Said, is_v4: bool) -> [u8; Icmp::LEN] {
     let (kind, code, mtu) = match (said, is_v4) {
         (Said::TooBig(mtu), true) => (icmp_type::UNREACHABLE, 4, mtu),
@@ -265,7 +271,7 @@ fn message(said: Said, is_v4: bool) -> [u8; Icmp::LEN] {
     [kind, code, 0, 0, 0, 0, high, low]
 }
 
-/// What is taken for the least that fits on the way to a backend: over IPv6 a packet of IPv6 within may have 1,280 bytes whatever is said.
+/// The smallest path MTU to a backend: over IPv6, an inner IPv6 packet may always have 1280 bytes.
 fn least(server: &Server, is_v6: bool) -> u16 {
     match (server.address.is_v4(), is_v6) {
         (true, _) => LEAST_V4,

@@ -1,6 +1,9 @@
-//! Pieces of datagrams. Only the first one has ports, so the others go its way, and wait for it if they come before it: to another worker,
-//! as happens whatever the order. Each is translated, put into a tunnel or addressed by itself; a tunnel's end puts together what was cut there,
-//! and the backend what the client cut.
+//! Fragmented datagrams.
+//!
+//! Only the first fragment has ports. Later fragments follow it; one that is earlier waits for it. That can happen even
+//! to fragments that arrive in order, because steering may bring later ones to another worker. Each fragment is
+//! translated, encapsulated or readdressed by itself. The far end of the tunnel reassembles what was fragmented there,
+//! and the backend what the client fragmented.
 
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
@@ -13,16 +16,17 @@ use super::settings::Server;
 use super::tunnel::Origin;
 use crate::parts::{Fate, Volume, fragments};
 
-/// In the place of a fate's tags stands the number of its backend, or this: the datagram is none of a service's, and goes on as it came.
+/// Stands for a backend number in `Fate::behind`: the datagram belongs to no service, and passes unchanged.
 pub(super) const PASSES: u16 = u16::MAX;
 
-/// Which way a datagram goes.
+/// The direction of a datagram.
 fn way(fate: &Fate) -> u8 {
     if fate.destination == IpAddress::UNSPECIFIED { FROM_BACKEND } else { TO_BACKEND }
 }
 
 impl LoadBalancer {
-    /// Notes what becomes of a datagram by its first piece, and sends on what has waited for that. False if there is no room.
+    /// Notes the fate of a datagram from its first fragment, and releases the fragments that waited for it. False if the
+    /// table is full.
     pub(super) fn lead(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: Fate) -> Result<bool, Conflict> {
         if !self.fragments.remember(cx, packet, fate)? {
             return Ok(false);
@@ -50,7 +54,7 @@ impl LoadBalancer {
         Ok(true)
     }
 
-    /// A packet that is none of a service's; so are the later pieces of its datagram.
+    /// Passes a packet that belongs to no service; the later fragments of its datagram pass too.
     pub(super) fn pass_by(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
         if packet.is_fragment() && self.may_be_balanced(packet) {
             let fate = Fate::new(cx.opposite(packet.port()), None, None).behind(PASSES);
@@ -61,7 +65,8 @@ impl LoadBalancer {
         Ok(cx.pass())
     }
 
-    /// A later piece goes where its first one went. What cannot be a service's passes.
+    /// Sends a later fragment where the first went, or holds it until that arrives. Fragments that cannot belong to a
+    /// service pass.
     #[cold]
     pub(super) fn follow_first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         if !self.may_be_balanced(packet) {
@@ -91,15 +96,15 @@ impl LoadBalancer {
         Ok(verdict)
     }
 
-    /// The backend that gets a datagram whole; none if it is translated or passes.
+    /// The backend that gets the datagram whole; `None` if it is translated or passes.
     fn whole(&self, fate: &Fate) -> Option<&Server> {
         let server = self.settings.servers.get(usize::from(fate.behind)).filter(|_| fate.behind != PASSES)?;
         Some(server).filter(|server| server.mode != Mode::Nat)
     }
 
-    /// Whether a piece may belong to a connection: by its addresses, and a protocol that has ports.
+    /// Whether a fragment may belong to a balanced connection, by its addresses and protocol.
     fn may_be_balanced(&self, packet: &Packet<'_>) -> bool {
-        // In IPv6 options for the destination may stand between a fragment header and that of UDP; a later piece names only them.
+        // In IPv6, destination options may stand between the fragment header and UDP; a later fragment names only them.
         const OPTIONS: u8 = 60;
         let is_v6 = !packet.src_ip().is_v4();
         (matches!(packet.protocol(), protocol::TCP | protocol::UDP) || is_v6 && packet.protocol() == OPTIONS)

@@ -1,5 +1,5 @@
-//! Ports of a service: one, a range, or all of an address; and what stands at ends that have such ports. Where several meet, the one of
-//! the fewest ports counts.
+//! Ports of a service: one, a range or all; and a table of values by address, ports and protocol. Where port ranges
+//! overlap, the one with the fewest ports applies.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::config::backwards;
 /// Address, port and protocol.
 pub(super) type End = (IpAddress, u16, u8);
 
-/// Ports from one to another, both included.
+/// A range of ports, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Ports {
@@ -20,7 +20,7 @@ pub struct Ports {
     last: u16,
 }
 
-/// As a plan says it.
+/// Ports as written in a plan.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "no port: write one from 1 to 65535, or a range as \"5000-5999\"")]
 enum Written {
@@ -29,7 +29,7 @@ enum Written {
 }
 
 impl Ports {
-    /// All of an address.
+    /// All ports of an address.
     pub const ALL: Ports = Ports { first: 0, last: u16::MAX };
 
     /// One port.
@@ -37,22 +37,22 @@ impl Ports {
         Ports { first: port, last: port }
     }
 
-    /// The only one; none if there are more.
+    /// The port, if there is only one.
     pub fn only(self) -> Option<u16> {
         (self.first == self.last).then_some(self.first)
     }
 
-    /// The first one.
+    /// The first port.
     pub fn first(self) -> u16 {
         self.first
     }
 
-    /// Number of the port, 0 if there are several: what is written into packets, which keep theirs then.
+    /// The number of a single port, or 0 if there are several: packets then keep their port.
     pub(super) fn number(self) -> u16 {
         self.only().unwrap_or(0)
     }
 
-    /// As [`Ports::number`], and beside it the last one of a range, 0 of anything else: as state keeps them.
+    /// The form that state objects store: [`Ports::number`], and the last port of a range (0 for a single port or all).
     pub(super) fn words(self) -> [u16; 2] {
         match self.only() {
             Some(port) => [port, 0],
@@ -61,7 +61,7 @@ impl Ports {
         }
     }
 
-    /// What those were made of.
+    /// The inverse of [`Ports::words`].
     pub(super) fn of_words([first, last]: [u16; 2]) -> Ports {
         match (first, last) {
             (0, _) => Ports::ALL,
@@ -114,7 +114,7 @@ impl fmt::Display for Ports {
     }
 }
 
-/// An address and its ports, as reports show them: `10.0.0.1:80`, `10.0.0.1:5000-5999`, `10.0.0.1`.
+/// An address and its ports, as shown in reports: `10.0.0.1:80`, `10.0.0.1:5000-5999`, `10.0.0.1`.
 pub(super) fn shown(address: IpAddress, ports: Ports) -> String {
     match ports.only() {
         Some(port) => std::net::SocketAddr::new(address.into(), port).to_string(),
@@ -124,11 +124,11 @@ pub(super) fn shown(address: IpAddress, ports: Ports) -> String {
     }
 }
 
-/// What stands at ends.
+/// A table of values by address, ports and protocol.
 #[derive(Clone, Debug)]
 pub(super) struct Ends<V> {
     ones: HashMap<End, V>,
-    /// Of more than one port, the fewest first.
+    /// Entries with more than one port, the narrowest first.
     ranges: HashMap<(IpAddress, u8), Vec<(Ports, V)>>,
 }
 
@@ -139,7 +139,7 @@ impl<V> Default for Ends<V> {
 }
 
 impl<V: Copy> Ends<V> {
-    /// What stands at one.
+    /// The value at one port; the narrowest entry applies.
     pub(super) fn at(&self, (address, port, protocol): End) -> Option<V> {
         if let Some(one) = self.ones.get(&(address, port, protocol)) {
             return Some(*one);
@@ -148,7 +148,7 @@ impl<V: Copy> Ends<V> {
         ranges.iter().find(|(ports, _)| ports.has(port)).map(|(_, value)| *value)
     }
 
-    /// Those that have some of these ports.
+    /// All entries that overlap these ports.
     pub(super) fn meeting(&self, (address, ports, protocol): (IpAddress, Ports, u8)) -> Vec<(Ports, V)> {
         let ranges = self.ranges.get(&(address, protocol)).map_or(&[][..], Vec::as_slice);
         let mut all: Vec<_> = ranges.iter().copied().filter(|(others, _)| others.meets(ports)).collect();
@@ -163,12 +163,12 @@ impl<V: Copy> Ends<V> {
         all
     }
 
-    /// One that nobody who is as narrow may meet; that one's ports if there is one.
+    /// The ports of an entry that overlaps these and has as many ports, so that neither is the narrower one.
     pub(super) fn rival(&self, end: (IpAddress, Ports, u8)) -> Option<Ports> {
         self.meeting(end).into_iter().map(|(others, _)| others).find(|others| others.many() == end.1.many())
     }
 
-    /// Puts something at all of these ports.
+    /// Adds a value for all of these ports.
     pub(super) fn insert(&mut self, (address, ports, protocol): (IpAddress, Ports, u8), value: V) {
         if let Some(port) = ports.only() {
             self.ones.insert((address, port, protocol), value);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     proptest! {
-        /// Where several meet, the one of the fewest ports counts; state keeps all of them.
+        /// Where ranges overlap the narrowest applies, and ports survive the round trip through their stored form.
         #[test]
         fn the_narrowest_counts(list in prop::collection::vec((1u16..40, 0u16..9), 1..12), port in 1u16..50) {
             let address = IpAddress::from(std::net::IpAddr::from([10, 0, 0, 1]));

@@ -1,21 +1,25 @@
-//! QUIC connection identifiers that name their backend, as QUIC-LB makes them in the clear (draft-ietf-quic-load-balancers,
-//! section 4.1): one byte, whose upper three bits say how the rest is made (7: it names nobody), then the server's identifier,
-//! then whatever else. A client that moves to another address or port keeps its backend by them.
+//! QUIC connection identifiers that name their backend, in QUIC-LB's plaintext format (draft-ietf-quic-load-balancers,
+//! section 4.1).
 //!
-//! Every packet is looked at, of known flows too: behind a NAT a client that moves may get a port that another one has had. What a client makes
-//! up for its first packets (Initial, 0-RTT) names nobody, and which packets those are only the version says: long headers of versions that are not
-//! known name nobody either, and go the way of their flow.
+//! An identifier begins with one byte, whose upper three bits select the format (7: it names no backend), then the server
+//! identifier, then arbitrary bytes. A client that moves to another address or port thereby keeps its backend.
 //!
-//! Not here: encrypted identifiers, versions with other invariants than RFC 8999's.
+//! Every packet is examined, in known flows too: behind a NAT, a client that moves may get a port that another client had
+//! before. Identifiers that a client makes up for its first packets (Initial, 0-RTT) name no backend, and only the
+//! version tells which packets those are. So long headers of unknown versions name no backend either, and follow their
+//! flow.
+//!
+//! Out of scope: encrypted identifiers, and versions with other invariants than RFC 8999's.
 
 use super::refusals::Wrong;
 
-/// Upper bits of an identifier that names nobody.
+/// The upper three bits of an identifier that names no backend.
 const NOBODY: u8 = 7;
 const LONG: u8 = 0x80;
-/// The type in a long header.
+/// The bits of the packet type in a long header.
 const TYPE: u8 = 0x30;
-/// Handshake, by RFC 9000 section 17.2 and by RFC 9369 section 3.2: what a client sends to an identifier that its server has made.
+/// The Handshake type (RFC 9000 section 17.2; RFC 9369 section 3.2 for version 2), with which a client uses an identifier
+/// that its server has made.
 const HANDSHAKE: u8 = 0x20;
 const HANDSHAKE_V2: u8 = 0x30;
 /// Versions of QUIC; drafts differ in the last byte.
@@ -24,7 +28,7 @@ const V2: [u8; 4] = [0x6b, 0x33, 0x43, 0xcf];
 const DRAFT: [u8; 3] = [0xff, 0, 0];
 const MOST: usize = 15;
 
-/// What a backend puts into its identifiers.
+/// The server identifier that a backend puts into its connection identifiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServerId(Vec<u8>);
 
@@ -45,7 +49,7 @@ impl std::str::FromStr for ServerId {
     }
 }
 
-/// The backends of a service by their identifiers, all of one length.
+/// The backends of a service by server identifier, all of one length.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerIds(Vec<(ServerId, u32)>);
 
@@ -61,12 +65,12 @@ impl ServerIds {
         Ok(())
     }
 
-    /// Whether there are none.
+    /// Whether there are no identifiers.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The backend that a packet names, given what UDP carries.
+    /// The backend that a UDP payload names.
     pub(super) fn named_by(&self, payload: &[u8]) -> Option<u32> {
         let (first, _) = self.0.first()?;
         let id = destination(payload)?;
@@ -76,7 +80,8 @@ impl ServerIds {
     }
 }
 
-/// The destination's identifier (RFC 8999 section 5), as far as it is there; none if a client may have made it up.
+/// The destination connection identifier (RFC 8999 section 5); in a short header, which gives no length, everything that
+/// follows. `None` if the client may have made it up.
 fn destination(payload: &[u8]) -> Option<&[u8]> {
     let (first, rest) = payload.split_first()?;
     if first & LONG == 0 {

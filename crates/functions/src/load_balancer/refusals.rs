@@ -1,4 +1,4 @@
-//! What a configuration may not say, and what to write instead.
+//! Checks that reject a configuration, each with advice on what to write instead.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::parts::scope::{is_host_v4, is_routed_v6};
 /// What is wrong, and what to write instead.
 pub(super) type Wrong = (String, &'static str);
 
-/// With the key of the service that is wrong.
+/// Checks a service; the error names the key that is wrong.
 pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), (&'static str, Wrong)> {
     let wrong = |key, reason: String, instead| Err((key, (reason, instead)));
     if !is_host(service.address) {
@@ -69,14 +69,14 @@ pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), (&
     Ok(())
 }
 
-/// What a range of all addresses comes to.
+/// The reason for refusing a prefix of 0 bits.
 fn all_at_one(version: u8) -> String {
     format!("all clients of IPv{version} are one, and go to one backend")
 }
 
 const BACKUPS: &str = "write some bits; where one backend serves alone, the others are `backup = true`";
 
-/// Answers are to be had before the next question, and one source says who is up.
+/// Checks that replies can arrive before the next check is due, and that only one source reports health.
 pub(super) fn check_check(check: &Check, service: &Service, config: &Config) -> Result<(), Wrong> {
     if config.heartbeat_port.is_some() {
         return Err(("`heartbeat_port` says already who is up".into(), "keep one of both"));
@@ -116,7 +116,7 @@ pub(super) fn check_backend(service: &Service, backend: &Backend) -> Result<(), 
         let reason = format!("{} is of another family than {}", backend.address, service.address);
         return Err((reason, "use one family, or a mode with tunnels: \"ipip\", \"gre\" or \"gue\""));
     }
-    // One on this machine, to try health checks with, is none for packets, but none that cannot be meant.
+    // A loopback address gets no packets, but can be meant for trying out health checks.
     if !(is_host(backend.address) || backend.address.is_loopback()) || backend.address == service.address {
         let reason = format!("{} is no address of a backend of {}", backend.address, service.address);
         return Err((reason, "write the address that the backend has besides"));
@@ -158,7 +158,7 @@ pub(super) fn check_backend(service: &Service, backend: &Backend) -> Result<(), 
     Ok(())
 }
 
-/// That no tunnel comes from an address that its backends have themselves: they would drop what comes by it.
+/// Checks that no tunnel originates from an address of its own backends, which would drop packets from it.
 pub(super) fn check_tunnels(config: &Config) -> Result<(), ConfigError> {
     let tunnels = || config.services.iter().filter(|service| service.mode.is_tunnel());
     let ends = || tunnels().flat_map(|service| service.backends.iter().map(|it| it.address).chain([service.address]));
@@ -172,7 +172,7 @@ pub(super) fn check_tunnels(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// Whether every key is of use to some service.
+/// Checks that every key that is set affects some service.
 pub(super) fn check_meant(config: &Config) -> Result<(), ConfigError> {
     let usual = Config::default();
     let has = |meets: fn(&Service) -> bool| config.services.iter().any(meets);

@@ -1,8 +1,9 @@
-//! Backends and their numbers. Flows, clients that stay, and counts speak of a backend by its number, which it keeps when the configuration
-//! changes: one that joins gets a new number, one that is taken out keeps its own, and has it again when it returns.
+//! Backends and their numbers.
 //!
-//! No number is ever another backend's: a flow of long ago may still speak of it. What the configuration names besides is written down with it,
-//! so the connections of a backend that has left are known until they have moved or ended.
+//! Flows, persistent clients and counts refer to a backend by its number, which survives configuration changes: a backend
+//! that joins gets a new number; one that is removed keeps its own, and has it again if it returns. A number is never
+//! reused for another backend, because an old flow may still refer to it. The roster also keeps the rest of a backend's
+//! configuration, so that the connections of a backend that has left still work until they move or end.
 
 use std::sync::Arc;
 
@@ -17,36 +18,36 @@ use super::config::{Backend, Mode, Service, Transport};
 use super::pieces::PASSES;
 use super::ports::Ports;
 
-/// Of the object.
+/// The name of the state object.
 const NAME: &str = "backends";
 
-/// One number, as it is kept for whoever takes over.
+/// One backend, as stored for the function that takes over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Line {
     pub(super) name: Name,
-    /// Its Ethernet address: another one makes no other backend of it.
+    /// Its Ethernet address; a new one does not make it another backend.
     pub(super) mac: [u8; 6],
 }
 
-/// What tells a backend from others. A connection of one that is named otherwise asks for a backend again.
+/// What identifies a backend. If any of it changes, connections choose a backend again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Name {
     pub(super) address: IpAddress,
     pub(super) service_address: IpAddress,
-    /// 0: as the client asked.
+    /// 0: the port that the client used.
     pub(super) port: u16,
-    /// [`Ports::words`].
+    /// The service's ports, as [`Ports::words`].
     service_ports: [u16; 2],
     /// 0: TCP and UDP.
     protocol: u8,
-    /// A [`Mode`].
+    /// The [`Mode`].
     mode: u8,
 }
 
 impl Line {
-    /// That of a backend of a service.
+    /// The line for a backend of a service.
     pub(super) fn of(service: &Service, backend: &Backend) -> Line {
         let protocol = match service.protocol {
             Some(Transport::Tcp) => protocol::TCP,
@@ -66,27 +67,27 @@ impl Line {
 }
 
 impl Name {
-    /// What clients may ask for.
+    /// The ports that clients may use.
     pub(super) fn service_ports(&self) -> Ports {
         Ports::of_words(self.service_ports)
     }
 
-    /// How its packets reach it.
+    /// How packets reach the backend.
     pub(super) fn mode(&self) -> Mode {
         Mode::ALL.into_iter().find(|mode| *mode as u8 == self.mode).unwrap_or_default()
     }
 }
 
-/// The numbers, left to whoever takes over.
+/// The state object that passes the numbers on to the function that takes over.
 pub(super) struct Names(Numbering);
 
 impl Names {
-    /// The numbers that the former function gave.
+    /// Reads the numbers that the former function left.
     pub(super) fn left(builder: &StateBuilder) -> Roster {
         Numbering::left(builder, NAME).map(Roster::of).unwrap_or_default()
     }
 
-    /// Leaves these.
+    /// Leaves these numbers for the next function.
     pub(super) fn new(builder: &mut StateBuilder, roster: &Roster) -> Result<Names, StateError> {
         Numbering::new(builder, NAME, &roster.lines).map(Names)
     }
@@ -98,7 +99,7 @@ impl Part for Names {
     }
 }
 
-/// The numbers of all backends that there are or were.
+/// The numbers of all present and former backends.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Roster {
     lines: Vec<Line>,
@@ -106,18 +107,18 @@ pub(super) struct Roster {
 }
 
 impl Roster {
-    /// What a former function left; nothing if somebody has touched it: each backend has one number.
+    /// Takes what a former function left; empty if it is inconsistent, that is if a backend has two numbers.
     fn of(lines: Vec<Line>) -> Roster {
         let numbers: HashMap<Name, u16> = lines.iter().map(|line| line.name).zip(0..=u16::MAX).collect();
         if numbers.len() == lines.len() { Roster { lines, numbers } } else { Roster::default() }
     }
 
-    /// By number.
+    /// The lines, indexed by backend number.
     pub(super) fn lines(&self) -> &[Line] {
         &self.lines
     }
 
-    /// The number of a backend: its former one, or the next; none if there are no more.
+    /// The number of a backend: its former one, else the next free one; `None` if there is none left.
     pub(super) fn number(&mut self, line: Line) -> Option<u16> {
         if let Some(&number) = self.numbers.get(&line.name) {
             self.lines[usize::from(number)].mac = line.mac;

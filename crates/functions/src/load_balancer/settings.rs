@@ -1,4 +1,4 @@
-//! What the configuration means once it has been checked: services and backends by their ends, tables made.
+//! The checked configuration: services and backends indexed by address and port, with their hash tables built.
 
 use std::time::Duration;
 
@@ -18,65 +18,65 @@ use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::answer::Router;
 use crate::parts::{Across, MS, Sides};
 
-/// How often a connection asks for its backend while nothing says that any may change: an hour, in milliseconds.
+/// How often a flow rechecks its backend if nothing in the configuration can change one: an hour, in milliseconds.
 const RECHECK_IDLE_MS: i32 = 3_600_000;
 
-/// IPv6's least, and the longest outer header.
+/// IPv6's minimum MTU plus the longest outer header.
 const MTU_MIN: u16 = 1280 + 48;
 
-/// A service, ready to choose.
+/// A service with its hash tables, ready to choose a backend.
 #[derive(Clone, Debug)]
 pub(super) struct Virtual {
-    /// What clients ask for; protocol 0 for all.
+    /// Address, ports and protocol that clients use; protocol 0: TCP and UDP.
     pub(super) end: (IpAddress, Ports, u8),
     pub(super) mode: Mode,
     pub(super) persistence: Persistence,
-    /// For IPv4 and IPv6, how many first bits clients that stay together have in common.
+    /// For IPv4 and IPv6, the prefix length in bits by which clients are grouped for persistence.
     pub(super) together: [u8; 2],
     pub(super) when_none: WhenNone,
-    /// Its backends, and behind them its backups if it has some.
+    /// Its backends, followed by its backups if it has any.
     pub(super) pools: Vec<Pool>,
-    /// Backends by what QUIC connection identifiers contain.
+    /// Its backends by the server identifiers in QUIC connection identifiers.
     pub(super) server_ids: ServerIds,
 }
 
-/// Backends among which a hash chooses.
+/// Backends among which one hash table chooses.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     pub(super) table: Maglev,
-    /// Their numbers, in the order of the table's candidates.
+    /// Backend numbers, in the order of the table's candidates.
     pub(super) backends: Box<[u32]>,
 }
 
-/// One of all backends.
+/// One backend of any service.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Server {
     pub(super) address: IpAddress,
-    /// 0: as the client asked.
+    /// 0: the port that the client used.
     pub(super) port: u16,
     pub(super) weight: u32,
     pub(super) mode: Mode,
-    /// The number of the first backend at its address: what is known of the way there stands under it.
+    /// The number of the first backend at its address, under which path information is kept.
     pub(super) path: u16,
-    /// Its Ethernet address, if packets go there as they are.
+    /// Its Ethernet address, for direct routing.
     pub(super) mac: MacAddress,
-    /// Whether it is up at the start.
+    /// Whether it is up when the run starts.
     pub(super) up: bool,
-    /// The configuration does not name it any more.
+    /// Whether the configuration no longer names it.
     pub(super) has_left: bool,
-    /// It gets connections only while no other one is up.
+    /// Whether it gets connections only while no other backend is up.
     pub(super) is_backup: bool,
-    /// Its connections are remembered.
+    /// Whether its connections are remembered.
     pub(super) remembers: bool,
-    /// Packets of its service may name a backend, by QUIC identifiers.
+    /// Whether packets of its service may name a backend by a QUIC connection identifier.
     pub(super) may_be_named: bool,
-    /// What clients see of it.
+    /// The service's address, which clients see in place of its own.
     pub(super) service_address: IpAddress,
     pub(super) service_ports: Ports,
 }
 
 impl Server {
-    /// A backend that has left; number `number`.
+    /// The backend of a roster line that the configuration no longer names.
     fn departed(line: &Line, number: usize) -> Server {
         let name = line.name;
         Server {
@@ -96,13 +96,14 @@ impl Server {
         }
     }
 
-    /// Where it listens.
+    /// The ports that it listens on.
     pub(super) fn ports(&self) -> Ports {
         if self.port == 0 { self.service_ports } else { Ports::one(self.port) }
     }
 
-    /// By [`FROM_BACKEND`] and [`TO_BACKEND`]: the service's end over the backend's source, and the backend's over the service's
-    /// destination. A service of several ports leaves them as they are.
+    /// The translations, indexed by [`FROM_BACKEND`] and [`TO_BACKEND`]: the service's end replaces the backend's as
+    /// source, and the backend's replaces the service's as destination. A service with several ports leaves ports
+    /// unchanged.
     fn exchanges(&self) -> Exchanges {
         let written = |port: u16| (port != 0).then_some(port);
         let (backend, service) = ((self.address, self.port), (self.service_address, self.service_ports.number()));
@@ -117,31 +118,31 @@ impl Server {
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) sides: Sides,
-    /// For each port the one on the other side.
+    /// For each port, the port on the other side.
     pub(super) across: Across,
     pub(super) services: Vec<Virtual>,
-    /// By number: all backends, and those that have left.
+    /// All backends by number, including those that have left.
     pub(super) servers: Vec<Server>,
     pub(super) roster: Roster,
-    /// For each of them what is written into packets from it, and to it if its service translates.
+    /// Per backend, the translation of packets from it, and of packets to it if its service translates.
     pub(super) exchanges: Vec<Exchanges>,
-    /// The same; empty if packets are counted, which takes a transaction.
+    /// The same for the steady path; empty if traffic is counted, because counting needs a transaction.
     pub(super) steady_exchanges: Vec<Exchanges>,
     pub(super) by_service: Ends<usize>,
     pub(super) by_server: Ends<u16>,
     pub(super) addresses: HashSet<IpAddress>,
-    /// Those of services.
+    /// Addresses of services.
     pub(super) services_at: HashSet<IpAddress>,
-    /// Those of backends whose answers are translated.
+    /// Addresses of backends whose replies are translated.
     pub(super) translated_from: HashSet<IpAddress>,
-    /// Numbers of the backends at an address.
+    /// Numbers of the backends at each address.
     pub(super) by_address: HashMap<IpAddress, Vec<u32>>,
     pub(super) heartbeat_port: Option<u16>,
     pub(super) monitors: Vec<IpAddress>,
     pub(super) heartbeat_ns: u64,
     pub(super) when_down: WhenDown,
     pub(super) recheck_ms: i32,
-    /// By the phase of the flow.
+    /// Idle timeout by the phase of the flow.
     pub(super) idle_ns: [u64; Phase::COUNT],
     pub(super) persistence_ns: u64,
     pub(super) strays_ns: u64,
@@ -153,7 +154,7 @@ pub(super) struct Settings {
 braid_nf::plain!(Settings);
 
 impl Settings {
-    /// Checks a configuration; `former` are the backends that the function had before.
+    /// Checks a configuration; `former` lists the backends that the function had before.
     pub(super) fn check(config: &Config, ports: u16, former: Roster) -> Result<Settings, ConfigError> {
         let seconds = |key, value| span_ns(key, Duration::from_secs(value), Duration::from_secs(1), IDLE_MAX);
         let millis = |key, value| {
@@ -214,11 +215,11 @@ impl Settings {
         let may_change = config.heartbeat_port.is_some()
             || config.services.iter().any(|service| service.check.is_some())
             || backends().any(|backend| !backend.up || backend.server_id.is_some());
-        // Connections of a former configuration may not be where this one's hash leads.
+        // Connections inherited from a former configuration may not be where this one's hash leads.
         if !may_change && is_first {
             settings.recheck_ms = RECHECK_IDLE_MS;
         }
-        // Connections hold clients that stay with their backend.
+        // Rechecks of connections also refresh the entries of persistent clients.
         if config.services.iter().any(|service| service.persistence == Persistence::Source) {
             settings.recheck_ms = settings.recheck_ms.min((settings.persistence_ns / MS / 4) as i32);
         }
@@ -230,7 +231,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Connections of backends that have left go on until they move or end: of those at addresses that nobody reaches otherwise now.
+    /// Indexes backends that have left, whose connections go on until they move or end. A departed backend is found by
+    /// its address only if no other backend there is reached in another mode.
     fn note_departed(&mut self) {
         for (number, server) in (0u32..).zip(&self.servers).filter(|(_, server)| server.has_left) {
             let known = self.by_address.entry(server.address).or_default();
@@ -304,7 +306,7 @@ impl Settings {
         Pool { table: Maglev::new(table_size, &candidates), backends: backends.into() }
     }
 
-    /// Adds a backend; its number.
+    /// Adds a backend and returns its number.
     fn add_server(&mut self, service: &Service, backend: &Backend, protocols: &[u8]) -> Result<u32, Wrong> {
         let (address, service_address) = (IpAddress::from(backend.address), IpAddress::from(service.address));
         check_backend(service, backend)?;
@@ -328,9 +330,10 @@ impl Settings {
             return Err((format!("{address} is a backend of this service twice"), "name it once, with a `weight`"));
         }
         let ports = backend.port.map_or(service.ports(), Ports::one);
-        // Answers of other modes do not come this way.
+        // In other modes replies do not pass through the balancer.
         for transport in protocols.iter().filter(|_| service.mode == Mode::Nat) {
-            // Who keeps the ports that clients ask for at one address answers in its name, whichever of its services was asked.
+            // Services at one address may share a backend that listens on the ports that clients use: its replies are
+            // translated to the same address and keep their ports, whichever service it was.
             let answers_alike = |(_, other): &(Ports, u16)| {
                 let other = &self.servers[usize::from(*other)];
                 ports == service.ports()

@@ -1,8 +1,9 @@
-//! Connections that are not where their hash leads: those that began before backends joined, drained or came back, and those whose QUIC
-//! identifier names their backend. An ICMP error about one of them is hashed as its packets are, and would find another backend.
+//! Connections that are not on the backend their hash selects: those that began before backends joined, drained or came
+//! back, and those whose QUIC identifier names a backend.
 //!
-//! Packet sets of other flows cannot be asked, so such a connection notes itself here when it asks for its backend (`recheck_ms`), again and
-//! again as long as it has packets. While nothing changes nobody does.
+//! An ICMP error about such a connection is hashed like its packets, and would reach the wrong backend. Packet sets of
+//! other flows cannot be read, so the connection notes itself here whenever it rechecks its backend (`recheck_ms`), as
+//! long as it has packets. While no backend changes, nothing is noted.
 
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
@@ -14,10 +15,10 @@ use super::ports::End;
 use super::settings::Virtual;
 use crate::parts::{MS, SECOND};
 
-/// How long one is known without a word of it; four times as long as it takes to be heard of again, at least.
+/// The minimum lifetime of an entry. An entry lives for at least four recheck intervals.
 const LIFETIME_NS: u64 = 60 * SECOND;
 
-/// A connection: its client's end and its service's.
+/// A connection: its client's endpoint and its service's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Stray {
@@ -35,19 +36,19 @@ impl Stray {
     }
 }
 
-/// A client's end and its service's, of one of the client's packets.
+/// The client's endpoint and the service's, from a packet that the client sent.
 pub(super) fn ends_of(packet: &Packet<'_>) -> ((IpAddress, u16), End) {
     let (from, to) = packet.ports().unwrap_or_default();
     ((packet.src_ip(), from), (packet.dst_ip(), to, packet.protocol()))
 }
 
-/// How long strays are known if connections ask that seldom.
+/// The lifetime of entries for a recheck interval.
 pub(super) fn lifetime_ns(recheck_ms: i32) -> u64 {
     LIFETIME_NS.max(4 * MS * recheck_ms.unsigned_abs() as u64)
 }
 
 impl LoadBalancer {
-    /// Notes a connection if its hash leads elsewhere now.
+    /// Notes a connection if its hash now selects another backend.
     pub(super) fn note_stray(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &Flow) -> Result<(), Conflict> {
         let (client, end) = ends_of(packet);
         let Some(service) = self.settings.service(end) else { return Ok(()) };
@@ -57,13 +58,13 @@ impl LoadBalancer {
         Kept::note((&self.strays, &self.unkept_strays), cx, &Stray::of(client, end), flow.backend.into())
     }
 
-    /// A connection moves to where its hash leads.
+    /// Removes a connection that moves, so that its hash or a new note decides where it is.
     pub(super) fn forget_stray(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<(), Conflict> {
         let (client, end) = ends_of(packet);
         self.strays.remove(cx, &Stray::of(client, end)).map(drop)
     }
 
-    /// The backend of a client's connection to a service: where it is known to be, else where its hash leads.
+    /// The backend of a client's connection to a service: the one noted here, else the one its hash selects.
     pub(super) fn backend_of(
         &self,
         cx: &mut Cx<'_>,

@@ -1,4 +1,4 @@
-//! The load balancer at work: one worker, capture time, frames built and read by another library.
+//! Load balancer tests: one worker, capture time, frames built and decoded by an independent library.
 
 use std::collections::HashMap;
 
@@ -58,13 +58,13 @@ fn heartbeat(from: &str) -> Frame {
     Frame::udp(&format!("{from}:9000"), "203.0.113.10:7000")
 }
 
-/// Clients are behind port 1, backends behind port 0.
+/// Sends a frame. Clients are behind port 1, backends behind port 0.
 #[track_caller]
 fn check(bench: &mut Bench, port: u16, ms: u64, frame: Frame, expected: &str) {
     assert_eq!(show::outcome(&bench.send(port, ms, &frame.bytes())), expected);
 }
 
-/// A client's segment to the web service, and the backend that gets it; or why none does.
+/// The backend that gets a client's segment to the web service, or the reason for dropping it.
 fn backend(bench: &mut Bench, client: u16, ms: u64, flags: &str) -> String {
     let client = format!("192.0.2.{}:{}", client % 200 + 1, 1024 + client);
     let outcome = bench.send(1, ms, &Frame::tcp(&client, "203.0.113.10:80").flags(flags).bytes());
@@ -93,12 +93,12 @@ fn services_have_ports_protocols_and_families() {
     check(&mut lb, 1, 0, v6, "0: tcp [2001:db8:9::9]:9 > [2001:db8:1::1]:443 S ttl 63");
     let v6 = Frame::tcp("[2001:db8:1::1]:443", "[2001:db8:9::9]:9").flags("SA");
     check(&mut lb, 0, 0, v6, "1: tcp [2001:db8::10]:443 > [2001:db8:9::9]:9 SA ttl 63");
-    // Neither of them: as it came.
+    // Neither to a service nor from a backend: unchanged.
     check(&mut lb, 1, 0, Frame::udp("192.0.2.1:9", "203.0.113.10:80"), "0: udp 192.0.2.1:9 > 203.0.113.10:80 ttl 64");
     check(&mut lb, 1, 0, Frame::tcp("192.0.2.1:9", "203.0.113.9:80"), "0: tcp 192.0.2.1:9 > 203.0.113.9:80 A ttl 64");
     check(&mut lb, 0, 0, Frame::tcp("10.0.0.1:22", "192.0.2.1:9"), "1: tcp 10.0.0.1:22 > 192.0.2.1:9 A ttl 64");
     check(&mut lb, 0, 0, Frame::arp("10.0.0.1", "10.0.0.2"), "1: not ip");
-    // Clients cannot speak in the name of a backend.
+    // Clients cannot impersonate a backend: no translation applies.
     let forged = Frame::tcp("10.0.0.1:8080", "192.0.2.1:9");
     check(&mut lb, 1, 0, forged, "0: tcp 10.0.0.1:8080 > 192.0.2.1:9 A ttl 64");
 }
@@ -120,7 +120,7 @@ fn a_full_table_changes_no_choice() {
     let first: Vec<_> = (0..50).map(|client| backend(&mut lb, client, 0, "S")).collect();
     let again: Vec<_> = (0..50).map(|client| backend(&mut lb, client, 1, "A")).collect();
     assert_eq!(first, again);
-    // Whoever looks sees that it is full: 49 connections of two packets each.
+    // The report shows that the table is full: 49 connections with two packets each.
     let told: Vec<_> = lb.findings().list().iter().map(|told| told.detail.clone()).collect();
     let refused = |told: &String| {
         told.split(", ")
@@ -134,7 +134,7 @@ fn icmp_errors_find_the_backend_and_the_client() {
     let mut lb = bench(WEB);
     let chosen = backend(&mut lb, 7, 0, "S");
     let host = chosen.strip_suffix(":8080").unwrap();
-    // From a router on the way to the client, about a reply.
+    // From a router on the path to the client, about a reply.
     let reply = Frame::tcp("203.0.113.10:80", "192.0.2.8:1031").flags("A").bytes();
     let expected = format!("0: unreachable 192.0.2.200 > {host} [tcp {chosen} > 192.0.2.8:1031 A] ttl 63");
     check(&mut lb, 1, 0, Frame::unreachable("192.0.2.200", "203.0.113.10", &reply), &expected);
@@ -142,7 +142,7 @@ fn icmp_errors_find_the_backend_and_the_client() {
     let request = Frame::tcp("192.0.2.8:1031", &chosen).flags("A").bytes();
     let expected = "1: unreachable 203.0.113.10 > 192.0.2.8 [tcp 192.0.2.8:1031 > 203.0.113.10:80 A] ttl 63";
     check(&mut lb, 0, 0, Frame::unreachable(host, "192.0.2.8", &request), expected);
-    // About nothing that is served.
+    // About a packet that belongs to no service.
     let other = Frame::udp("203.0.113.10:9", "192.0.2.8:1031").bytes();
     check(&mut lb, 1, 0, Frame::unreachable("192.0.2.200", "203.0.113.10", &other), "drop unrelated");
 }
@@ -176,7 +176,7 @@ fn a_service_whose_backends_all_drain_takes_nothing_new() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Bytes that are no packets, and packets with bytes changed or cut, are forwarded or dropped; nothing panics.
+    /// Bytes that are not packets, and packets that are altered or truncated, are forwarded or dropped; nothing panics.
     #[test]
     fn damaged_packets_do_no_harm(flips in prop::collection::vec((0usize..80, any::<u8>()), 0..6), cut in 1usize..90, port in 0u16..2) {
         let mut lb = bench(&format!("heartbeat_port = 7000\n{WEB}"));

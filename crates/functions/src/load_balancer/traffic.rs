@@ -1,8 +1,10 @@
-//! How many packets and bytes go to each backend and come from it, if that is wanted (`traffic`): what an operator bills and plans by.
+//! Packets and bytes to and from each backend, if `traffic` is set: the basis for an operator's billing and capacity
+//! planning.
 //!
-//! Counted is what the balancer sends on, as it came: frames without check sequence. Exact, so within each packet's transaction, in words of the
-//! worker's own: nobody waits for another, but no packet is steady any more ([`NetworkFunction::steady`] has no transaction), which costs more
-//! than the counting. Hence the choice.
+//! Counts packets that the balancer sends on, with the length at which they arrived: frames without check sequence.
+//! Counts are exact, so they are part of each packet's transaction, in counters of each worker's own: no worker waits for
+//! another. But no packet takes the steady path any more ([`NetworkFunction::steady`] has no transaction), which costs
+//! more than the counting; hence the option.
 
 use braid_nf::prelude::*;
 
@@ -11,7 +13,7 @@ use super::flow::FROM_BACKEND;
 use crate::parts::Volume;
 use crate::parts::tallies::Adds;
 
-/// What goes one way and the other.
+/// The volume from a backend and to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Traffic {
@@ -26,7 +28,7 @@ impl Adds for Traffic {
 }
 
 impl Traffic {
-    /// What goes a way.
+    /// A volume in one direction.
     #[inline(always)]
     fn of(way: u8, volume: Volume) -> Traffic {
         match way {
@@ -35,7 +37,7 @@ impl Traffic {
         }
     }
 
-    /// Tells of all that is counted, under names for metrics.
+    /// Reports all counts, under the names of their metrics.
     pub(super) fn tell(&self, into: &mut Findings, kinds: [&'static str; 4], subject: &str) {
         let Traffic { from, to } = self;
         for (kind, number) in kinds.into_iter().zip([to.packets, to.bytes, from.packets, from.bytes]) {
@@ -44,15 +46,15 @@ impl Traffic {
     }
 }
 
-/// The names of a backend's.
+/// Metric names for a backend.
 pub(super) const BACKEND: [&str; 4] =
     ["backend_packets_to", "backend_bytes_to", "backend_packets_from", "backend_bytes_from"];
-/// Those of a service's.
+/// Metric names for a service.
 pub(super) const SERVICE: [&str; 4] =
     ["service_packets_to", "service_bytes_to", "service_packets_from", "service_bytes_from"];
 
 impl LoadBalancer {
-    /// Counts what goes a way, if that is wanted.
+    /// Counts a volume in one direction, if counting is on.
     #[inline]
     pub(super) fn count_traffic(&self, cx: &mut Cx<'_>, backend: u16, way: u8, volume: Volume) -> Result<(), Conflict> {
         self.traffic.count(cx, backend.into(), Traffic::of(way, volume))

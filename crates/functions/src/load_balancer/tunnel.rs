@@ -1,16 +1,17 @@
-//! Direct server return: a packet goes to its backend whole, within another IP packet, and the backend answers the client itself.
+//! Direct server return: a backend gets the client's packet whole, in another IP packet, and answers the client itself.
 //!
 //! ```text
 //! | link | outer IP: router > backend | GRE or UDP | IP: client > service | … |
 //! ```
 //!
-//! Or it goes as it is, and only its frame is addressed anew (direct routing): the backend is on the link.
+//! With direct routing the backend is on the link: the packet stays as it is, and only its frame gets new addresses.
 //!
-//! The outer packet has the inner one's traffic class (RFC 6040 section 4.1), may not be fragmented, and gets 64 hops. A packet that
-//! has no room within the MTU is dropped, and its sender is told (RFC 2003 section 5.1, RFC 1191, RFC 8201); one that may be cut is
-//! put into an outer packet that is cut, and the backend puts that together. The outer header is of the backend's family, the inner one of the
-//! service's: IPv4 within IPv6 is cut before it goes in, and IPv6 within IPv4 of at most 1,280 bytes in its outer packet, as every link of IPv6 takes
-//! so much (RFC 4213 section 3.2.2).
+//! The outer packet takes the inner one's traffic class (RFC 6040 section 4.1), forbids fragmentation and has a hop limit
+//! of 64. If the encapsulated packet exceeds the MTU it is dropped and its sender is told (RFC 2003 section 5.1, RFC
+//! 1191, RFC 8201), unless it may be fragmented: then the outer packet is fragmented, and the backend reassembles it. The
+//! outer header is of the backend's IP version, the inner one of the service's. IPv4 in IPv6 is fragmented before
+//! encapsulation. IPv6 packets of at most 1280 bytes in IPv4 are fragmented as outer packets, because every IPv6 link
+//! carries that much (RFC 4213 section 3.2.2).
 
 use braid_nf::Port;
 use braid_nf::packet::headers::{Gre, Header, Ipv4, Ipv6, Udp, ether_type};
@@ -26,26 +27,27 @@ use crate::parts::answer;
 use crate::parts::version::write_version;
 use crate::router::fragment;
 
-/// Within a tunnel it would be longer than the MTU.
+/// The packet exceeds the MTU of its tunnel.
 pub const TOO_BIG: Reason = Reason("too_big");
-/// The buffer has no room for an outer header, or there is no address to send from; or no Ethernet header to address anew.
+/// The buffer has no room for an outer header, there is no source address for the tunnel, or there is no Ethernet header
+/// to rewrite.
 pub const NO_TUNNEL: Reason = Reason("no_tunnel");
 
-/// So many bytes of a packet make its identification.
+/// How many bytes of a packet are hashed for its identification.
 const HASHED: usize = 40;
-/// Where generic UDP encapsulation is listened for.
+/// The UDP port of generic UDP encapsulation.
 pub(super) const GUE_PORT: u16 = 6080;
-/// Protocol numbers of IPv4 and of IPv6 within IP.
+/// Protocol numbers of IPv4 in IP and of IPv6 in IP.
 pub(super) const IP_IN_IP: [u8; 2] = [4, 41];
 
-/// What every link of IPv6 takes (RFC 8200 section 5).
+/// IPv6's minimum MTU, in bytes (RFC 8200 section 5).
 const LEAST_V6: usize = 1280;
 
-/// Most bytes of all outer headers.
+/// The maximum length of all outer headers, in bytes.
 const OVERHEAD_MAX: usize = Ipv6::LEN + Udp::LEN;
 
 impl LoadBalancer {
-    /// Sends a packet to its backend, whole.
+    /// Sends a whole packet to its backend, encapsulated or in a readdressed frame.
     pub(super) fn send_whole(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, server: &Server) -> Handled {
         let port = self.settings.to_backends(packet.port());
         if server.mode == Mode::Direct {
@@ -94,8 +96,9 @@ impl LoadBalancer {
         Ok(if fits { Verdict::Forward(port) } else { Verdict::Drop(TOO_BIG) })
     }
 
-    /// The same with a piece that has waited for the first one of its datagram: a frame, and the offset of its IP header. If it has no room and
-    /// may not be cut it ends here (false); the first one's sender was told. `mtu` is what fits on the way.
+    /// Does the same for a piece that waited for the first fragment of its datagram: a frame, and the offset of its IP
+    /// header. `mtu` is the path MTU. Returns false, and drops the piece, if it does not fit and may not be fragmented:
+    /// its sender was told about the first.
     pub(super) fn send_piece(
         &self,
         cx: &mut Cx<'_>,
@@ -141,8 +144,9 @@ impl LoadBalancer {
         true
     }
 
-    /// The tunnel for a packet to a backend, which may be too long for it and is to be cut; given the client's address and both ports, none of
-    /// pieces. None if there is no address to send from.
+    /// Builds the tunnel for a packet to a backend, from the client's address and, unless the packet is a fragment, both
+    /// ports. `is_long` says that the outer packet is to be fragmented. `None` if there is no source address for the
+    /// tunnel.
     fn tunnel(
         &self,
         cx: &Cx<'_>,
@@ -151,7 +155,8 @@ impl LoadBalancer {
         (client, ports): (IpAddress, Option<(u16, u16)>),
     ) -> Option<Tunnel> {
         let from = if server.address.is_v4() { self.settings.router.v4 } else { self.settings.router.v6? };
-        // What may be cut needs an identification that its neighbours do not have (RFC 6864 section 4.2).
+        // A packet that may be fragmented needs an identification that its neighbours do not share (RFC 6864 section
+        // 4.2).
         let name = &inner.bytes[..inner.bytes.len().min(HASHED)];
         let identification = is_long.then(|| hash::mixed(name, cx.now()) as u16);
         let entropy = entropy(client, ports.unwrap_or_default());
@@ -161,16 +166,16 @@ impl LoadBalancer {
     }
 }
 
-/// Sends a frame on to a backend on the same link, in the name of whom the client's router took for the service.
+/// Sends a frame on to a backend on the same link, with the address that the client's router sent it to as its source.
 fn send_direct(packet: &mut Packet<'_>, mac: MacAddress, port: Port) -> Verdict {
     let is_done = packet.ethernet().is_some() && address(packet.change(0..2 * MAC), mac);
     if is_done { Verdict::Forward(port) } else { Verdict::Drop(NO_TUNNEL) }
 }
 
-/// Bytes of an Ethernet address.
+/// Length of an Ethernet address, in bytes.
 const MAC: usize = 6;
 
-/// Addresses an Ethernet frame to a backend, from whom it was sent to. False if it has no such addresses.
+/// Makes a frame's destination its source, and the backend its destination. False if the frame is too short.
 fn address(frame: &mut [u8], mac: MacAddress) -> bool {
     let Some(addresses) = frame.get_mut(..2 * MAC) else { return false };
     addresses.copy_within(..MAC, MAC);
@@ -178,17 +183,17 @@ fn address(frame: &mut [u8], mac: MacAddress) -> bool {
     true
 }
 
-/// A number that is the same for all packets of a flow, for routers that spread by ports.
+/// A source port that is the same for all packets of a flow, for routers that spread flows by ports.
 fn entropy(client: IpAddress, (source, destination): (u16, u16)) -> u16 {
     let mut name = [0; 20];
     name[..16].copy_from_slice(&client.octets());
     name[16..18].copy_from_slice(&source.to_be_bytes());
     name[18..].copy_from_slice(&destination.to_be_bytes());
-    // From the dynamic ports (RFC 6335 section 6).
+    // One of the dynamic ports (RFC 6335 section 6).
     0xc000 | (hash::mixed(&name, 0) >> 48) as u16
 }
 
-/// Bytes of all outer headers, of IPv4 or of IPv6.
+/// The length of all outer headers in bytes, over IPv6 if `v6` is set.
 pub(super) fn overhead(mode: Mode, v6: bool) -> usize {
     let ip = if v6 { Ipv6::LEN } else { Ipv4::LEN };
     ip + match mode {
@@ -198,7 +203,7 @@ pub(super) fn overhead(mode: Mode, v6: bool) -> usize {
     }
 }
 
-/// How a packet came that goes into a tunnel, or a piece of it.
+/// Where a packet that is to be encapsulated came from; its pieces share it.
 pub(super) struct Origin {
     client: IpAddress,
     port: Port,
@@ -206,31 +211,32 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// That of a packet.
+    /// The origin of a packet.
     pub(super) fn of(packet: &Packet<'_>) -> Origin {
         Origin { client: packet.src_ip(), port: packet.port(), link: packet.link() }
     }
 }
 
-/// What is cut of a packet that has no room within a tunnel.
+/// Which packet is fragmented if the encapsulated one exceeds the MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
-    /// It has room.
+    /// Neither: it fits.
     Nothing,
-    /// The outer packet: its far end puts it together.
+    /// The outer packet: the backend's end of the tunnel reassembles it.
     Outer,
-    /// The packet itself, as a router before IPv6 would: outer packets of IPv6 are not cut. Whom it is for puts it together.
+    /// The inner packet, as an IPv4 router would, because outer IPv6 packets are not fragmented. Its destination
+    /// reassembles it.
     Inner,
-    /// Nothing may be: its sender is told.
+    /// Neither may be fragmented: the sender is told.
     Forbidden,
 }
 
-/// A packet that goes into a tunnel.
+/// A packet to be encapsulated.
 struct Inner<'p> {
-    /// From its IP header on.
+    /// The packet, from its IP header on.
     bytes: &'p [u8],
     is_v6: bool,
-    /// Bytes, as its header promises.
+    /// Length in bytes, from its header.
     len: usize,
     /// Its traffic class.
     class: u8,
@@ -238,12 +244,12 @@ struct Inner<'p> {
 }
 
 impl Inner<'_> {
-    /// What is cut if it has no room within the tunnel to a backend.
+    /// Which packet is fragmented if this one does not fit into the tunnel to a backend.
     fn cut(&self, server: &Server) -> Cut {
         match (self.may_be_cut, server.address.is_v4()) {
             (true, true) => Cut::Outer,
             (true, false) => Cut::Inner,
-            // Whatever IPv4 takes on the way: so much of IPv6 has room on every link (RFC 4213 section 3.2.2).
+            // Whatever the IPv4 path carries: every IPv6 link carries a packet of this length (RFC 4213 section 3.2.2).
             (false, true) if self.is_v6 && self.len <= LEAST_V6 => Cut::Outer,
             _ => Cut::Forbidden,
         }
@@ -261,24 +267,24 @@ impl Inner<'_> {
     }
 }
 
-/// What stands before a packet in a tunnel.
+/// The headers ahead of an encapsulated packet.
 struct Tunnel {
     mode: Mode,
     from: IpAddress,
     to: IpAddress,
-    /// The version of the packet.
+    /// Whether the inner packet is IPv6.
     carries_v6: bool,
-    /// Bytes of the packet.
+    /// Length of the inner packet, in bytes.
     len: usize,
     class: u8,
     entropy: u16,
-    /// With one it may be cut.
+    /// Set if the outer packet may be fragmented.
     identification: Option<u16>,
 }
 
 impl Tunnel {
-    /// Writes all outer headers at `at`, where there is room for them before the packet, and their version into the link's. False if that has
-    /// no place for it.
+    /// Writes all outer headers at `at`, where the packet leaves room for them, and sets the IP version in the link
+    /// header. False if the link header cannot express that version.
     fn write(&self, frame: &mut [u8], at: usize, link: Link) -> bool {
         let to_v4 = self.to.is_v4();
         let (number, carried) = self.write_between(frame, at + overhead(self.mode, !to_v4));
@@ -286,7 +292,8 @@ impl Tunnel {
         self.carries_v6 != to_v4 || write_version(&mut frame[..at], to_v4, Some(link))
     }
 
-    /// Writes what stands between the outer and the inner IP header; says which protocol the outer one carries, and how many bytes.
+    /// Writes the header between the outer and the inner IP header. Returns the protocol that the outer header carries
+    /// and the number of bytes it carries.
     fn write_between(&self, frame: &mut [u8], inner_at: usize) -> (u8, usize) {
         let is_v6 = !self.to.is_v4();
         match self.mode {
@@ -301,7 +308,7 @@ impl Tunnel {
                 let words = [self.entropy, GUE_PORT, len as u16, 0];
                 let udp = frame[at..inner_at].chunks_exact_mut(2);
                 udp.zip(words).for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_be_bytes()));
-                // IPv4 needs no checksum here (RFC 768), IPv6 does (RFC 8200 section 8.1).
+                // UDP needs no checksum over IPv4 (RFC 768), but does over IPv6 (RFC 8200 section 8.1).
                 if is_v6 && let Some(datagram) = frame.get(at..at + len) {
                     let sum = checksum::transport(self.from, self.to, protocol::UDP, datagram);
                     frame[at + 6..at + 8].copy_from_slice(&sum.to_be_bytes());
@@ -319,7 +326,7 @@ impl Tunnel {
                 ip.set_source(from);
                 ip.set_destination(to);
                 ip.set_tos(self.class);
-                // What may not be fragmented needs no identification (RFC 6864 section 4.1).
+                // A packet that may not be fragmented needs no identification (RFC 6864 section 4.1).
                 ip.set_identification(self.identification.unwrap_or(0));
                 ip.set_fragment(self.identification.is_none(), false, 0);
                 ip.emit(bytes);

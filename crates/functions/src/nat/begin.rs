@@ -11,8 +11,8 @@ use super::mappings::{Mapping, Mappings};
 use crate::parts::tallies::Tally;
 
 impl<K: Kept> Mappings<K> {
-    /// What an inside endpoint wants that may have no mapping yet. Asks for the one that has the port which it would like best: what others
-    /// have is on its way while the endpoint is looked for.
+    /// The claim of an inside endpoint that may have no mapping yet. Prefetches the mapping that has its preferred port,
+    /// so that it arrives while the endpoint is looked up.
     #[inline(always)]
     pub(super) fn expect(&self, inside: Inside) -> Claim {
         let claim = self.hosts.expected(&self.roster, inside);
@@ -24,7 +24,7 @@ impl<K: Kept> Mappings<K> {
         claim
     }
 
-    /// A new mapping for an inside endpoint that has none.
+    /// Makes a new mapping for an inside endpoint that has none.
     #[inline(always)]
     pub(super) fn create(
         &self,
@@ -40,7 +40,7 @@ impl<K: Kept> Mappings<K> {
             return Ok(Ok(mapping));
         }
         self.hosts.recall(cx, &self.roster, &mut claim)?;
-        // The port that it would like best may belong to a mapping that nobody needs any more.
+        // The preferred port may belong to a mapping that has ended.
         claim.own = self.reclaim(cx, slot(inside.protocol), (claim.home, inside.port))?;
         let mut place = self.hosts.choose(cx, (&self.ports, &self.roster), &claim)?;
         if place == Err(NO_FREE_PORT) && self.reclaim_some(cx, &claim)? {
@@ -63,7 +63,7 @@ impl<K: Kept> Mappings<K> {
         mut entry: Entry,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
         let (place, is_counted) = ((entry.address, entry.port), entry.ends_ns != NEVER);
-        // What is configured counts for no quota and lies in no block.
+        // Configured mappings do not count against quotas, and are in no block.
         let entered = match is_counted {
             true => self.hosts.enter(cx, &self.roster, inside, place)?,
             false => Some(Entered::default()),

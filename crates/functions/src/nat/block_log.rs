@@ -1,8 +1,8 @@
-//! Who had which block of ports, and when (RFC 6888 REQ-14, RFC 7422): an entry for each block that a host gets and gives back, instead of one
-//! for each of its connections.
+//! Who had which block of ports, and when (RFC 6888 REQ-14, RFC 7422): one entry for each block that a host gets or
+//! returns, instead of one for each connection.
 //!
-//! The log is bounded: what finds no room is counted. It is read when the run ends, in its report; with a collector each event is
-//! sent to it at once as well.
+//! The log is bounded; events that find no room are counted. It is part of the report at the end of the run; with a
+//! collector each event is also sent immediately.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::hosts::Name;
 use super::networks::List;
 use crate::parts::{Syslog, seconds};
 
-/// Of one block, at one time.
+/// An event of one block.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Event {
@@ -24,33 +24,33 @@ struct Event {
     address: [u8; 4],
     /// The block's first port.
     first: u16,
-    /// 1: a host got it; 0: it gave it back.
+    /// 1: assigned to a host; 0: released.
     assigned: u16,
 }
 
-/// A host got a block, or gave it back.
+/// A host got a block, or returned it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     pub(super) host: Name,
-    /// Number of the external address.
+    /// The number of the external address.
     pub(super) address: u32,
     /// The block's first port.
     pub(super) first: u16,
     pub(super) assigned: bool,
 }
 
-/// The log.
+/// The log of blocks.
 pub(super) struct BlockLog {
     events: Option<Map<Event, Name>>,
     lost: Distributed<u64>,
     syslog: Option<Syslog>,
-    /// Ports of a block.
+    /// Ports per block.
     size: u16,
     networks: List,
 }
 
 impl BlockLog {
-    /// A log of blocks of `size` ports for hosts of these networks, of at most `capacity` events that are told in the end.
+    /// A log of blocks of `size` ports for hosts of these networks, with at most `capacity` events for the report.
     pub(super) fn new(
         builder: &mut StateBuilder,
         capacity: u32,
@@ -63,7 +63,7 @@ impl BlockLog {
         Ok(BlockLog { events, lost: Distributed::new(builder, &lost, 0)?, syslog, size, networks })
     }
 
-    /// Notes a change at this external address.
+    /// Logs a change on this external address.
     pub(super) fn note(&self, cx: &mut Cx<'_>, change: &Change, address: [u8; 4]) -> Result<(), Conflict> {
         let &Change { host, first, assigned, .. } = change;
         let event = Event { at_ns: cx.now(), address, first, assigned: assigned.into() };
@@ -84,7 +84,7 @@ impl BlockLog {
         format!("{address} ports {} to {last} {what} at {}", event.first, seconds(event.at_ns))
     }
 
-    /// Tells all of it.
+    /// Reports all events.
     pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let Some(events) = &self.events else { return Ok(()) };
         into.pieces(|into, from, entries| {

@@ -1,5 +1,5 @@
-//! How many mappings each of several inside networks has and has had, and how often one was refused: what an operator asks about a customer.
-//! Static mappings are not counted.
+//! Counts the mappings that each of several inside networks has and has had, and the refused ones: what an operator asks
+//! about a customer. Static mappings are not counted.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use braid_nf::{Findings, Part};
 use super::networks::List;
 use crate::parts::tallies::{Tallies, Tally};
 
-/// The tallies of all networks, by their numbers; none if there is but one network.
+/// The tallies of all networks by number; empty if there is only one network.
 pub(super) struct Census {
     tallies: Tallies,
     networks: List,
 }
 
-/// So many in each object.
+/// Tallies per state object.
 const STEP: u32 = 4096;
 
 impl Census {
@@ -26,13 +26,13 @@ impl Census {
         Ok(Census { tallies: Tallies::new(builder, "networks", count, STEP)?, networks })
     }
 
-    /// A mapping begins, ends, or could not be made.
+    /// Counts that a mapping begins, ends, or could not be made.
     #[inline(always)]
     pub(super) fn count(&self, tx: &mut Tx, network: u16, by: Tally) -> Result<(), Conflict> {
         self.tallies.count(tx, network.into(), by)
     }
 
-    /// Tells of each network that has ever sent.
+    /// Reports each network that has ever sent.
     pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         for network in self.networks.iter().filter(|_| self.networks.len() > 1) {
             let tally = self.tallies.sum(cx, network.number.into())?;

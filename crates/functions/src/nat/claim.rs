@@ -1,4 +1,4 @@
-//! What an inside endpoint wants of external ports: its own number, or one of its class near a hash.
+//! What an inside endpoint wants of external ports: its own port number, or one of the same class near a hash.
 
 use std::ops::RangeInclusive;
 
@@ -13,19 +13,19 @@ const USER_PORTS: u16 = 1024;
 /// An inside endpoint that wants a port.
 pub(super) struct Claim {
     pub(super) inside: Inside,
-    /// All of its host's name counts in it.
+    /// A hash input that depends on the whole name of its host.
     pub(super) number: u64,
-    /// The external address that its host has, or would begin with.
+    /// The external address that its host has, or would start with.
     pub(super) home: u32,
-    /// What is known of its host.
+    /// The state of its host.
     pub(super) host: Host,
-    /// Whose its own port is there.
+    /// The holder of the endpoint's own port number on that address.
     pub(super) own: Holder,
 }
 
 impl Claim {
-    /// Where in a range the search for a free port begins. Ports that differ in the last bit only begin at neighbours: pairs stay
-    /// pairs mostly.
+    /// Where in a range the search for a free port starts. Ports that differ only in the last bit start at neighbours, so
+    /// pairs usually stay pairs.
     #[inline(always)]
     pub(super) fn begin(&self, within: &RangeInclusive<u16>) -> u16 {
         let wanted = self.inside.port;
@@ -42,7 +42,7 @@ pub(super) fn is_system(port: u16) -> bool {
     port < USER_PORTS
 }
 
-/// The system ports of a range, or the others; none if there are none.
+/// The system ports of a range, or the other ones; `None` if there are none.
 #[inline(always)]
 pub(super) fn of_class(within: &RangeInclusive<u16>, is_system: bool) -> Option<RangeInclusive<u16>> {
     let class = match is_system {

@@ -1,4 +1,4 @@
-//! What a plan file may say. The README explains each key.
+//! The configuration, as written in a plan file. The README explains each key.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
@@ -13,7 +13,7 @@ use crate::parts::prefix::{self, Prefix};
 use crate::parts::syslog::Collector;
 use crate::parts::tags::{OuterTag, TagRange};
 
-/// As it stands in a plan file.
+/// The configuration as written in a plan file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs)]
@@ -72,7 +72,7 @@ pub struct Config {
     pub icmp_errors_per_s: u64,
 }
 
-/// Mappings that are always there: what comes to an external port goes to an inside one.
+/// Permanent mappings: packets to an external port go to an inside one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -80,15 +80,15 @@ pub struct Static {
     pub protocol: StaticProtocol,
     pub external: Endpoints<SocketAddrV4>,
     pub inside: Endpoints<SocketAddrV4>,
-    /// The port of the plan behind which its network is, if there are several.
+    /// The port of the plan that the inside host's network is behind, if there are several networks.
     #[serde(default)]
     pub network: Option<Port>,
-    /// The VLAN behind which it is, if there are several.
+    /// The VLAN that it is in, if there are several.
     #[serde(default)]
     pub vlan: Option<TagRange>,
 }
 
-/// External addresses of which each stands for one inside, whatever the protocol.
+/// External addresses that each stand for one inside address, for all protocols.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -101,7 +101,7 @@ pub struct OneToOne {
     pub vlan: Option<TagRange>,
 }
 
-/// The station to which everything goes that is translated into a network.
+/// The station that packets translated into a network are sent to.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -112,17 +112,17 @@ pub struct NextHop {
     pub mac: WrittenMac,
 }
 
-/// Which inside hosts may have one address.
+/// Which inside hosts may have the same address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Networks {
     /// None: all inside ports lead to one network.
     One,
-    /// Those behind different ports: each leads to a network of its own.
+    /// Hosts behind different ports: each port leads to a network of its own.
     ByPort,
-    /// Those whose packets have different VLAN tags, by whichever inside port.
+    /// Hosts whose packets have different VLAN tags, on any inside port.
     ByVlan,
-    /// Those behind different ports, and those behind one port whose packets have different VLAN tags.
+    /// Hosts behind different ports, and hosts behind one port whose packets have different VLAN tags.
     ByPortAndVlan,
 }
 
@@ -136,7 +136,7 @@ pub enum StaticProtocol {
 }
 
 impl StaticProtocol {
-    /// Its number in IP headers.
+    /// The number in IP headers.
     pub(crate) fn number(self) -> u8 {
         match self {
             StaticProtocol::Tcp => protocol::TCP,
@@ -145,7 +145,7 @@ impl StaticProtocol {
     }
 }
 
-/// How external ports are given to hosts.
+/// How external ports are allocated to hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AllocationKind {
@@ -153,11 +153,11 @@ pub enum AllocationKind {
     Shared,
     /// A host gets blocks of ports as it needs them.
     Blocks,
-    /// A host has one block, which follows from its address (RFC 7422).
+    /// A host has one block, which its address determines (RFC 7422).
     Deterministic,
 }
 
-/// The same with its numbers.
+/// The allocation with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allocation {
     Shared,
@@ -166,7 +166,8 @@ pub(crate) enum Allocation {
 }
 
 impl Allocation {
-    /// Whether mappings that were made under another one may live on under this: how many blocks a host may have says nothing of those that it has.
+    /// Whether mappings made under another allocation may be kept under this one. The maximum number of blocks does not
+    /// matter for the blocks that a host has.
     pub(crate) fn keeps_those_of(self, other: Allocation) -> bool {
         match (self, other) {
             (Allocation::Blocks { size, .. }, Allocation::Blocks { size: former, .. }) => size == former,
@@ -175,13 +176,13 @@ impl Allocation {
     }
 }
 
-/// What happens when the external address of a host has no free port (RFC 4787 section 4.1).
+/// What happens if the external address of a host has no free port (RFC 4787 section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
     /// The packet is dropped: a host never has two external addresses.
     Paired,
-    /// Others are tried.
+    /// Other external addresses are tried.
     Arbitrary,
 }
 
@@ -189,29 +190,29 @@ pub enum Pooling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Filtering {
-    /// All.
+    /// All hosts.
     EndpointIndependent,
-    /// Those addresses to which the mapping's owner has sent.
+    /// Hosts with an address to which the mapping's owner has sent.
     AddressDependent,
-    /// Those address and port pairs to which the mapping's owner has sent.
+    /// Hosts with an address and port to which the mapping's owner has sent.
     AddressAndPortDependent,
 }
 
-/// What comes for the address of a router behind, if it is no mapping's.
+/// Which packets to the address of a router behind are left to it, if they match no mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForRouter {
     /// Echo requests.
     Echo,
-    /// UDP, which such a router says to have no port for.
+    /// UDP, so that the router reports that it has no such port.
     Udp,
 }
 
-/// What becomes of packets that are not translated.
+/// What happens to packets that are not translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Others {
-    /// They go across.
+    /// They pass to the other side.
     Pass,
     /// They are dropped.
     Drop,
@@ -261,7 +262,7 @@ impl Default for Config {
             fragment_s: 30,
             ipv6: Others::Pass,
             non_ip: Others::Pass,
-            // The dummy address of RFC 7600 section 4.8, for routers that have none of their own.
+            // The IPv4 dummy address (RFC 7600 section 4.8), for routers that have no address of their own.
             router: Ipv4Addr::new(192, 0, 0, 8),
             router_v6: None,
             outside_router: None,

@@ -1,11 +1,11 @@
-//! Endpoints: address, port and protocol; for ICMP the identifier of queries takes the place of a port. Inside ones are of either
-//! family, and belong to one of several inside networks, which may have the same addresses.
+//! Endpoints: address, port and protocol; for ICMP the identifier of queries replaces the port. Inside endpoints are of
+//! either IP version, and belong to one of several inside networks, which may have the same addresses.
 
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
-/// Number of a protocol among those that are translated.
+/// The slot of a protocol: its index among the translated ones.
 #[inline(always)]
 pub(crate) fn slot(number: u8) -> u32 {
     match number {
@@ -15,7 +15,7 @@ pub(crate) fn slot(number: u8) -> u32 {
     }
 }
 
-/// The protocol of that number.
+/// The protocol of a slot.
 #[inline(always)]
 pub(crate) fn protocol_of(slot: usize) -> u8 {
     match slot {
@@ -25,7 +25,7 @@ pub(crate) fn protocol_of(slot: usize) -> u8 {
     }
 }
 
-/// Address, port and protocol, outside or external.
+/// An outside or external endpoint.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Endpoint {
@@ -53,7 +53,7 @@ pub(crate) struct Inside {
     pub(crate) port: u16,
     pub(crate) protocol: u8,
     zero: u8,
-    /// Number of its network; 0 if there is but one.
+    /// The number of its network; 0 if there is only one.
     pub(crate) network: u16,
 }
 
@@ -62,19 +62,19 @@ impl Inside {
         Inside { address, port, protocol, zero: 0, network }
     }
 
-    /// The endpoint by itself; unspecified if it is of IPv6.
+    /// The endpoint without its network; with an unspecified address if it is IPv6.
     pub(super) fn end(&self) -> Endpoint {
         Endpoint::new(self.address.v4().unwrap_or_default(), self.port, self.protocol)
     }
 }
 
-/// An inside endpoint as mappings keep it: no longer than its family asks for.
+/// The form in which mappings store inside endpoints, no larger than the IP version requires.
 pub(crate) trait Kept: Plain + std::fmt::Debug {
     fn of(inside: Inside) -> Self;
     fn inside(self) -> Inside;
 }
 
-/// IPv6 is kept as it is.
+/// IPv6 endpoints are stored as they are.
 impl Kept for Inside {
     fn of(inside: Inside) -> Inside {
         inside
@@ -85,19 +85,19 @@ impl Kept for Inside {
     }
 }
 
-/// Of IPv4, in eight bytes.
+/// An IPv4 endpoint in eight bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Inside4 {
     pub(crate) address: [u8; 4],
     pub(crate) port: u16,
-    /// From below the number of its network, and that of its protocol among those that are translated.
+    /// Low bits: the number of its network; above: the slot of its protocol.
     kind: u16,
 }
 
-/// Bits of a network's number.
+/// The number of bits of a network number.
 const NETWORK_BITS: u32 = 14;
-/// The highest number of a network.
+/// The highest network number.
 pub(super) const NETWORK_MAX: u16 = (1 << NETWORK_BITS) - 1;
 
 impl Kept for Inside4 {
@@ -115,7 +115,7 @@ impl Kept for Inside4 {
 }
 
 impl Inside4 {
-    /// Number of its network.
+    /// The number of its network.
     #[inline(always)]
     pub(crate) fn network(self) -> u16 {
         self.kind & NETWORK_MAX
@@ -150,13 +150,13 @@ fn show(f: &mut std::fmt::Formatter<'_>, number: u8, address: IpAddress, port: u
     }
 }
 
-/// Both ends of a packet that can be translated: of TCP and UDP, and of ICMP queries, whose identifier stands at both ends.
+/// Both endpoints of a translatable packet: TCP, UDP, or an ICMP query or reply, whose identifier stands for both ports.
 pub(super) fn ends(packet: &Packet<'_>) -> Option<(Endpoint, Endpoint)> {
     let (source, destination) = packet.addresses_v4()?;
     ends_between(packet, source, destination)
 }
 
-/// The same of a packet of which the addresses are known.
+/// The same for a packet whose addresses are known.
 #[inline(always)]
 pub(super) fn ends_between(packet: &Packet<'_>, from: [u8; 4], to: [u8; 4]) -> Option<(Endpoint, Endpoint)> {
     let number = packet.protocol();

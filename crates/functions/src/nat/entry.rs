@@ -1,18 +1,19 @@
-//! What is kept of a mapping, packed into twelve bytes: with its inside endpoint of IPv4 it so takes half a cache line.
+//! A mapping's entry, packed into twelve bytes: with an IPv4 inside endpoint it takes half a cache line.
 
 use braid_nf::prelude::*;
 
 use super::roster::NUMBERS_MAX;
 
-/// The end of a mapping that never ends.
+/// The end time of a mapping that never ends.
 pub(crate) const NEVER: u64 = u64::MAX;
-/// More live TCP sets than this are not told apart: a mapping that ever had so many, or that flows without a set have used, ends with its time.
+/// The largest count of live TCP sets. A mapping that ever had so many, or that flows without a set have used, ends only
+/// by time.
 const SETS_MAX: u32 = (1 << SETS_BITS) - 1;
-/// Ends are kept in units of so many bits of nanoseconds, 4.2 ms, rounded up.
+/// End times are kept in units of 2^22 ns (4.2 ms), rounded up.
 pub(super) const TICK_BITS: u32 = 22;
 const ENDS_BITS: u32 = 40;
 const SETS_BITS: u32 = 17;
-/// Where it is said whether the host counts it.
+/// The position of the flag that the host counts the mapping.
 const KNOWN_BIT: u32 = ENDS_BITS + SETS_BITS;
 const HOME_BIT: u32 = KNOWN_BIT + 1;
 const ENDS_MAX: u64 = (1 << ENDS_BITS) - 1;
@@ -23,36 +24,36 @@ const _: () = assert!(NUMBERS_MAX <= 1 << (32 - PORT_BITS) && HOME_BIT + 6 == 64
 /// The entry of an inside endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// When it ends, in nanoseconds.
+    /// When the mapping ends, in nanoseconds.
     pub(crate) ends_ns: u64,
-    /// Number of the external address.
+    /// The number of the external address.
     pub(crate) address: u32,
-    /// Live TCP sets that use it.
+    /// The number of live TCP sets that use it.
     pub(crate) sets: u32,
     pub(crate) port: u16,
-    /// Port of the plan by which the owner sent last: one of a side, so below 64.
+    /// The port of the plan on which the owner sent last; ports with a side are below 64.
     pub(crate) home: Port,
-    /// Whether its host counts it.
+    /// Whether the host counts the mapping.
     pub(crate) is_known: bool,
 }
 
 impl Entry {
-    /// One more TCP set.
+    /// Counts one more TCP set.
     pub(crate) fn attach(&mut self) {
         self.sets = (self.sets + 1).min(SETS_MAX);
     }
 
-    /// Whether sets are told apart.
+    /// Whether sets are still counted exactly.
     pub(crate) fn counts(&self) -> bool {
         self.sets < SETS_MAX
     }
 
-    /// It is used by more than sets: from now on it ends with its time.
+    /// Notes that it is used without sets too, so that it ends only by time.
     pub(crate) fn count_no_more(&mut self) {
         self.sets = SETS_MAX;
     }
 
-    /// One TCP set less; says how many are left.
+    /// Counts one TCP set less, and returns how many are left.
     pub(crate) fn detach(&mut self) -> u32 {
         if self.counts() {
             self.sets = self.sets.saturating_sub(1);
@@ -61,8 +62,8 @@ impl Entry {
     }
 }
 
-/// An entry as it lies in memory: in the first word, from below, end, TCP sets, whether its host counts it, and port of the plan; then external port and number
-/// of the external address.
+/// An entry as stored. First word, from the low bits: end, TCP sets, whether the host counts it, port of the plan. Then
+/// the external port and the number of the external address.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Packed {
@@ -75,7 +76,7 @@ impl Packed {
         u64::from(self.times[0]) | u64::from(self.times[1]) << 32
     }
 
-    /// When it ends, in nanoseconds.
+    /// When the mapping ends, in nanoseconds.
     #[inline(always)]
     pub(crate) fn ends_ns(&self) -> u64 {
         let ends = self.times() & ENDS_MAX;
@@ -101,7 +102,7 @@ impl From<Packed> for Entry {
 impl From<Entry> for Packed {
     #[inline(always)]
     fn from(entry: Entry) -> Packed {
-        // What would end in a hundred years ends a little earlier.
+        // An end a hundred years from now is slightly too early.
         let ends = match entry.ends_ns {
             NEVER => ENDS_MAX,
             ends_ns => ends_ns.div_ceil(1 << TICK_BITS).min(ENDS_MAX - 1),

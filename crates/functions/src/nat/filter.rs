@@ -1,7 +1,8 @@
-//! Filtering: who outside may send to a mapping (RFC 4787 section 5).
+//! Filtering: which outside hosts may send to a mapping (RFC 4787 section 5).
 //!
-//! For every live outward packet set a peer is noted, and counted: with address-dependent filtering several sets share one. Where inbound
-//! packets keep mappings alive they hold their peer as well, for as long as they would the mapping. An endpoint-independent filter notes nothing.
+//! For every live outward packet set its peer is noted and counted; with address-dependent filtering several sets share
+//! one peer. If inbound packets prolong mappings they also hold their peer, for the same time. An endpoint-independent
+//! filter notes nothing.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::config::ConfigError;
 use crate::parts::aged;
 use crate::parts::sweep::{Over, Sweep, make_room, take_out};
 
-/// An inside endpoint and whom outside it has sent to; port 0 with address-dependent filtering.
+/// An inside endpoint and a peer that it has sent to; with address-dependent filtering the peer's port is 0.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Peer {
@@ -32,7 +33,8 @@ impl std::fmt::Debug for Peer {
     }
 }
 
-/// How a peer is held, in one word: from below how many live sets there are to it, and until when what it sends holds it.
+/// How long a peer is held, in one word: low bits, the number of live sets to it; above, until when its own packets hold
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 struct Held(u64);
@@ -58,12 +60,12 @@ impl Held {
     }
 }
 
-/// For how long inbound packets hold their peer.
+/// How long inbound packets hold their peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hold {
-    /// At least, from each on; 0: not at all.
+    /// The minimum time for each packet, in nanoseconds; 0: they do not hold it.
     pub(crate) lives_ns: u64,
-    /// How much longer is written, so that few packets write.
+    /// Time added when writing, so that few packets have to write.
     pub(crate) spare_ns: u64,
 }
 
@@ -79,14 +81,14 @@ pub(crate) struct Filter {
     peers: Option<Map<Peer, Held>>,
 }
 
-/// How peers that nobody holds are looked for.
+/// The schedule of the search for peers that are no longer held.
 const SWEEP: Sweep = Sweep { every: aged::SWEEP_EVERY, round: Duration::from_secs(5) };
-/// Most that leave at once.
+/// The maximum number to remove at once.
 const MOST: u32 = 1024;
-/// Peers that are looked at at a time where all entries are in use.
+/// Entries to search at a time when all are in use.
 const SEARCH: u32 = 16;
 
-/// Nobody holds it at a time.
+/// Selects peers that are not held at this time.
 struct Free(u64);
 
 impl Over<Peer, Held> for Free {
@@ -96,12 +98,12 @@ impl Over<Peer, Held> for Free {
 }
 
 impl Filter {
-    /// Whether both ask the same of those who send in.
+    /// Whether both apply the same condition to inbound packets.
     pub(crate) fn is_like(&self, other: &Filter) -> bool {
         (self.with_port, self.peers.is_some()) == (other.with_port, other.peers.is_some())
     }
 
-    /// A filter for as many peers as there may be mappings.
+    /// A filter with room for as many peers as there may be mappings.
     pub(crate) fn new(
         builder: &mut StateBuilder,
         filtering: Filtering,
@@ -116,7 +118,7 @@ impl Filter {
         Ok(Filter { with_port, peers })
     }
 
-    /// Whether it lets nobody in who was not asked.
+    /// Whether it only admits known peers.
     pub(crate) fn is_strict(&self) -> bool {
         self.peers.is_some()
     }
@@ -126,7 +128,7 @@ impl Filter {
         Peer { inside, remote: Endpoint::new(remote.address, port, remote.protocol) }
     }
 
-    /// Whether `remote`, which does so now, may send to `inside`.
+    /// Whether `remote`, which is sending now, may send to `inside`.
     pub(crate) fn admits(
         &self,
         cx: &mut Cx<'_>,
@@ -143,7 +145,7 @@ impl Filter {
         Ok(true)
     }
 
-    /// A set from `inside` to `remote` lives. False if nobody more can be noted.
+    /// Counts a set from `inside` to `remote`. False if there is no room for another peer.
     pub(crate) fn enter(
         &self,
         cx: &mut Cx<'_>,
@@ -161,7 +163,7 @@ impl Filter {
         Ok(enters(cx)? || (self.makes_room(cx, peers, &peer)? && enters(cx)?))
     }
 
-    /// A set from `inside` to `remote` is gone.
+    /// Stops counting a set from `inside` to `remote`.
     pub(crate) fn leave(&self, cx: &mut Cx<'_>, inside: Inside, remote: Endpoint) -> Result<(), Conflict> {
         match &self.peers {
             Some(peers) => self.forget(cx, peers, self.peer(inside, remote)),
@@ -181,14 +183,14 @@ impl Filter {
         Ok(())
     }
 
-    /// Forgets peers that nobody holds any more, in the piece of a share whose turn it is.
+    /// Forgets peers that are no longer held, in the piece of the share that is due.
     pub(crate) fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
         let Some(peers) = &self.peers else { return Ok(()) };
         let now = cx.now();
         take_out(cx, peers, SWEEP.piece(now, peers.capacity(), share), MOST, &mut Free(now)).map(drop)
     }
 
-    /// Looks for peers to forget where all entries are in use. True if there were some.
+    /// Tries to free entries when all are in use. True if some were freed.
     #[cold]
     fn makes_room(&self, cx: &mut Cx<'_>, peers: &Map<Peer, Held>, peer: &Peer) -> Result<bool, Conflict> {
         let now = cx.now();

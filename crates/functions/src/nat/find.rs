@@ -1,4 +1,4 @@
-//! How a packet is to be translated, asked of the mappings: for first packets, and for those that no set is kept for.
+//! Finds out from the mappings how to translate a packet: a first packet, or one that has no set.
 
 use braid_nf::packet::headers::icmp_type;
 use braid_nf::packet::parse::protocol;
@@ -17,47 +17,47 @@ use super::{Nat, UNWANTED};
 pub use crate::parts::scope::{BAD_SOURCE, NOT_UNICAST};
 use crate::parts::{Fate, Side, scope};
 
-/// From outside to an external endpoint that is nobody's, or to a private address.
+/// A packet from outside to an external endpoint without a mapping, or to a private address.
 pub const NO_MAPPING: Reason = Reason("no_mapping");
-/// From an outside endpoint to which the mapping's owner has not sent.
+/// A packet from an outside endpoint to which the mapping's owner has not sent.
 pub const FILTERED: Reason = Reason("filtered");
-/// For an external address that has left a moment ago, while its mappings end.
+/// A packet to an external address that has just left, while its mappings end.
 pub const ADDRESS_LEFT: Reason = Reason("address_left");
 /// A protocol without ports cannot share an address.
 pub const NOT_TRANSLATABLE: Reason = Reason("not_translatable");
-/// By a port that is neither inside nor outside.
+/// The packet arrived on a port that is neither inside nor outside.
 pub const NO_SIDE: Reason = Reason("no_side");
 
-/// What the mappings say about a packet.
+/// What to do with a packet.
 pub(super) enum Found {
-    /// A flow that may be cached.
+    /// It belongs to a flow that may be cached.
     Flow(Flow),
-    /// It goes its way uncached.
+    /// It is rewritten without a set.
     Once(Rewrite),
-    /// An ICMP error, rewritten with the packet that it quotes.
+    /// It is an ICMP error, to be rewritten with the packet it quotes.
     Error(QuotedRewrite),
-    /// It goes on as it is, as if no router were here.
+    /// It passes unchanged, as if no router were here.
     Untouched(Port),
-    /// A later fragment whose first one has not come: it waits.
+    /// It is a later fragment whose first one has not arrived, and has to wait.
     Waits,
-    /// It ends here.
+    /// It is dropped.
     No(Reason),
-    /// It ends here because no mapping can be made, and its sender is told.
+    /// It is dropped because no mapping can be made, and its sender is told.
     Refused(Reason),
 }
 
-/// A flow over a mapping.
+/// A flow that uses a mapping.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
-    /// What is cached of it.
+    /// The state to cache.
     pub(super) session: Session,
     /// The mapping.
     pub(super) handle: Handle,
     pub(super) track: Track,
 }
 
-/// Which ends of a packet are translated: its source if it goes outward, its destination if it goes inward, both if it goes
-/// from inside to an external endpoint: a hairpin (RFC 4787 section 6).
+/// Which ends of a packet are translated: the source of an outward one, the destination of an inward one, and both for a
+/// packet from inside to an external endpoint, a hairpin (RFC 4787 section 6).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Course {
     pub(super) outward: bool,
@@ -70,7 +70,8 @@ impl Nat {
     pub(super) fn find(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
         let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Found::No(NO_SIDE)) };
         let across = self.across(packet.port());
-        // What is for what it calls itself is for a router behind it, which is no other hop. Without one, it is nobody's inside, and the next one's from outside.
+        // A packet to this function's own address is for a router behind it, which is not another hop. Without such a
+        // router nothing inside takes it, and from outside the next function does.
         let to_router = Found::Untouched(if side == Side::Inside { packet.port() } else { across });
         if packet.ip_version() == Some(IpVersion::V6) {
             return Ok(match self.settings.ipv6 {
@@ -82,7 +83,7 @@ impl Nat {
         }
         let ends = packet.addresses_v4().unwrap_or_default();
         let (source, destination) = ends;
-        // No address at all is no host's either.
+        // The unspecified address is no host's either.
         if !scope::is_unicast_v4(source, destination) {
             return Ok(Found::No(NOT_UNICAST));
         }
@@ -93,8 +94,8 @@ impl Nat {
             return Ok(to_router);
         }
         let outward = side == Side::Inside && self.settings.is_inside(source);
-        // Its own addresses are nobody else's: answers would come to whoever has the port. Errors have none, and a router beside it may send
-        // them from an address that it shares.
+        // No other host may use its addresses as source, because answers would reach the owner of the port. Errors get no
+        // answers, and a router beside it may send them from a shared address.
         let is_error = || packet.icmp().is_some_and(|icmp| icmp.is_error());
         if !outward && self.settings.is_external(source) && !is_error() {
             return Ok(Found::No(BAD_SOURCE));
@@ -122,7 +123,8 @@ impl Nat {
         if side == Side::Outside && !self.settings.networks.is_outside(packet) {
             return Ok(Found::No(NO_NETWORK));
         }
-        // It tells a host of a router on its own link, and names one by an address that is nothing on the other side.
+        // A redirect is meant for a host on the router's link, and names a router by an address that is meaningless on
+        // the other side.
         if packet.icmp().is_some_and(|icmp| icmp.kind() == icmp_type::REDIRECT) {
             return Ok(Found::No(NOT_TRANSLATABLE));
         }
@@ -208,14 +210,14 @@ fn flow(packet: &Packet<'_>, mapping: &Mapping, (way, end, to): (u8, Endpoint, P
     }
 }
 
-/// Queries go out and replies come in; nobody outside may ask an inside host.
+/// Queries go out and replies come in: outside hosts may not query inside hosts.
 fn icmp_may_go(kind: u8, course: Course) -> bool {
     let is_query = matches!(kind, icmp_type::ECHO_REQUEST | icmp_type::TIMESTAMP_REQUEST | 15 | 17);
     course.outward != course.inward && course.outward == is_query
 }
 
 impl From<Fate> for Rewrite {
-    /// For a later fragment: addresses only.
+    /// The rewrite of a later fragment: addresses only.
     fn from(fate: Fate) -> Rewrite {
         let end = |address: braid_nf::packet::IpAddress| address.v4().map(|address| Endpoint::new(address, 0, 0));
         let behind = Behind::from_bits(fate.behind);

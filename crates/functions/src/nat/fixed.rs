@@ -1,9 +1,10 @@
-//! Mappings that are configured: there before the first packet, and exchanged when another configuration takes over.
+//! Configured mappings: they exist before the first packet, and are exchanged when another configuration takes over.
 //!
-//! Their list lies beside the state, so that whoever takes over knows which of them go; a state object says which list was carried out last,
-//! or how far the present one is. A change is carried out in portions, each in a transaction of its own, so that no packet waits long for a
-//! range of tens of thousands of ports. Packets in between meet the new list: nobody else gets a port of it (`reserved.rs`), and a mapping
-//! that is asked for before its turn is made at once.
+//! Their list is kept beside the state, so that the next function knows which of them to remove. A state object says
+//! which list was carried out last, or how far the present one is. A change is carried out in portions, each in a
+//! transaction of its own, so that no packet waits long for a range of tens of thousands of ports. In the meantime
+//! packets meet the new list: no other host gets a port of it (`reserved.rs`), and a mapping that is needed before its
+//! turn is made at once.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -21,17 +22,17 @@ use super::reserved::Reserved;
 use super::roster::Roster;
 use crate::config::ConfigError;
 
-/// Inside and external endpoints that belong together always.
+/// An inside and an external endpoint that always belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Fixed {
     pub(crate) inside: Inside,
     pub(crate) external: Endpoint,
-    /// Port of the plan behind which its host is until it sends.
+    /// The port of the plan that its host is behind until it sends.
     pub(crate) home: Port,
 }
 
-/// Those of a configuration, as it is read.
+/// The configured mappings while they are being read.
 #[derive(Default)]
 pub(crate) struct List {
     all: Vec<Fixed>,
@@ -40,7 +41,7 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Adds one, which a configuration writes so; no two have an end in common.
+    /// Adds a mapping with its spelling in the configuration; no two may share an endpoint.
     pub(crate) fn add(
         &mut self,
         fixed: Fixed,
@@ -55,7 +56,7 @@ impl List {
         Ok(())
     }
 
-    /// All of them, at most so many.
+    /// All of them; an error if there are more than `most`.
     pub(crate) fn finish(self, most: u32) -> Result<Box<[Fixed]>, ConfigError> {
         if self.all.len() > most as usize {
             let instead = format!("write at most {most}, or a larger `mappings_max`");
@@ -65,12 +66,13 @@ impl List {
     }
 }
 
-/// All of them.
+/// All configured mappings.
 pub(super) struct Statics {
     all: Box<[Fixed]>,
-    /// Those of the configuration before that are none any more.
+    /// Mappings of the former configuration that are no longer configured.
     gone: Box<[Fixed]>,
-    /// The same list was taken over before it had been carried out: which of the list before it are still there is not known.
+    /// The same list was taken over before it had been carried out, so it is unknown which mappings of an earlier list
+    /// still exist.
     has_strays: bool,
     list: Numbering,
     mark: u64,
@@ -83,16 +85,17 @@ pub(super) struct Statics {
 /// How far a list has been carried out.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
-    /// The next of those that are to be there, then of those that go, then of all mappings if some of those may be [strays](Statics::has_strays).
+    /// The next one to make, then to remove, then of all mappings if some of them may be [strays](Statics::has_strays).
     next: usize,
     /// There was no room for one of them.
     is_short: bool,
-    /// It is that of whoever looks for strays.
+    /// Whether this progress includes the search for strays.
     of_strays: bool,
 }
 
 impl Progress {
-    /// An even number, which no mark is; odd ones are of another list: nothing of this one is done.
+    /// Reads a progress. It is an even number; odd ones are marks of other lists, which means that nothing of this list
+    /// is done.
     fn of(bits: u64) -> Progress {
         match bits & 1 {
             0 => Progress { next: (bits >> 3) as usize, is_short: bits & 2 != 0, of_strays: bits & 4 != 0 },
@@ -105,10 +108,10 @@ impl Progress {
     }
 }
 
-/// Mappings of a portion. There are a hundred portions a second.
+/// Mappings per portion; there are a hundred portions per second.
 const PORTION: usize = 512;
 
-/// Of the list, and of the mark.
+/// Names of the list and of the mark.
 const LIST: &str = "static";
 const CARRIED_OUT: &str = "static_carried_out";
 
@@ -138,19 +141,19 @@ impl Statics {
         })
     }
 
-    /// What is configured for an inside endpoint.
+    /// The configured mapping of an inside endpoint.
     #[inline(always)]
     pub(super) fn of_inside(&self, inside: Inside) -> Option<&Fixed> {
         if self.all.is_empty() { None } else { self.insides.get(&inside).map(|at| &self.all[*at as usize]) }
     }
 
-    /// What is configured for an external endpoint.
+    /// The configured mapping of an external endpoint.
     pub(super) fn of_external(&self, external: Endpoint) -> Option<&Fixed> {
         self.externals.get(&external).map(|at| &self.all[*at as usize])
     }
 }
 
-/// The ports that are configured, where their addresses are known.
+/// The configured ports, as far as their addresses are known.
 pub(super) fn reserved(all: &[Fixed], roster: &Roster) -> Reserved {
     let place = |Fixed { external, .. }: &Fixed| {
         Some((row(slot(external.protocol), roster.number(external.address)?), external.port))
@@ -158,18 +161,19 @@ pub(super) fn reserved(all: &[Fixed], roster: &Roster) -> Reserved {
     Reserved::new(all.iter().filter_map(place))
 }
 
-/// Another number for another list, never 0.
+/// A mark that differs for different lists, never 0.
 fn mark_of(list: &[Fixed]) -> u64 {
     hash::mixed(list.as_bytes(), 1) | 1
 }
 
 impl<K: Kept> Mappings<K> {
-    /// Has the configured mappings there, before the first packet.
+    /// Makes all configured mappings, before the first packet.
     pub(crate) fn carry_out(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         self.carry_out_some(cx, usize::MAX)
     }
 
-    /// Has a portion of the configured mappings there, then some of those of the configuration before gone, if that has not been done.
+    /// Makes a portion of the configured mappings, or removes some of the former configuration's, as long as that is not
+    /// done.
     pub(crate) fn carry_on(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         self.carry_out_some(cx, PORTION)
     }
@@ -194,7 +198,7 @@ impl<K: Kept> Mappings<K> {
             }
         }
         let bits = match end == through {
-            // Where the table was full of mappings in use it is tried again.
+            // If the table was full of mappings in use, start again.
             true if is_short => fresh.bits(),
             true => *mark,
             false => Progress { next: end, is_short, ..fresh }.bits(),
@@ -202,13 +206,13 @@ impl<K: Kept> Mappings<K> {
         carried_out.set(cx, 0, bits).map(drop)
     }
 
-    /// A configured mapping that somebody asks for whose turn has not come yet; none if there is no room.
+    /// Makes a configured mapping that is needed before its turn; `None` if there is no room.
     #[cold]
     pub(super) fn make_at_once(&self, cx: &mut Cx<'_>, fixed: &Fixed) -> Result<Option<Mapping>, Conflict> {
         if self.fix(cx, fixed)? { self.holding(cx, fixed.inside) } else { Ok(None) }
     }
 
-    /// Ends a mapping that is configured no more.
+    /// Ends a mapping that is no longer configured.
     fn loosen(&self, cx: &mut Cx<'_>, fixed: &Fixed) -> Result<(), Conflict> {
         match self.entries.look(cx, &K::of(fixed.inside))? {
             Ok((_, packed)) if self.is_fixed(fixed, &packed.into()) => self.end(cx, fixed.inside, &packed.into()),
@@ -216,7 +220,7 @@ impl<K: Kept> Mappings<K> {
         }
     }
 
-    /// Ends the mapping in a place of the table if it never would, and is none of the list.
+    /// Ends the mapping at a place of the table if it is permanent but not in the list.
     fn end_stray(&self, cx: &mut Cx<'_>, place: u32) -> Result<(), Conflict> {
         let found = self.at(cx, place)?.map(|(_, inside, entry)| (inside.inside(), entry));
         let Some((inside, entry)) = found.filter(|(_, entry)| entry.ends_ns == NEVER) else { return Ok(()) };
@@ -224,7 +228,8 @@ impl<K: Kept> Mappings<K> {
         if is_listed { Ok(()) } else { self.end(cx, inside, &entry) }
     }
 
-    /// Makes a mapping that never ends. What the host had instead ends, and what had its external endpoint. False if there is no room.
+    /// Makes a permanent mapping. Another mapping of the same host endpoint, or of the same external endpoint, ends.
+    /// False if there is no room.
     fn fix(&self, cx: &mut Cx<'_>, fixed: &Fixed) -> Result<bool, Conflict> {
         let &Fixed { inside, external, home } = fixed;
         if let Ok((_, packed)) = self.entries.look(cx, &K::of(inside))? {

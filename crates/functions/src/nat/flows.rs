@@ -1,5 +1,5 @@
-//! What every translator with mappings does with them: makes them for packets that go out, finds them for those that come in, keeps
-//! them while flows live, and says when a flow that caches its translation has to look at its mapping again.
+//! What all translators do with mappings: make them for packets that go out, find them for packets that come in, keep
+//! them while flows live, and tell when a cached translation has to check its mapping again.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::session::{INWARD, Needs, OUTWARD, Phase, Timeouts};
 use crate::config::ConfigError;
 use crate::parts::SECOND;
 
-/// How much later the other end's answer to a TCP segment may come, from which on the connection is silent.
+/// How much later the other end may answer a TCP segment, from which time on the connection is idle.
 const ANSWER_NS: u64 = 4 * SECOND;
 
 /// Mappings, who may send to them, and how long they live.
@@ -29,12 +29,12 @@ pub(crate) struct Flows<K> {
     pub(crate) mappings: Mappings<K>,
     pub(crate) filter: Filter,
     pub(crate) timeouts: Timeouts,
-    /// Whether inbound packets of UDP and ICMP keep mappings alive as well.
+    /// Whether inbound UDP and ICMP packets prolong mappings too.
     pub(crate) inbound_refresh: bool,
     pub(crate) refresh_ns: u64,
 }
 
-/// Says which keys have changed under which mappings stand for endpoints, if any have.
+/// Returns an error naming keys that define endpoints, if any of them have changed.
 pub(crate) fn kept_under(same: &[(&str, bool)]) -> Result<(), String> {
     match same.iter().find(|(_, same)| !same) {
         Some((keys, _)) => {
@@ -45,7 +45,7 @@ pub(crate) fn kept_under(same: &[(&str, bool)]) -> Result<(), String> {
 }
 
 impl<K: Kept> Flows<K> {
-    /// No mapping yet, and room for so many.
+    /// No mappings, and room for `mappings_max`.
     pub(crate) fn new(
         builder: &mut StateBuilder,
         (pool, fixed): (&Pool, &[Fixed]),
@@ -59,7 +59,7 @@ impl<K: Kept> Flows<K> {
         Ok(Flows { mappings, filter, timeouts, inbound_refresh, refresh_ns: pool.refresh_ns })
     }
 
-    /// The mapping of an inside endpoint that sends by `home`, made if there is none.
+    /// The mapping of an inside endpoint that sends on port `home`, made if there is none.
     pub(crate) fn outward(
         &self,
         cx: &mut Cx<'_>,
@@ -68,7 +68,7 @@ impl<K: Kept> Flows<K> {
         flags: u8,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
         if flags & tcp_flags::RST != 0 {
-            // It answers something, or ends it: it begins no mapping and prolongs none (RFC 7857 section 7.1).
+            // It answers something or ends it, so it neither makes nor prolongs a mapping (RFC 7857 section 7.1).
             return Ok(self.mappings.holding(cx, source)?.ok_or(NO_MAPPING));
         }
         let lives_ns = self.outward_ns(source.protocol, Phase::after(0, flags));
@@ -77,14 +77,14 @@ impl<K: Kept> Flows<K> {
             Ok(mapping) => return Ok(Ok(mapping)),
             Err(vacancy) => vacancy,
         };
-        // The end of a connection that nobody knows begins none.
+        // The end of an unknown connection makes no mapping.
         if flags & tcp_flags::FIN != 0 {
             return Ok(Err(NO_MAPPING));
         }
         self.mappings.create(cx, (claim, vacancy), home, lives_ns)
     }
 
-    /// The mapping to which a packet for an external endpoint goes. What comes from inside `is_free` from filters.
+    /// The mapping of a packet to an external endpoint. `is_free`: packets from inside are not filtered.
     pub(crate) fn inward(
         &self,
         cx: &mut Cx<'_>,
@@ -93,7 +93,8 @@ impl<K: Kept> Flows<K> {
         is_free: bool,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
         let Some(mapping) = self.mappings.inward(cx, destination)? else { return Ok(Err(NO_MAPPING)) };
-        // Identifiers of queries are no ports: replies are not filtered. Neither is what is meant to be reached by everybody.
+        // Identifiers of queries are not ports, so replies are not filtered; nor are packets to static mappings, which
+        // are open to everyone.
         let is_free = is_free || source.protocol == protocol::ICMP || mapping.is_static();
         if !is_free && !self.filter.admits(cx, mapping.inside, source, self.hold(source.protocol))? {
             return Ok(Err(FILTERED));
@@ -104,7 +105,7 @@ impl<K: Kept> Flows<K> {
         Ok(Ok(mapping))
     }
 
-    /// For how long inbound packets hold whom they come from: for as long as they do the mapping.
+    /// How long inbound packets hold their sender in the filter: as long as they prolong the mapping.
     pub(crate) fn hold(&self, number: u8) -> Hold {
         match self.use_of(number, INWARD, Phase::Established) {
             Use::Refresh(lives_ns) => Hold { lives_ns, spare_ns: self.refresh_ns },
@@ -112,7 +113,7 @@ impl<K: Kept> Flows<K> {
         }
     }
 
-    /// When a new flow over a mapping has to look at it first.
+    /// When a new flow has to check its mapping for the first time.
     pub(crate) fn look_first_ns(&self, now: u64, mapping: &Mapping, number: u8, way: u8, phase: Phase) -> u64 {
         let lives_ns = match self.use_of(number, way, phase) {
             Use::Refresh(lives_ns) | Use::Reset(lives_ns) => lives_ns,
@@ -121,7 +122,8 @@ impl<K: Kept> Flows<K> {
         mapping.ends_ns.saturating_sub(lives_ns).min(now + self.refresh_ns)
     }
 
-    /// A known flow looks at its mapping: when it has to do so again; none if it must not go on as it is.
+    /// Checks the mapping of a known flow. Returns when to check again, or `None` if the flow must not continue
+    /// unchanged.
     pub(crate) fn look(
         &self,
         cx: &mut Cx<'_>,
@@ -131,14 +133,15 @@ impl<K: Kept> Flows<K> {
         phase: u8,
     ) -> Result<Option<u64>, Conflict> {
         if way != OUTWARD && self.filter.is_strict() {
-            // Whether it is still let in is asked anew.
+            // The filter has to be asked again.
             return Ok(None);
         }
         self.mappings.renew(cx, handle, self.use_of(number, way, Phase::from_bits(phase)))
     }
 
-    /// Caches a translation by `register`, of a flow from `peer.0` to `peer.1` if it goes out; only a strict filter asks for them. Without room for it the packet goes
-    /// its way all the same and so will the next, unless filtering needs to know when the flow ends.
+    /// Caches a translation with `register`, for a flow from `peer.0` to `peer.1` if it is outward; only a strict filter
+    /// asks for the peer. If there is no room the packet is translated anyway, and so will the next one be, unless the
+    /// filter has to know when the flow ends.
     pub(crate) fn keep(
         &self,
         cx: &mut Cx<'_>,
@@ -163,7 +166,7 @@ impl<K: Kept> Flows<K> {
         Ok(Ok(()))
     }
 
-    /// A packet goes over mappings at its ends, which no set remembers: a hairpin.
+    /// Notes the use of the mappings at both ends by a packet without a set: a hairpin.
     pub(crate) fn use_without_set(&self, cx: &mut Cx<'_>, mappings: &[&Mapping]) -> Result<(), Conflict> {
         for mapping in mappings {
             self.mappings.use_without_set(cx, mapping.inside.protocol, mapping.handle)?;
@@ -171,7 +174,7 @@ impl<K: Kept> Flows<K> {
         Ok(())
     }
 
-    /// A flow that was kept is gone; `peer` is as [`keep`](Self::keep) got it. Its mapping may be gone as well.
+    /// Forgets a flow that was kept; `peer` is as passed to [`keep`](Self::keep). Its mapping may be gone too.
     pub(crate) fn forget(
         &self,
         cx: &mut Cx<'_>,
@@ -186,7 +189,7 @@ impl<K: Kept> Flows<K> {
         handle.map_or(Ok(()), |handle| self.mappings.detach(cx, number, handle))
     }
 
-    /// A flow goes on over another mapping.
+    /// Moves a flow from one mapping to another.
     pub(crate) fn exchange(
         &self,
         cx: &mut Cx<'_>,
@@ -200,14 +203,14 @@ impl<K: Kept> Flows<K> {
         Ok(())
     }
 
-    /// For each kind of session how much longer than now its mapping must live, in nanoseconds, so that a packet need not
-    /// do more than read it.
+    /// For each kind of session, how much longer than now its mapping must live, in nanoseconds, so that a packet only
+    /// has to read it.
     pub(crate) fn needs(&self) -> Needs {
         Needs::new(|number, way, phase| {
             match self.use_of(number, way, phase) {
-                // The second packet is noted.
+                // The second packet changes the phase.
                 _ if number != protocol::TCP && phase == Phase::Opening => u64::MAX,
-                // Whether it is still let in is asked each time.
+                // The filter has to be asked each time.
                 _ if way == INWARD && self.filter.is_strict() => u64::MAX,
                 Use::Refresh(lives_ns) => lives_ns,
                 Use::Look => 0,
@@ -216,8 +219,8 @@ impl<K: Kept> Flows<K> {
         })
     }
 
-    /// What a packet of a flow does to its mapping's life. Of TCP only the owner's packets prolong it: what comes in and matters is answered, and
-    /// anybody may send what does not.
+    /// How a packet of a flow affects its mapping's lifetime. For TCP only the owner's packets prolong it: inbound
+    /// packets that matter are answered, and anyone may send others.
     pub(crate) fn use_of(&self, number: u8, way: u8, phase: Phase) -> Use {
         match (number, phase) {
             (protocol::TCP, Phase::Reset) => Use::Reset(self.timeouts.after(number, phase)),
@@ -227,8 +230,8 @@ impl<K: Kept> Flows<K> {
         }
     }
 
-    /// For how long an owner's packet keeps its mapping. Behind its answer to a SYN the other end's acknowledgement may be the last packet for long; if
-    /// there is none, the mapping goes with its sets.
+    /// How long an owner's packet prolongs its mapping. After the owner's answer to a SYN, the other end's
+    /// acknowledgement may be the last packet for long; if it does not come, the mapping ends with its sets.
     fn outward_ns(&self, number: u8, phase: Phase) -> u64 {
         match (number, phase) {
             (protocol::TCP, Phase::Opening) => self.timeouts.after(number, Phase::Established) + ANSWER_NS,

@@ -1,4 +1,5 @@
-//! What comes for the external address that a router behind a translator has as well, and is no mapping's: that router takes it, as far as is said.
+//! Packets to an external address that a router behind a translator also has, and that match no mapping: the router takes
+//! the configured kinds.
 
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::headers::{icmp_type, icmpv6_type};
@@ -10,7 +11,7 @@ use super::networks::Behind;
 use crate::config::ConfigError;
 use crate::parts::{Fate, Fragments, fragments};
 
-/// Of what comes for one address, that which goes on to the router behind unless it is a mapping's.
+/// The packets to one address that are left to the router behind, unless they match a mapping.
 #[derive(Clone, Debug)]
 pub(crate) struct LeftToRouter {
     address: IpAddress,
@@ -18,7 +19,7 @@ pub(crate) struct LeftToRouter {
 }
 
 impl LeftToRouter {
-    /// `address` stands in the plan under `key`. What comes for any other than external ones passes without.
+    /// `address` is configured under `key`. Packets to addresses that are not external pass without this.
     pub(crate) fn check(
         kinds: &[ForRouter],
         (key, address): (&str, IpAddress),
@@ -32,7 +33,7 @@ impl LeftToRouter {
         Ok(LeftToRouter { address, kinds: kinds.into() })
     }
 
-    /// Whether a packet for `to` is left to the router.
+    /// Whether a packet to `to` is left to the router.
     pub(crate) fn takes(&self, packet: &Packet<'_>, to: IpAddress) -> bool {
         let kind = match packet.protocol() {
             protocol::UDP => ForRouter::Udp,
@@ -47,13 +48,14 @@ impl LeftToRouter {
         to == self.address && self.kinds.contains(&kind)
     }
 
-    /// Whether a piece of an ICMP message for `to` may be of one that is.
+    /// Whether a fragment of an ICMP message to `to` may belong to one that is left to the router.
     pub(crate) fn takes_echoes(&self, to: IpAddress) -> bool {
         to == self.address && self.kinds.contains(&ForRouter::Echo)
     }
 }
 
-/// Lets a packet go on to the router behind as it came and uncounted, and those of its pieces that have waited and are to come.
+/// Lets a packet pass to the router behind, unchanged and without decrementing its TTL, and also the fragments that have
+/// waited for it or follow.
 pub(crate) fn leave(cx: &mut Cx<'_>, packet: &Packet<'_>, pieces: &Fragments) -> Handled {
     let from = packet.port();
     if packet.is_fragment() && !packet.is_later_fragment() {

@@ -1,8 +1,8 @@
 //! Which external ports an inside host may have, and how many it has.
 //!
-//! By default all hosts that an external address falls to share its ports. With *blocks* a host gets whole blocks of ports, so
-//! that one line of a log tells who had them for hours; with *deterministic* blocks which ports are a host's follows from its
-//! address and nothing needs to be logged (RFC 7422). A host keeps one external address (pooling is paired).
+//! By default all hosts that are assigned to an external address share its ports. With *blocks* a host gets whole blocks
+//! of ports, so that one log entry tells who had them for hours. With *deterministic* blocks a host's address determines
+//! its ports, and nothing needs to be logged (RFC 7422). A host keeps one external address (pooling is paired).
 
 mod choice;
 
@@ -25,28 +25,28 @@ use super::roster::Roster;
 use crate::config::ConfigError;
 use crate::parts::Prefix;
 
-/// Every external port that the host may have for this protocol is in use.
+/// All external ports that the host may have for this protocol are in use.
 pub const NO_FREE_PORT: Reason = Reason("no_free_port");
-/// The host has as many external ports as it may have.
+/// The host has as many external ports as it may.
 pub const PORT_QUOTA: Reason = Reason("port_quota");
 /// There are as many mappings, or hosts with mappings, as there may be.
 pub const MAPPING_TABLE_FULL: Reason = Reason("mapping_table_full");
 
-/// Most blocks of a host.
+/// The maximum number of blocks of a host.
 pub(super) const BLOCKS_MAX: usize = 4;
-/// What is known of a host that has mappings.
+/// The state of a host that has mappings.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Host {
     mappings: u32,
-    /// Mappings in each of its pieces, of all protocols.
+    /// The number of mappings in each of its pieces, over all protocols.
     used: [u32; BLOCKS_MAX],
-    /// Its [`Piece`]s; 0 if there is none.
+    /// Its [`Piece`]s; 0: none.
     pieces: [u32; BLOCKS_MAX],
 }
 
-/// Ports that a host has: a block, or without blocks those of a whole external address, which then is block 0. Mostly all are of one address; while one
-/// drains, some are of another.
+/// Ports that a host has: a block; or without blocks, those of a whole external address, as block 0. Usually all pieces
+/// are on one address; while one address drains, some may be on another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     address: u32,
@@ -54,20 +54,20 @@ struct Piece {
 }
 
 impl Piece {
-    /// Addresses have numbers of fewer than 16 bits, and so have blocks.
+    /// The packed form: numbers of addresses and of blocks have fewer than 16 bits.
     fn bits(self) -> u32 {
         self.address << 16 | (self.block + 1)
     }
 }
 
 impl Host {
-    /// All of them. There may be more than a host may have now, if that has changed.
+    /// All pieces. There may be more than a host may have now, if that limit has changed.
     fn pieces(&self) -> impl Iterator<Item = Piece> {
         let pieces = self.pieces.iter().filter(|bits| **bits != 0);
         pieces.map(|bits| Piece { address: bits >> 16, block: (bits & 0xffff) - 1 })
     }
 
-    /// The address that it keeps, as long as it has a mapping there.
+    /// The address that the host keeps as long as it has a mapping there.
     fn home(&self, roster: &Roster) -> Option<u32> {
         self.pieces().map(|piece| piece.address).find(|address| roster.is_open(*address))
     }
@@ -77,16 +77,16 @@ impl Host {
     }
 }
 
-/// What became of a mapping that began.
+/// The result of counting a new mapping.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entered {
-    /// Its host counts it.
+    /// Whether the host counts the mapping.
     pub(super) is_known: bool,
-    /// The block that its host got with it, if it did.
+    /// The block that the host got with it, if any.
     pub(super) change: Option<Change>,
 }
 
-/// A host, or subscriber: an IPv4 address, or the prefix that an IPv6 subscriber has, in its network.
+/// A host or subscriber in its network: an IPv4 address, or the prefix of an IPv6 subscriber.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Name {
@@ -104,7 +104,7 @@ impl std::fmt::Debug for Name {
 }
 
 impl Name {
-    /// As people read it.
+    /// The name as shown in reports.
     pub(super) fn words(&self, networks: &[Network]) -> String {
         let at = networks.binary_search_by_key(&self.network, |known| known.number).ok();
         match at.map(|at| networks[at].name.as_str()) {
@@ -113,7 +113,7 @@ impl Name {
         }
     }
 
-    /// A number in which all of it counts; of an IPv4 address in the only network, the address.
+    /// A number that depends on the whole name; for an IPv4 address in the only network, the address itself.
     #[inline(always)]
     fn number(&self) -> u64 {
         let network = u64::from(self.network) << 32;
@@ -125,7 +125,7 @@ impl Name {
     }
 }
 
-/// An external port that is free: number of its address, and port.
+/// A free external port: the number of its address, and the port.
 pub(super) type Place = (u32, u16);
 
 /// All hosts.
@@ -136,17 +136,17 @@ pub(super) struct Hosts {
     first: u16,
     last: u16,
     inside: Box<[Prefix]>,
-    /// Addresses of all inside ranges together.
+    /// The number of addresses in all inside ranges together.
     inside_len: u64,
     networks: networks::List,
     subscriber_bits: u8,
-    /// Whether all mappings are counted; else only those that are not where their hosts would begin now.
+    /// Whether all mappings are counted; otherwise only those that are not where their host would start now.
     counts_all: bool,
-    /// Only if something has to be remembered of hosts.
+    /// Present only if state of hosts has to be kept.
     table: Option<Map<Name, Host>>,
-    /// Which blocks are taken, a row for each address.
+    /// Which blocks are taken, with a row for each address.
     blocks: Option<Bits>,
-    /// Who had them.
+    /// The log of who had them.
     log: Option<BlockLog>,
 }
 
@@ -190,14 +190,14 @@ impl Hosts {
         })
     }
 
-    /// To whom an inside endpoint belongs.
+    /// The host or subscriber that an inside endpoint belongs to.
     fn name(&self, inside: Inside) -> Name {
         let whole = inside.address.is_v4();
         let address = if whole { inside.address } else { inside.address.prefix(self.subscriber_bits) };
         Name { address, network: inside.network }
     }
 
-    /// An inside endpoint that wants a port, as if nothing were known of its host.
+    /// The claim of an inside endpoint that wants a port, without any knowledge of its host.
     #[inline(always)]
     pub(super) fn expected(&self, roster: &Roster, inside: Inside) -> Claim {
         let number = self.name(inside).number();
@@ -208,12 +208,12 @@ impl Hosts {
         Claim { inside, number, home, host: Host::default(), own: Holder::Nobody }
     }
 
-    /// Whether two inside endpoints are of one host.
+    /// Whether two inside endpoints belong to the same host.
     pub(super) fn is_one(&self, one: Inside, other: Inside) -> bool {
         self.name(one) == self.name(other)
     }
 
-    /// What is known of its host.
+    /// Completes a claim with the state of its host.
     #[inline(always)]
     pub(super) fn recall(&self, tx: &mut Tx, roster: &Roster, claim: &mut Claim) -> Result<(), Conflict> {
         match &self.table {
@@ -239,7 +239,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// A host got an external port. None if no more hosts can be remembered.
+    /// Counts an external port that a host got. `None` if there is no room for another host.
     #[inline(always)]
     pub(super) fn enter(
         &self,
@@ -288,7 +288,7 @@ impl Hosts {
         }
     }
 
-    /// A block is somebody's, or nobody's any more; nothing if there are no blocks.
+    /// Marks a block as taken or free; returns the change to log, or `None` if there are no blocks.
     fn take_block(&self, tx: &mut Tx, host: Name, piece: Piece, assigned: bool) -> Result<Option<Change>, Conflict> {
         let (Allocation::Blocks { size, .. }, Some(blocks)) = (self.allocation, &self.blocks) else { return Ok(None) };
         let Piece { address, block } = piece;
@@ -296,7 +296,8 @@ impl Hosts {
         Ok(Some(Change { host, address, first: self.first + block as u16 * size, assigned }))
     }
 
-    /// A host that counted it no longer has an external port; an empty block is free again, and returned.
+    /// Stops counting an external port of a host that counted it. A block that becomes empty is freed, and the change
+    /// returned.
     pub(super) fn leave(&self, tx: &mut Tx, inside: Inside, place: Place) -> Result<Option<Change>, Conflict> {
         let Some(table) = &self.table else { return Ok(None) };
         let name = self.name(inside);
@@ -317,7 +318,7 @@ impl Hosts {
         Ok(change)
     }
 
-    /// Logs what [`enter`](Self::enter) or [`leave`](Self::leave) changed.
+    /// Logs the change that [`enter`](Self::enter) or [`leave`](Self::leave) has made.
     pub(super) fn note(&self, cx: &mut Cx<'_>, change: &Change, address: [u8; 4]) -> Result<(), Conflict> {
         match &self.log {
             Some(log) => log.note(cx, change, address),
@@ -325,7 +326,7 @@ impl Hosts {
         }
     }
 
-    /// Who had which block.
+    /// Reports which host had which block.
     pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         match &self.log {
             Some(log) => log.report(cx, into),

@@ -1,8 +1,8 @@
 //! ICMP errors, translated with the packet that they quote (RFC 5508 section 4).
 //!
-//! An error that comes in quotes a packet that went out: its quoted source is an external endpoint. One that goes out quotes
-//! a packet that came in: its quoted destination is an inside endpoint. Errors change no mapping and prolong none (RFC 4787
-//! REQ-12, RFC 5508 REQ-6), and pass in both directions whatever the filtering: the quoted packet proves the flow.
+//! An inbound error quotes a packet that went out, so the quoted source is an external endpoint. An outbound one quotes a
+//! packet that came in, so the quoted destination is an inside endpoint. Errors do not change or prolong mappings (RFC
+//! 4787 REQ-12, RFC 5508 REQ-6), and pass in both directions under any filter: the quoted packet proves the flow.
 
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{Embedded, IpAddress, checksum};
@@ -15,10 +15,10 @@ use super::networks::Behind;
 use crate::parts::Side;
 use crate::parts::turn::turn;
 
-/// An ICMP error whose own checksum or whose quoted header checksum is wrong.
+/// An ICMP error whose own checksum or whose quoted header's checksum is wrong.
 pub const BAD_CHECKSUM: Reason = Reason("bad_checksum");
 
-/// How an ICMP error and its quoted packet are rewritten.
+/// How to rewrite an ICMP error and the packet it quotes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QuotedRewrite {
     source: Option<IpAddress>,
@@ -30,7 +30,8 @@ pub(super) struct QuotedRewrite {
 }
 
 impl Nat {
-    /// An answer that a function behind this one made: translated as one from where its cause was going, if that was.
+    /// Handles an answer made by a function behind this one: translates it as if it came from where its cause was going,
+    /// if that was translated.
     pub(super) fn turn_back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let ends = packet.addresses_v4().unwrap_or_default();
         let (source, destination) = ends;
@@ -50,7 +51,7 @@ impl Nat {
         self.conclude(cx, packet, found)
     }
 
-    /// How an ICMP error is translated, or why it is dropped.
+    /// How to translate an ICMP error, or the reason to drop it.
     pub(super) fn find_error(
         &self,
         cx: &mut Cx<'_>,
@@ -63,11 +64,11 @@ impl Nat {
         let Some((source, destination)) = packet.embedded().and_then(|quoted| quoted_ends(&quoted)) else {
             return Ok(Err(NO_MAPPING));
         };
-        // Without ports it can be quoted only of a host with an address of its own.
+        // A packet without ports can only be quoted for a host with an address of its own.
         let has_ports = matches!(source.protocol, protocol::TCP | protocol::UDP | protocol::ICMP);
         let mut rewrite = QuotedRewrite { to: course.across, ..QuotedRewrite::default() };
         if course.inward {
-            // The error must go to whom the quoted packet came from.
+            // The error must be addressed to the sender of the quoted packet.
             if packet.dst_ip() != source.ip() {
                 return Ok(Err(NO_MAPPING));
             }
@@ -90,8 +91,8 @@ impl Nat {
                 own => own,
             };
             let Some(external) = external else { return Ok(Err(NO_MAPPING)) };
-            // An inside router has no mapping of its own; the quoted host's address stands for it (RFC 5508 REQ-5). One behind this function that
-            // answers what came from outside may have an address there.
+            // An inside router has no mapping of its own, so the quoted host's address is used (RFC 5508 REQ-5). A router
+            // behind this function that answers packets from outside may have an outside address.
             let is_inside = packet.src_ip().v4().is_some_and(|source| self.settings.is_inside(source));
             rewrite.source = is_inside.then(|| external.ip());
             rewrite.quoted_destination = Some(external);
@@ -102,7 +103,7 @@ impl Nat {
         Ok(Ok(Found::Error(rewrite)))
     }
 
-    /// Writes both headers and sends the error on.
+    /// Rewrites both headers and sends the error on.
     pub(super) fn send_error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, rewrite: &QuotedRewrite) -> Handled {
         if let Some(end) = self.end(cx, packet, rewrite.to)? {
             return Ok(end);
@@ -135,8 +136,8 @@ impl Nat {
     }
 }
 
-/// Whether the checksums of an error are right: of its message, and of the IP header that it quotes (RFC 5508 REQ-3). What a capture
-/// has cut short, and a piece of a message, cannot be told.
+/// Whether the checksums of an error are correct: that of its message, and that of the IP header it quotes (RFC 5508
+/// REQ-3). Truncated captures and fragments cannot be checked and pass.
 fn is_sound(packet: &Packet<'_>) -> bool {
     let message = packet.ip_payload();
     let header = message.get(8..).unwrap_or_default();
@@ -145,7 +146,7 @@ fn is_sound(packet: &Packet<'_>) -> bool {
     unknown || (checksum::ipv4_header(message) == 0 && header.get(..len).is_none_or(checksum::ipv4_header_ok))
 }
 
-/// Both ends of a quoted packet, if so much of it is quoted; without ports if its protocol has none.
+/// Both endpoints of a quoted packet, if enough of it is quoted; with port 0 if its protocol has no ports.
 fn quoted_ends(quoted: &Embedded) -> Option<(Endpoint, Endpoint)> {
     let (source, destination) = match quoted.protocol {
         protocol::TCP | protocol::UDP => quoted.ports?,

@@ -1,4 +1,4 @@
-//! How packets leave: rewritten, or with a word to their sender why they do not.
+//! How packets leave: rewritten, or with an error to the sender.
 
 use braid_nf::packet::Translated;
 use braid_nf::prelude::*;
@@ -14,10 +14,10 @@ use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::turn::turn;
 use crate::parts::{Side, answer, fragments, lengths};
 
-/// Longer than where it goes takes, and not to be cut.
+/// The packet exceeds the MTU where it leaves, and must not be fragmented.
 pub const TOO_LONG: Reason = Reason("too_long");
 
-/// Why a first piece may go nowhere that a later one would not show.
+/// Reasons to drop a first fragment that its later fragments do not reveal, so that they have to be remembered.
 pub(super) const ENDS: [Reason; 11] = [
     Reason::TTL_EXCEEDED,
     Reason::MALFORMED,
@@ -33,7 +33,7 @@ pub(super) const ENDS: [Reason; 11] = [
 ];
 
 impl Nat {
-    /// What every other packet of a flow comes to.
+    /// Translates and sends a packet of a flow that is not a fragment.
     pub(super) fn translate(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, track: Track) -> Handled {
         if let Some(end) = self.end(cx, packet, track.to)? {
             return Ok(end);
@@ -44,7 +44,7 @@ impl Nat {
         })
     }
 
-    /// What the mappings said is done.
+    /// Carries out what the mappings said about a packet.
     pub(super) fn conclude(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, found: Found) -> Handled {
         match found {
             Found::Flow(flow) if !packet.is_fragment() => self.translate(cx, packet, flow.track),
@@ -86,14 +86,15 @@ impl Nat {
         Ok(self.leave(packet, rewrite.to, rewrite.behind))
     }
 
-    /// Sends a packet on, with the tags that belong there.
+    /// Sends a packet on with the VLAN tags of its destination network.
     #[inline(always)]
     pub(super) fn leave(&self, packet: &mut Packet<'_>, to: Port, behind: Behind) -> Verdict {
         if self.settings.networks.retag(packet, behind) { Verdict::Forward(to) } else { Verdict::Drop(NO_ROOM_FOR_TAG) }
     }
 
-    /// Ends a packet whose hops are used up, or that is too long for where it leaves and must not be cut, and tells its sender while it is
-    /// still as that has sent it. What may be cut is left to the router behind this one, IPv6 as well: it meets that untranslated.
+    /// Drops a packet whose TTL is used up, or that is too long for its way out and must not be fragmented, and tells its
+    /// sender while the packet is still untranslated. Packets that may be fragmented are left to the router behind, and
+    /// IPv6 too: it sees them untranslated.
     pub(super) fn end(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, to: Port) -> Result<Option<Verdict>, Conflict> {
         let mtu = self.settings.mtu(self.settings.sides.of(to).unwrap_or(Side::Inside));
         let is_last_hop = packet.ttl().is_some_and(|ttl| ttl <= 1);

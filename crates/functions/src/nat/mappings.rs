@@ -1,12 +1,12 @@
 //! Mappings between inside endpoints and external ports: the state that both directions share.
 //!
-//! A mapping is one entry of a map, found by its inside endpoint; `ports.rs` leads from an external port to the entry. Both
-//! change in one transaction, so nothing dangles.
+//! A mapping is one entry of a map, found by its inside endpoint; `ports.rs` finds the entry of an external port. Both
+//! change in one transaction, so no reference dangles.
 //!
-//! A mapping holds until a time, which packets move on; after that its port rests (RFC 6888 REQ-8), and only its owner may have it
-//! back; then a tick takes it out. Sets that cache a translation look at the mapping again before it can have ended. Of TCP
-//! mappings the live sets are counted as well: with the last one the mapping ends at once, unless flows without a set (hairpins, or where
-//! there was no room) have used it.
+//! A mapping is valid until a time that packets extend. After that its port rests (RFC 6888 REQ-8), and only its owner
+//! may have it back; then a tick removes the mapping. Sets that cache a translation check the mapping again before it can
+//! have ended. For TCP mappings the live sets are counted too: with the last of them the mapping ends at once, unless
+//! flows without a set (hairpins, or flows that found no room) have used it.
 
 use std::sync::Arc;
 
@@ -31,32 +31,32 @@ use crate::config::ConfigError;
 use crate::parts::SECOND;
 use crate::parts::tallies::Tally;
 
-/// A mapping that holds now.
+/// A mapping that is valid now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mapping {
     pub(crate) inside: Inside,
     pub(crate) external: Endpoint,
     pub(crate) handle: Handle,
-    /// Port of the plan behind which the inside endpoint is.
+    /// The port of the plan that the inside endpoint is behind.
     pub(crate) home: Port,
     pub(crate) ends_ns: u64,
 }
 
 impl Mapping {
-    /// Whether it was configured.
+    /// Whether the mapping is configured.
     pub(crate) fn is_static(&self) -> bool {
         self.ends_ns == NEVER
     }
 }
 
-/// How a packet keeps a mapping alive.
+/// How a packet affects the lifetime of a mapping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Use {
-    /// It must live for this time from now on, in nanoseconds.
+    /// It must live for at least this time from now on, in nanoseconds.
     Refresh(u64),
-    /// It need not: an inbound packet where only outbound ones count (RFC 4787 REQ-6), as of TCP.
+    /// No effect: an inbound packet of TCP, or where only outbound ones count (RFC 4787 REQ-6).
     Look,
-    /// A TCP RST: it may end after this time, if no other connection uses it (RFC 7857 section 2.2).
+    /// A TCP RST: the mapping may end after this time, if no other connection uses it (RFC 7857 section 2.2).
     Reset(u64),
 }
 
@@ -71,9 +71,9 @@ pub(crate) struct Mappings<K> {
     pub(super) first_port: u16,
     pub(super) last_port: u16,
     pub(super) refresh_ns: u64,
-    /// Searches for mappings that are over: of the table, then of each row of ports.
+    /// Recent fruitless searches for ended mappings: of the table, then of each row of ports.
     pub(super) searched: Pause,
-    /// Of hosts for ports that they have to themselves, if they have any.
+    /// Recent fruitless searches for ports that hosts have to themselves, if they have any.
     pub(super) searched_by_hosts: Option<Pause>,
     rest_ns: u64,
 }
@@ -108,13 +108,13 @@ impl<K: Kept> Mappings<K> {
         Ok(mappings)
     }
 
-    /// Whether a number means the same port in both.
+    /// Whether port numbers have the same meaning in both.
     pub(crate) fn has_ports_of(&self, other: &Mappings<K>) -> bool {
         (self.first_port, self.last_port) == (other.first_port, other.last_port)
     }
 
-    /// The mapping of an inside endpoint that sends now, by `home`: it lives for `lives_ns` from now on. If there is none, where it
-    /// would go.
+    /// The mapping of an inside endpoint that sends now, on port `home`; it is extended to live for `lives_ns` from now
+    /// on. If there is none, the vacancy for a new one.
     #[inline(always)]
     pub(crate) fn outward(
         &self,
@@ -139,7 +139,7 @@ impl<K: Kept> Mappings<K> {
         Ok(Ok(self.mapping(inside, handle, &entry)))
     }
 
-    /// Ends a mapping on an address that has left; where a new one would go.
+    /// Ends a mapping on an address that has left, and returns the vacancy for a new one.
     #[cold]
     fn begin_anew(&self, cx: &mut Cx<'_>, inside: Inside, entry: &Entry) -> Result<Result<Mapping, Vacancy>, Conflict> {
         self.end(cx, inside, entry)?;
@@ -147,7 +147,7 @@ impl<K: Kept> Mappings<K> {
         Ok(found.map(|(handle, packed)| self.mapping(inside, handle, &packed.into())))
     }
 
-    /// The mapping behind an external endpoint, if it holds. Nothing is refreshed.
+    /// The mapping of an external endpoint, if it is valid. Nothing is extended.
     pub(crate) fn inward(&self, cx: &mut Cx<'_>, external: Endpoint) -> Result<Option<Mapping>, Conflict> {
         let is_port = (self.first_port..=self.last_port).contains(&external.port);
         let (Some(address), true) = (self.roster.number(external.address), is_port) else { return Ok(None) };
@@ -158,12 +158,12 @@ impl<K: Kept> Mappings<K> {
         Ok(entry.map(|(handle, inside, entry)| self.mapping(inside.inside(), handle, &entry)))
     }
 
-    /// The same of a port that has no owner: perhaps it is configured for one, and its turn has not come yet.
+    /// The mapping of a port without an owner, if one is configured whose turn has not come yet.
     fn inward_of_reserved(&self, cx: &mut Cx<'_>, external: Endpoint) -> Result<Option<Mapping>, Conflict> {
         self.statics.of_external(external).map_or(Ok(None), |fixed| self.make_at_once(cx, fixed))
     }
 
-    /// The mapping of an inside endpoint, if it holds. Nothing is refreshed.
+    /// The mapping of an inside endpoint, if it is valid. Nothing is extended.
     pub(crate) fn holding(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<Option<Mapping>, Conflict> {
         let now = cx.now();
         let found = self.entries.look(cx, &K::of(inside))?.ok().map(|(handle, packed)| (handle, Entry::from(packed)));
@@ -171,38 +171,38 @@ impl<K: Kept> Mappings<K> {
         Ok(found.filter(|(_, entry)| holds(entry)).map(|(handle, entry)| self.mapping(inside, handle, &entry)))
     }
 
-    /// The external endpoint of an inside one, if it has any. Nothing is refreshed.
+    /// The external endpoint of an inside one, if it has a valid mapping. Nothing is extended.
     pub(crate) fn external_of(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<Option<Endpoint>, Conflict> {
         Ok(self.holding(cx, inside)?.map(|mapping| mapping.external))
     }
 
-    /// The entry of that number, ended or not, if there is one.
+    /// The entry with this number, ended or not.
     #[inline(always)]
     pub(crate) fn at(&self, cx: &mut Cx<'_>, index: u32) -> Result<Option<(Handle, K, Entry)>, Conflict> {
         Ok(self.entries.entry_at(cx, index)?.map(|(handle, inside, packed)| (handle, inside, packed.into())))
     }
 
-    /// The same [alone](Alone); none also if somebody is just writing it.
+    /// The same [alone](Alone); `None` also if another worker is just writing it.
     #[inline(always)]
     pub(crate) fn at_alone(&self, alone: Alone<'_>, index: u32) -> Option<(Handle, K, Entry)> {
         let (handle, inside, packed) = self.entries.entry_alone(alone, index)?;
         Some((handle, inside, packed.into()))
     }
 
-    /// Asks for the entry of that number, to be read soon.
+    /// Prefetches the entry with this number.
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: u32) {
         self.entries.prefetch_at(Handle { index, generation: 0 });
     }
 
-    /// Asks for what is looked at for an endpoint that sends and may have no mapping yet.
+    /// Prefetches what is accessed for an endpoint that sends and may have no mapping yet.
     #[inline(always)]
     pub(crate) fn prefetch_outward(&self, inside: Inside) {
         self.entries.prefetch(&K::of(inside));
         self.hosts.prefetch((&self.ports, &self.roster), inside);
     }
 
-    /// Asks for the port to which a packet for an external endpoint goes.
+    /// Prefetches the port that a packet for an external endpoint goes to.
     #[inline(always)]
     pub(crate) fn prefetch_inward(&self, external: Endpoint) {
         let is_port = (self.first_port..=self.last_port).contains(&external.port);
@@ -211,7 +211,7 @@ impl<K: Kept> Mappings<K> {
         }
     }
 
-    /// An external address, by its number.
+    /// The external address with this number.
     #[inline(always)]
     pub(crate) fn address(&self, number: u32) -> [u8; 4] {
         self.roster.address(number)
@@ -231,7 +231,8 @@ impl<K: Kept> Mappings<K> {
         })
     }
 
-    /// A cached translation looks at its mapping. When it has to look again; none if the mapping has ended.
+    /// Checks the mapping of a cached translation. Returns when it has to be checked again, or `None` if the mapping has
+    /// ended.
     pub(crate) fn renew(&self, cx: &mut Cx<'_>, handle: Handle, how: Use) -> Result<Option<u64>, Conflict> {
         let now = cx.now();
         let found = self.entries.value_at(cx, handle)?.map(Entry::from);
@@ -259,13 +260,13 @@ impl<K: Kept> Mappings<K> {
         Ok(Some(look_ns.min(now + self.refresh_ns)))
     }
 
-    /// Whether the sets that use a mapping of this protocol are counted.
+    /// Whether the sets that use mappings of this protocol are counted.
     #[inline(always)]
     pub(crate) fn counts_sets(&self, number: u8) -> bool {
         number == protocol::TCP
     }
 
-    /// A set uses the mapping from now on.
+    /// Counts a set that uses the mapping from now on.
     pub(crate) fn attach(&self, cx: &mut Cx<'_>, number: u8, handle: Handle) -> Result<(), Conflict> {
         if self.counts_sets(number) {
             self.change(cx, handle, Entry::attach)?;
@@ -273,7 +274,7 @@ impl<K: Kept> Mappings<K> {
         Ok(())
     }
 
-    /// A set is gone; with the last one that is counted goes the mapping.
+    /// Counts a set that is gone. With the last counted set the mapping ends.
     pub(crate) fn detach(&self, cx: &mut Cx<'_>, number: u8, handle: Handle) -> Result<(), Conflict> {
         if !self.counts_sets(number) {
             return Ok(());
@@ -288,7 +289,7 @@ impl<K: Kept> Mappings<K> {
         Ok(())
     }
 
-    /// A flow that has no set uses the mapping: nobody would hold it for that flow when others' last set is gone.
+    /// Notes that a flow without a set uses the mapping, which must then not end with the last set of others.
     pub(crate) fn use_without_set(&self, cx: &mut Cx<'_>, number: u8, handle: Handle) -> Result<(), Conflict> {
         if self.counts_sets(number)
             && self.entries.value_at(cx, handle)?.map(Entry::from).is_some_and(|entry| entry.counts())
@@ -298,14 +299,14 @@ impl<K: Kept> Mappings<K> {
         Ok(())
     }
 
-    /// What is logged of hosts, and what each network has.
+    /// Reports the log of hosts' blocks, and the mappings of each network.
     pub(crate) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         self.hosts.report(cx, into)?;
         self.roster.settling.report(cx, into)?;
         self.census.report(cx, into)
     }
 
-    /// Whether what ended then has rested.
+    /// Whether a mapping that ended at `ends_ns` has rested long enough.
     pub(super) fn is_free(&self, now: u64, ends_ns: u64) -> bool {
         ends_ns.saturating_add(self.rest_ns) <= now
     }
@@ -321,7 +322,7 @@ impl<K: Kept> Mappings<K> {
         change.map_or(Ok(()), |change| self.hosts.note(cx, &change, self.address(change.address)))
     }
 
-    /// What belongs to an entry goes with it: the block that its host has no longer, if it was the last there.
+    /// Releases what belongs to an entry; returns the block that its host loses with it, if any.
     pub(super) fn give_back(&self, tx: &mut Tx, inside: Inside, entry: &Entry) -> Result<Option<Change>, Conflict> {
         self.ports.set_owner(tx, slot(inside.protocol), entry.address, entry.port, None)?;
         if entry.ends_ns != NEVER {

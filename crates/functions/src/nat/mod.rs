@@ -1,12 +1,12 @@
 //! Network address and port translation for IPv4 (NAPT44): many inside hosts share a few external addresses.
 //!
-//! Mapping is endpoint-independent (RFC 4787 section 4.1): one inside endpoint has one external endpoint, whomever it talks
-//! to. `mappings.rs` holds that shared state, `ports.rs` which ports are taken, `hosts.rs` which ports a host may have, `filter.rs`
-//! who may send to it. A packet set is one direction of one flow and remembers its mapping, so a packet in steady state
-//! looks nothing up: it reads the mapping's entry and writes nothing that is shared. Sets are nothing but a cache: a packet whose
-//! set is gone, or found no room, is translated by way of the mapping (`find.rs`).
+//! Mapping is endpoint-independent (RFC 4787 section 4.1): an inside endpoint has one external endpoint for all its
+//! peers. That shared state is in `mappings.rs`; `ports.rs` knows which ports are taken, `hosts.rs` which ports a host
+//! may have, and `filter.rs` who may send to it. A packet set is one direction of a flow and remembers its mapping, so a
+//! packet in steady state makes no look-up: it reads the mapping's entry and writes nothing shared. Sets are only a
+//! cache: a packet whose set has expired, or found no room, is translated by way of the mapping (`find.rs`).
 //!
-//! Not here: other protocols than TCP, UDP and ICMP, application-level gateways, IPv6 translation.
+//! Out of scope: protocols other than TCP, UDP and ICMP, application-level gateways, and IPv6 translation.
 
 mod begin;
 mod block_log;
@@ -73,20 +73,20 @@ use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::{Across, AnswerRate, Fragments, Side, aged, lengths, proxy, scope};
 
-/// IPv6 or not IP, and configured to be dropped.
+/// The packet is IPv6 or not IP, and configured to be dropped.
 pub const UNWANTED: Reason = Reason("unwanted");
 
 network_function! {
-    /// The translator.
+    /// The NAT translator.
     pub struct Nat {
         settings: Settings,
         flows: Flows<Inside4>,
         fragments: Fragments,
         answers: AnswerRate,
         needs: Needs,
-        /// The same where networks are told by VLAN tags.
+        /// The same, if networks are distinguished by VLAN tags.
         tagged_needs: Option<Needs>,
-        /// By the port where a packet comes in, the one where it leaves for the other side.
+        /// For each port on which a packet arrives, the port by which it leaves for the other side.
         across: Across,
     }
 }
@@ -112,7 +112,7 @@ impl FromConfig for Nat {
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
         let across = settings.sides.across_all(ports);
         let tagged_needs = settings.networks.are_tagged().then(|| flows.needs());
-        // Where tags are changed no packet only reads its mapping.
+        // If tags are rewritten, no packet can take the read-only path.
         let needs = if tagged_needs.is_some() { Needs::new(|_, _, _| u64::MAX) } else { flows.needs() };
         Ok(Nat { settings, flows, fragments, answers, needs, tagged_needs, across })
     }
@@ -122,7 +122,7 @@ impl NetworkFunction for Nat {
     type Set = Session;
     const NAME: &'static str = "nat";
 
-    /// Mappings stand for endpoints, so these stay; timeouts and room may change.
+    /// Mappings refer to endpoints, so whatever defines endpoints must stay; timeouts and capacities may change.
     fn inherits(&self, older: &Self) -> Result<(), String> {
         let (now, before) = (&self.settings, &older.settings);
         let same = [
@@ -137,7 +137,7 @@ impl NetworkFunction for Nat {
         now.pool.check_determined(&before.pool)
     }
 
-    /// Each direction by itself: a reply's addresses are others than those of what it answers.
+    /// Keys each direction separately: a reply's addresses differ from those of the packet it answers.
     fn packet_set(&self) -> Option<SetDef> {
         Some(self.settings.networks.within(SetDef::five_tuple()))
     }
@@ -159,7 +159,7 @@ impl NetworkFunction for Nat {
         self.settings.timeouts.shortest_ns()
     }
 
-    /// One period to sweep mappings, and one to sweep fragments.
+    /// The first period sweeps mappings, the second everything else.
     fn ticks(&self) -> Vec<Duration> {
         vec![SWEEP_EVERY, aged::SWEEP_EVERY]
     }
@@ -172,7 +172,8 @@ impl NetworkFunction for Nat {
         self.flows.mappings.carry_out(cx)
     }
 
-    /// Of inside hosts what stands for them; hairpinning changes the other end too, and turns the frame round. Tagged ones have next hops.
+    /// The endpoints of inside hosts; hairpinning also changes the other end and turns the frame. Tagged packets may get
+    /// a next hop.
     fn rewrites(&self) -> Rewrites {
         use FieldId::*;
         match self.settings.networks.are_tagged() {
@@ -212,7 +213,7 @@ impl NetworkFunction for Nat {
 
     #[inline(always)]
     fn prefetch_expired(&self, _key: &SetKey, session: &Session) {
-        // No other mapping is looked at when a set of it ends.
+        // When a set ends, only mappings whose sets are counted are accessed.
         if self.flows.mappings.counts_sets(session.protocol()) {
             self.flows.mappings.prefetch(session.index());
         }
@@ -290,14 +291,14 @@ impl NetworkFunction for Nat {
 }
 
 impl Nat {
-    /// By which port a packet leaves for the other side.
+    /// The port by which a packet leaves for the other side.
     #[inline(always)]
     fn across(&self, from: Port) -> Port {
         self.across.of(from)
     }
 
-    /// A packet of a known flow that is a fragment, comes by another port, changes the phase of its connection, is as long as it cannot be,
-    /// or is the one that prolongs the mapping.
+    /// Handles a packet of a known flow that is a fragment, arrives on another port, changes the phase of its connection,
+    /// has an impossible length, or has to prolong the mapping.
     #[cold]
     #[inline(never)]
     fn unsteady(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
@@ -324,7 +325,7 @@ impl Nat {
         self.conclude(cx, packet, found)
     }
 
-    /// Uses the mapping of a known flow for a packet; none if the flow must not go on as it is.
+    /// Uses the mapping of a known flow for a packet; `None` if the flow must not continue unchanged.
     fn renew(
         &self,
         cx: &mut Cx<'_>,
@@ -351,7 +352,7 @@ impl Nat {
         Ok(renewed.map(|_| self.track(packet.port(), session.way(), (&inside, &entry))))
     }
 
-    /// A flow goes on over another mapping, if it is another one.
+    /// Moves a flow to another mapping, if it is another one.
     fn exchange(&self, cx: &mut Cx<'_>, session: &Session, fresh: &Flow) -> Result<(), Conflict> {
         if session.is_beside(&fresh.session) {
             return Ok(());
@@ -361,7 +362,7 @@ impl Nat {
         self.flows.mappings.attach(cx, number, fresh.handle)
     }
 
-    /// The mapping of a TCP flow, if it is still there: of other flows nothing is counted.
+    /// The mapping of a TCP flow, if it still exists; other flows are not counted.
     fn handle_of(&self, cx: &mut Cx<'_>, session: &Session) -> Result<Option<Handle>, Conflict> {
         if !self.flows.mappings.counts_sets(session.protocol()) {
             return Ok(None);
@@ -386,7 +387,7 @@ impl Nat {
         self.flows.keep(cx, peer, (session.protocol(), flow.handle), |cx| set.register(cx, session))
     }
 
-    /// Both ends of an outward flow, by its key.
+    /// The endpoints of an outward flow, from its key.
     fn ends_of(&self, key: &SetKey) -> Option<(Inside, Endpoint)> {
         let parts = key.parts();
         let ([Some(source), Some(destination)], [Some(ours), Some(theirs)]) = (parts.ips, parts.ports) else {

@@ -1,8 +1,8 @@
-//! Inside networks that may have the same addresses, told by port, by VLAN tags, or by both.
+//! Inside networks that may have the same addresses, distinguished by port, by VLAN tags, or by both.
 //!
-//! A network has a number, which is a part of every inside endpoint and of the packet set's key. Told by port it is the port's; told by
-//! VLAN it is the VLAN's; networks behind two tags, and those of several ports with the same VLANs, are counted from 4096 on. What is
-//! translated leaves with the tags of where it goes; everything else keeps its own.
+//! A network has a number, which is part of every inside endpoint and of the packet set's key. It is the port's number,
+//! or the VLAN's identifier; networks behind two tags, and networks of several ports with the same VLANs, are numbered
+//! from 4096 on. Translated packets leave with the tags of their destination network; all others keep their tags.
 
 use std::sync::Arc;
 
@@ -16,43 +16,43 @@ use crate::config::ConfigError;
 use crate::parts::tags::{self, OuterTag, TagRange};
 use crate::parts::{Side, Sides};
 
-/// From inside, but from no network that is configured, or from outside for an external address, but with other tags than those of
-/// the outside.
+/// The packet is from inside but from no configured network, or from outside to an external address with tags other than
+/// those of the outside.
 pub const NO_NETWORK: Reason = Reason("no_network");
 
-/// The first number that is no VLAN's.
+/// The first number that is not a VLAN identifier.
 const BEYOND_VLANS: u16 = 4096;
-/// Most networks, so that their numbers fit an inside endpoint.
+/// The maximum number of networks, so that their numbers fit into an inside endpoint.
 const NETWORKS_MAX: usize = (NETWORK_MAX - BEYOND_VLANS) as usize;
 
-/// A network: its number, and what reports call it; nothing if there is but one.
+/// A network: its number, and its name in reports, which is empty if there is only one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
     pub(crate) number: u16,
     pub(crate) name: String,
 }
 
-/// All networks, in order of their numbers.
+/// All networks, sorted by number.
 pub(crate) type List = Arc<[Network]>;
 
-/// The only network there is.
+/// The list of a single network.
 pub(crate) fn one() -> List {
     [Network { number: 0, name: String::new() }].into()
 }
 
-/// With which tags a packet leaves: its own, those of the outside, or those of a network.
+/// The tags with which a packet leaves: its own, those of the outside, or those of a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Behind {
     #[default]
     Kept,
-    /// Its own as well, and it goes no further: a router behind this function takes it.
+    /// Its own too, but the packet goes no further: a router behind this function takes it.
     Here,
     Outside,
     Network(u16),
 }
 
 impl Behind {
-    /// As a number, for fragments that follow; numbers of networks are smaller than the others.
+    /// As a number, for later fragments; network numbers are below the other values.
     pub(crate) fn to_bits(self) -> u16 {
         match self {
             Behind::Kept => u16::MAX,
@@ -72,7 +72,7 @@ impl Behind {
     }
 }
 
-/// How networks are told apart.
+/// How networks are distinguished.
 #[derive(Clone, Debug)]
 pub(crate) struct Nets {
     kind: Networks,
@@ -80,23 +80,24 @@ pub(crate) struct Nets {
     tagged: Option<Tagged>,
 }
 
-/// Inside port if it counts, tagging, and number of a network.
+/// Inside port if it matters, tagging, and number of a network.
 type Place = (Option<Port>, Tagging, u16);
 
-/// Networks behind VLAN tags.
+/// Networks distinguished by VLAN tags.
 #[derive(Clone, Debug)]
 struct Tagged {
     segments: Arc<Segments>,
-    /// Where they are, in the order of the configuration.
+    /// The places of the networks, in the order of the configuration.
     places: Box<[Place]>,
-    /// The same by number.
+    /// Taggings by network number.
     tags: Box<[Tagging]>,
     outside: Tagging,
     outer_tag: OuterTag,
-    /// Where what is translated into a network goes, in order of their numbers; what is not here keeps its destination.
+    /// Next hops of packets translated into a network, sorted by network number; without one a packet keeps its
+    /// destination.
     hops: Box<[(u16, MacAddress)]>,
     outside_hop: Option<MacAddress>,
-    /// Whose address is the source of what has a next hop; none: it stays.
+    /// The source address of frames that get a next hop; `None`: unchanged.
     mac: Option<MacAddress>,
 }
 
@@ -138,12 +139,12 @@ impl Nets {
         Ok(Nets { kind, list, tagged: None })
     }
 
-    /// Whether they are told by tags.
+    /// Whether networks are distinguished by tags.
     pub(crate) fn are_tagged(&self) -> bool {
         self.tagged.is_some()
     }
 
-    /// Whether every network that the other knows is known here under the same number.
+    /// Whether every network of the other configuration has the same number here.
     pub(crate) fn has_those_of(&self, other: &Nets) -> bool {
         match (&self.tagged, &other.tagged) {
             (Some(ours), Some(theirs)) => {
@@ -154,7 +155,7 @@ impl Nets {
         }
     }
 
-    /// A set within each network.
+    /// Adds the network to the definition of a packet set.
     pub(crate) fn within(&self, mut set: SetDef) -> SetDef {
         match &self.tagged {
             Some(tagged) => return set.within(tagged.segments.clone()),
@@ -164,7 +165,7 @@ impl Nets {
         set
     }
 
-    /// Number of the network from which a packet comes by an inside port; [`Segments::OTHER`] if it is none.
+    /// The number of the network that a packet from an inside port comes from; [`Segments::OTHER`] if there is none.
     #[inline(always)]
     pub(crate) fn of(&self, packet: &Packet<'_>) -> u16 {
         match self.kind {
@@ -180,14 +181,14 @@ impl Nets {
         self.tagged.as_ref().map_or(Segments::OTHER, number)
     }
 
-    /// The same by the key of its set.
+    /// The same from the key of a packet's set.
     pub(crate) fn of_key(&self, key: &KeyParts) -> u16 {
         let field = if self.tagged.is_some() { FieldId::Segment } else { FieldId::InPort };
         key.number(field).unwrap_or(0) as u16
     }
 
-    /// Number of the network of a static mapping of `inside`, by what is said of it, and the inside port behind which it is; `home` if no
-    /// port counts.
+    /// The network number and inside port of a static mapping for `inside`, from what its entry says; `home` is the port
+    /// if ports do not matter.
     pub(crate) fn place(
         &self,
         (port, vlan): (Option<Port>, &Option<TagRange>),
@@ -244,8 +245,8 @@ impl Nets {
         }
     }
 
-    /// The same of a frame in bytes, of which the IP header stands at `ip`: written into `into`, and its length; none if it leaves as
-    /// it is.
+    /// The same for a frame in bytes whose IP header is at `ip`: writes it to `into` and returns its length; `None` if it
+    /// leaves unchanged.
     pub(crate) fn retagged(&self, frame: &[u8], ip: usize, behind: Behind, into: &mut [u8]) -> Option<usize> {
         let tagged = self.tagged.as_ref()?;
         let len = tags::exchanged(frame, ip, tagged.of(behind)?, tagged.outer_tag, into)?;
@@ -341,7 +342,7 @@ impl Tagged {
         tags::exchange(packet, tags, self.outer_tag)
     }
 
-    /// The station to which a packet goes; none if it keeps its destination.
+    /// The station that a packet is sent to; `None` if it keeps its destination.
     fn hop(&self, behind: Behind) -> Option<MacAddress> {
         match behind {
             Behind::Kept | Behind::Here => None,
@@ -353,7 +354,7 @@ impl Tagged {
         }
     }
 
-    /// The tags with which a packet leaves; none if it keeps its own.
+    /// The tags with which a packet leaves; `None` if it keeps its own.
     fn of(&self, behind: Behind) -> Option<Tagging> {
         match behind {
             Behind::Kept | Behind::Here => None,
@@ -363,7 +364,7 @@ impl Tagged {
     }
 }
 
-/// What to write instead where networks are told by ports of which there are no two.
+/// What to write instead if networks are to be distinguished by port but there is only one.
 fn told_by_one_port(kind: Networks, inside: usize) -> Option<&'static str> {
     match kind {
         Networks::ByPort if inside < 2 => Some("leave it out, or name more `inside_ports`"),

@@ -1,7 +1,8 @@
-//! Inside hosts with an external address of their own (RFC 3022 section 2.1, "basic NAT"): one stands for the other, whatever the protocol, in both
-//! directions and with the ports that it has. Nothing of it is kept: no mapping, no port and no set, so it has no end and nobody is filtered.
+//! Inside hosts with an external address of their own (RFC 3022 section 2.1, "basic NAT"): one address stands for the
+//! other, for all protocols, in both directions, and ports are unchanged. There is no state: no mapping, port or set, so
+//! nothing expires and nothing is filtered.
 //!
-//! A hairpin may lead from such a host to one that shares an external address, or back: then one end has a mapping.
+//! A hairpin may go from such a host to one that shares an external address, or the reverse: then one end has a mapping.
 
 use std::collections::BTreeMap;
 
@@ -20,30 +21,30 @@ use super::rewrite::Rewrite;
 use super::{NOT_TRANSLATABLE, Nat};
 use crate::config::ConfigError;
 
-/// As many external addresses as inside ones.
+/// A range of external addresses, and an inside range of the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pair {
     external: u32,
     inside: u32,
-    /// The last address less the first.
+    /// The last address minus the first.
     rest: u32,
     network: u16,
     home: Port,
 }
 
-/// Whose an external address is.
+/// The owner of an external address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) address: [u8; 4],
     pub(super) network: u16,
-    /// The port behind which it is.
+    /// The port that it is behind.
     pub(super) home: Port,
 }
 
-/// All such addresses.
+/// All one-to-one addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OneToOne {
-    /// By their first external address.
+    /// By first external address.
     by_external: BTreeMap<u32, Pair>,
     /// By network and first inside address.
     by_inside: BTreeMap<(u16, u32), Pair>,
@@ -95,7 +96,7 @@ impl OneToOne {
         Ok(all)
     }
 
-    /// Whether a pair has an address in common with those that are there: ranges are aligned, so one is in the other or they are apart.
+    /// Whether a pair overlaps an existing one. Ranges are aligned, so one contains the other or they are disjoint.
     fn meets(&self, pair: &Pair) -> bool {
         let Pair { external, inside, rest, network, .. } = *pair;
         self.inside_of(external.to_be_bytes()).is_some()
@@ -108,13 +109,13 @@ impl OneToOne {
         self.by_external.is_empty()
     }
 
-    /// Whether an address is such an external one.
+    /// Whether an address is a one-to-one external address.
     #[inline(always)]
     pub(super) fn is_external(&self, address: [u8; 4]) -> bool {
         !self.is_empty() && self.inside_of(address).is_some()
     }
 
-    /// Whose an external address is.
+    /// The owner of an external address.
     pub(super) fn inside_of(&self, address: [u8; 4]) -> Option<Owner> {
         let address = u32::from_be_bytes(address);
         let (first, pair) = self.by_external.range(..=address).next_back()?;
@@ -122,7 +123,7 @@ impl OneToOne {
         Some(Owner { address: (pair.inside + place).to_be_bytes(), network: pair.network, home: pair.home })
     }
 
-    /// The external address of a host of a network.
+    /// The external address of a host in a network.
     pub(super) fn external_of(&self, network: u16, address: [u8; 4]) -> Option<[u8; 4]> {
         let address = u32::from_be_bytes(address);
         let (_, pair) = self.by_inside.range(..=(network, address)).next_back()?;
@@ -131,11 +132,12 @@ impl OneToOne {
     }
 }
 
-/// Of the configuration.
+/// The key in the configuration.
 const KEY: &str = "one_to_one";
 
 impl Nat {
-    /// How a packet is translated of which an end has an address of its own; none if neither has, or if it is an ICMP error.
+    /// Translates a packet if one of its ends has an address of its own; `None` if neither has, or if it is an ICMP
+    /// error.
     #[cold]
     #[inline(never)]
     pub(super) fn find_one_to_one(
@@ -171,7 +173,7 @@ impl Nat {
             behind: theirs.map_or(Behind::Outside, |owner| Behind::Network(owner.network)),
         };
         if shared.outward || shared.inward {
-            // Which port the other end has is said by its mapping; later pieces ask the first one.
+            // The other end's port is in its mapping; later fragments need the first one for that.
             let Some(ends) = ends else {
                 return Ok(if is_later { None } else { Some(Found::No(NOT_TRANSLATABLE)) });
             };
@@ -182,7 +184,7 @@ impl Nat {
         Ok(Some(Found::Once(rewrite)))
     }
 
-    /// Adds that end of a hairpin which has a mapping; or why there is none.
+    /// Adds the end of a hairpin that has a mapping; returns the outcome if there is none.
     fn find_shared_end(
         &self,
         cx: &mut Cx<'_>,
@@ -202,7 +204,7 @@ impl Nat {
                 Err(reason) => return Ok(Some(Found::Refused(reason))),
             }
         } else {
-            // What comes from inside is free from filters.
+            // Packets from inside are not filtered.
             match self.flows.inward(cx, (source, destination), flags, true)? {
                 Ok(mapping) => mapping,
                 Err(reason) => return Ok(Some(Found::No(reason))),
@@ -225,7 +227,7 @@ impl Nat {
         Ok(None)
     }
 
-    /// The external address of a host that has one of its own.
+    /// The external endpoint of a host that has an address of its own.
     pub(super) fn own_external(&self, inside: Inside) -> Option<Endpoint> {
         let address = self.settings.one_to_one.external_of(inside.network, inside.address.v4()?)?;
         Some(Endpoint::new(address, inside.port, inside.protocol))

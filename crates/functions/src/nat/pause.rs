@@ -1,4 +1,4 @@
-//! Searches that found nothing are not repeated for a moment, so that a flood of flows that have to be refused is cheap.
+//! A search that found nothing is not repeated for a moment, so that a flood of flows to be refused is cheap.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use braid_nf::prelude::*;
 use braid_nf::state::{StateError, StateObject, Vector, VectorConfig};
 use braid_nf::{Conflict, Part};
 
-/// Nanoseconds in which one search is enough.
+/// How long a fruitless search is not repeated, in nanoseconds.
 const PAUSE_NS: u64 = 2_000_000;
 
-/// Until when nobody searches again, by row.
+/// The end of the pause, by row.
 pub(super) struct Pause {
     until_ns: Vector<u64>,
 }
@@ -20,14 +20,14 @@ impl Pause {
         Ok(Pause { until_ns: Vector::new(builder, &config, 0)? })
     }
 
-    /// Whether somebody searched a moment ago and found nothing.
+    /// Whether a recent search found nothing.
     pub(super) fn is_on(&self, cx: &mut Cx<'_>, row: u32) -> Result<bool, Conflict> {
         let left = self.until_ns.get(cx, row)?.unwrap_or_default().saturating_sub(cx.now());
-        // Longer ones are of a time that was set back.
+        // A longer time means that the clock was set back.
         Ok((1..=PAUSE_NS).contains(&left))
     }
 
-    /// Somebody has searched and found nothing.
+    /// Notes a search that found nothing.
     pub(super) fn begin(&self, cx: &mut Cx<'_>, row: u32) -> Result<(), Conflict> {
         let until_ns = cx.now() + PAUSE_NS;
         self.until_ns.set(cx, row, until_ns)?;

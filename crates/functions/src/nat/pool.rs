@@ -1,5 +1,5 @@
-//! External addresses and their ports: what inside endpoints are translated to, and who may have how many of them. Every
-//! translator that shares external addresses has one.
+//! External addresses and their ports, to which inside endpoints are translated, and limits on how many a host may have.
+//! Every translator that shares external addresses has a pool.
 
 use std::time::Duration;
 
@@ -12,36 +12,36 @@ use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::scope::is_host_v4;
 use crate::parts::{Prefix, Syslog};
 
-/// Most external addresses.
+/// The maximum number of external addresses.
 pub(super) const EXTERNAL_MAX: u64 = 4096;
 
-/// The checked part of a configuration that is about external addresses.
+/// The checked part of a configuration that concerns external addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
-    /// In order, those that drain among them.
+    /// Sorted, including those that drain.
     pub(crate) external: Box<[[u8; 4]]>,
-    /// Those of them on which no new mapping is made, in order.
+    /// The ones on which no new mappings are made, sorted.
     pub(crate) draining: Box<[[u8; 4]]>,
-    /// So many of the others, from the first one on, have blocks that follow from hosts' addresses.
+    /// How many of the others, from the first on, have blocks that hosts' addresses determine.
     pub(crate) determined: usize,
     pub(crate) first_port: u16,
     pub(crate) last_port: u16,
     pub(crate) allocation: Allocation,
     pub(crate) pooling: Pooling,
-    /// Most mappings of a subscriber; 0: no limit.
+    /// The maximum number of mappings of a subscriber; 0: no limit.
     pub(crate) quota: u32,
     pub(crate) mappings_max: u32,
-    /// Most events of blocks that are logged.
+    /// The maximum number of logged block events.
     pub(crate) block_log_max: u32,
-    /// Where such events are sent at once.
+    /// The collector to which block events are sent immediately.
     pub(crate) block_syslog: Option<Syslog>,
-    /// Whose mappings stay when it changes, and whose addresses deterministic allocation counts.
+    /// The addresses whose mappings stay after a change, and that deterministic allocation counts.
     pub(crate) inside: Box<[Prefix]>,
-    /// How many bits of an IPv6 address a subscriber has to itself.
+    /// The length of an IPv6 subscriber's prefix, in bits.
     pub(crate) subscriber_bits: u8,
     pub(crate) refresh_ns: u64,
     pub(crate) rest_ns: u64,
-    /// Inside networks, each with all of the inside addresses.
+    /// Inside networks, each of which has all inside addresses.
     pub(crate) networks: networks::List,
 }
 
@@ -76,22 +76,22 @@ impl Pool {
         })
     }
 
-    /// External ports of an address.
+    /// The number of external ports of an address.
     pub(crate) fn ports(&self) -> u32 {
         u32::from(self.last_port - self.first_port) + 1
     }
 
-    /// Whether it is known of all hosts how many mappings they have.
+    /// Whether the number of mappings is kept for all hosts.
     pub(super) fn counts_hosts(&self) -> bool {
         self.quota > 0 || matches!(self.allocation, Allocation::Blocks { .. })
     }
 
-    /// Those on which new mappings are made, in order.
+    /// The addresses on which new mappings are made, sorted.
     fn open(&self) -> impl Iterator<Item = &[u8; 4]> {
         self.external.iter().filter(|address| self.draining.binary_search(address).is_err())
     }
 
-    /// Whether every host that has a block by its address had the same one under another configuration.
+    /// Checks that every host with a determined block had the same one under another configuration.
     pub(crate) fn check_determined(&self, former: &Pool) -> Result<(), String> {
         let most = self.determined;
         if self.open().take(most).eq(former.open().take(most)) {
@@ -103,25 +103,25 @@ impl Pool {
         ))
     }
 
-    /// Whether the same addresses are inside, if ports follow from them.
+    /// Whether the inside addresses are the same, if they determine ports.
     pub(crate) fn has_inside_of(&self, former: &Pool) -> bool {
         self.determined == 0 || self.inside == former.inside
     }
 
-    /// Whether an address is one of the external ones.
+    /// Whether an address is external.
     #[inline(always)]
     pub(crate) fn is_external(&self, address: IpAddress) -> bool {
         address.v4().is_some_and(|address| self.is_external_v4(address))
     }
 
-    /// The same of IPv4. They mostly lie side by side, far from all others.
+    /// The same for IPv4. External addresses are usually adjacent, far from all others.
     #[inline(always)]
     pub(crate) fn is_external_v4(&self, address: [u8; 4]) -> bool {
         let (Some(first), Some(last)) = (self.external.first(), self.external.last()) else { return false };
         (*first..=*last).contains(&address) && self.external.binary_search(&address).is_ok()
     }
 
-    /// An external endpoint of a static mapping has to be one of the pool.
+    /// Checks that the external endpoint of a static mapping is in the pool.
     pub(crate) fn check_static(&self, external: std::net::SocketAddrV4) -> Result<(), ConfigError> {
         let wrong = |reason: String, instead: &str| Err(ConfigError::new("static", reason, instead));
         if self.external.binary_search(&external.ip().octets()).is_err() {
@@ -139,7 +139,7 @@ impl Pool {
     }
 }
 
-/// The addresses that a key names, in order.
+/// The addresses of a key, sorted.
 fn addresses(key: &str, ranges: &[Prefix]) -> Result<Box<[[u8; 4]]>, ConfigError> {
     let wrong = |reason: String, instead: &str| Err(ConfigError::new(key, reason, instead));
     let mut addresses: Vec<[u8; 4]> = Vec::new();
@@ -166,7 +166,7 @@ fn addresses(key: &str, ranges: &[Prefix]) -> Result<Box<[[u8; 4]]>, ConfigError
     Ok(addresses.into())
 }
 
-/// All external addresses, in order.
+/// All external addresses, sorted.
 fn known(open: &[[u8; 4]], draining: &[[u8; 4]]) -> Result<Box<[[u8; 4]]>, ConfigError> {
     if open.is_empty() {
         let instead = "write for example external = [\"198.51.100.1\"]";
@@ -185,7 +185,7 @@ fn known(open: &[[u8; 4]], draining: &[[u8; 4]]) -> Result<Box<[[u8; 4]]>, Confi
     Ok(known.into())
 }
 
-/// Whether every key is of use as ports are given to hosts.
+/// Checks that every key that is set matters for this kind of allocation.
 fn check_meant(config: &Config) -> Result<(), ConfigError> {
     let (usual, kind) = (Config::default(), config.allocation);
     let (has_blocks, is_shared) = (kind == AllocationKind::Blocks, kind == AllocationKind::Shared);
@@ -205,7 +205,7 @@ fn check_meant(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// How ports are given to hosts, and so many addresses as have a block for each host by its address.
+/// How ports are allocated to hosts, and how many addresses have determined blocks.
 fn allocation(config: &Config, addresses: u64, networks: u64) -> Result<(Allocation, usize), ConfigError> {
     let ports = u64::from(config.last_port - config.first_port) + 1;
     let (size, blocks) = (config.block_size, ports / u64::from(config.block_size.max(1)));

@@ -1,8 +1,9 @@
-//! Which external ports are taken, and by whom: an entry number for each, per protocol and external address.
+//! Which external ports are taken, and by which mapping: an entry number for each port, by protocol and external address.
 //!
-//! Fourteen ports lie on a cache line, which is all that a new mapping needs as long as one of them is free. Two bits for each line
-//! say whether its even and its odd ports are all taken: a search passes over 224 full lines with one line of bits, so it is
-//! exact and short. Both change in one transaction with the mapping: a port is free or has exactly one owner.
+//! A cache line holds fourteen ports, and a new mapping accesses no other as long as one of them is free. Two bits for
+//! each line say whether its even and its odd ports are all taken. A search skips 224 full lines with one line of these
+//! bits, so it is exact and short. Both change in one transaction with the mapping: a port is free, or has exactly one
+//! owner.
 
 use std::sync::Arc;
 
@@ -12,18 +13,18 @@ use braid_nf::{Conflict, Part};
 use super::reserved::Reserved;
 use super::spent::Spent;
 
-/// Bits of a line.
+/// Bits per line.
 const BITS: u32 = 7 * 64;
-/// Entry numbers of a line: an even number, so that a line's first port is an even one.
+/// Entry numbers per line; an even number, so that the first port of a line is even.
 const OWNERS: u32 = 14;
-/// Even and odd bits of a word.
+/// The even and the odd bits of a word.
 const EVEN: u64 = u64::MAX / 3;
 const ODD: u64 = !EVEN;
 
 /// Rows of bits, each row on lines of its own.
 pub(super) struct Bits {
     lines: Vector<[u64; 7]>,
-    /// Lines of a row.
+    /// Lines per row.
     per_row: u32,
 }
 
@@ -43,7 +44,8 @@ impl Bits {
         Ok(())
     }
 
-    /// A zero bit in `within` whose place in its word `mask` names: the first from `from` on, round the end to the beginning.
+    /// Finds a zero bit within `within` whose position in its word is set in `mask`: the first one from `from` on,
+    /// wrapping around.
     pub(super) fn find_zero(
         &self,
         tx: &mut Tx,
@@ -58,7 +60,7 @@ impl Bits {
         let from = if within.contains(&from) { from } else { within.start };
         let (first, words) = (within.start / 64, (within.end - 1) / 64 - within.start / 64 + 1);
         let (mut known, mut line) = (u32::MAX, [0; 7]);
-        // The word of `from` comes first and, for what stands before it, once more in the end.
+        // The word of `from` comes first, and once more at the end for the bits below `from`.
         for n in 0..=words {
             let word = first + (from / 64 - first + n) % words;
             if known != word / 7 {
@@ -75,7 +77,7 @@ impl Bits {
     }
 }
 
-/// Those bits of a word that lie in a range of places.
+/// The bits of a word that are in a range of positions.
 fn bits_of(word: u32, range: std::ops::Range<u32>) -> u64 {
     let low = range.start.saturating_sub(word * 64).min(64);
     let high = range.end.saturating_sub(word * 64).min(64);
@@ -83,25 +85,25 @@ fn bits_of(word: u32, range: std::ops::Range<u32>) -> u64 {
     below(high) & !below(low)
 }
 
-/// Protocols, each with ports of its own.
+/// Protocols that have ports of their own.
 const PROTOCOLS: u32 = 3;
 
-/// Ports of one protocol and address as lines of entry numbers; 0 is a free port.
+/// A line of entry numbers for ports of one protocol and address; 0: free.
 type Line = [u32; OWNERS as usize];
 
 /// All external ports.
 pub(super) struct Ports {
     owners: Vector<Line>,
-    /// For each line whether its even ports are all taken, and whether its odd ones are. Never so of a line with ports that are
-    /// nobody's to have.
+    /// For each line, whether its even ports are all taken, and whether its odd ones are. Never set for a line with ports
+    /// that cannot be given out.
     full: Bits,
-    /// What is known to be used up.
+    /// Ranges that are known to be used up.
     spent: Spent,
-    /// What is configured for somebody.
+    /// Ports that are configured for a host.
     reserved: Reserved,
-    /// The first port of the first line, an even number.
+    /// The first port of the first line; an even number.
     base: u32,
-    /// Lines of an address.
+    /// Lines per address.
     lines: u32,
 }
 
@@ -122,12 +124,13 @@ impl Ports {
         })
     }
 
-    /// The same with ports that nobody gets who looks for a free one.
+    /// Excludes configured ports from searches for free ones.
     pub(super) fn reserving(self, reserved: Reserved) -> Ports {
         Ports { reserved, ..self }
     }
 
-    /// A free port of `within` of an address: one of the parity of `from`, else any, from there on.
+    /// Finds a free port in the range `within` of an address: one with the parity of `from` if there is one, searching
+    /// from there on.
     #[inline(always)]
     pub(super) fn find(
         &self,
@@ -144,7 +147,7 @@ impl Ports {
         }
     }
 
-    /// The same between ports that are reserved, and some of which have no owner yet.
+    /// Searches between reserved ports, some of which have no owner yet.
     #[cold]
     fn find_in_gaps(
         &self,
@@ -174,7 +177,7 @@ impl Ports {
         let parity = if from.is_multiple_of(2) { EVEN } else { ODD };
         let from = u32::from(from).saturating_sub(self.base);
         let from = if range.contains(&from) { from } else { range.start };
-        // Mostly the line in which it begins has one.
+        // Usually the first line has a free port.
         let near = from..range.end.min(from - from % OWNERS + OWNERS);
         if let Some(at) = self.find_on_line(tx, row, near.clone(), parity)? {
             return Ok(Some((self.base + at) as u16));
@@ -189,7 +192,7 @@ impl Ports {
         Ok(found.map(|at| (self.base + at) as u16))
     }
 
-    /// The first free port of one of these parities in a range on one line.
+    /// The first free port of one of these parities, within a range on one line.
     #[inline(always)]
     fn find_on_line(
         &self,
@@ -204,7 +207,7 @@ impl Ports {
         Ok((free != 0).then(|| first + free.trailing_zeros()))
     }
 
-    /// A free port of this parity, of which there is none in `near`; else of any.
+    /// Finds a free port with this parity outside of `near`, where there is none; else one with any parity.
     #[cold]
     #[inline(never)]
     fn find_far(
@@ -225,7 +228,7 @@ impl Ports {
         }
     }
 
-    /// The first free port of one of these parities behind the line of `from`, then from the beginning of the range on.
+    /// The first free port of one of these parities after the line of `from`, and then from the start of the range on.
     fn find_behind(
         &self,
         tx: &mut Tx,
@@ -250,19 +253,19 @@ impl Ports {
         Ok(None)
     }
 
-    /// Whether somebody may have a port: it has no owner, and nobody is to get it.
+    /// Whether a port may be given out: it has no owner and is not reserved.
     #[inline(always)]
     pub(super) fn is_free(&self, tx: &mut Tx, slot: u32, address: u32, port: u16) -> Result<bool, Conflict> {
         Ok(self.owner(tx, slot, address, port)?.is_none() && !self.is_reserved(slot, address, port))
     }
 
-    /// Whether a port is configured for somebody.
+    /// Whether a port is configured for a host.
     #[inline(always)]
     pub(super) fn is_reserved(&self, slot: u32, address: u32, port: u16) -> bool {
         self.reserved.has(row(slot, address), port)
     }
 
-    /// The entry to which a port belongs; none if it is nobody's.
+    /// The entry that owns a port; `None` if the port is free.
     #[inline(always)]
     pub(super) fn owner(&self, tx: &mut Tx, slot: u32, address: u32, port: u16) -> Result<Option<u32>, Conflict> {
         let (row, at) = self.place(slot, address, port);
@@ -270,7 +273,7 @@ impl Ports {
         Ok(owner.unwrap_or_default().checked_sub(1))
     }
 
-    /// The same at a glance, outside of the transaction.
+    /// The owner as a hint, read outside of the transaction.
     #[inline(always)]
     pub(super) fn owner_hint(&self, slot: u32, address: u32, port: u16) -> Option<u32> {
         let (row, at) = self.place(slot, address, port);
@@ -279,7 +282,7 @@ impl Ports {
         ((pair >> (32 * (place % 2))) as u32).checked_sub(1)
     }
 
-    /// Gives a port to an entry, or takes it away.
+    /// Sets or removes the owner of a port.
     pub(super) fn set_owner(
         &self,
         tx: &mut Tx,
@@ -292,7 +295,7 @@ impl Ports {
         let parity = if at.is_multiple_of(2) { EVEN } else { ODD };
         let change = |line: &mut Line| {
             line[(at % OWNERS) as usize] = owner.map_or(0, |index| index + 1);
-            // Whether it was the last free one, or the first that is free again.
+            // True if this was the last free port of its parity, or is the first one that is free again.
             free_of(line) & parity & !(1 << (at % OWNERS)) == 0
         };
         if self.owners.update(tx, self.line(row, at), change)? == Some(true) {
@@ -304,34 +307,34 @@ impl Ports {
         Ok(())
     }
 
-    /// Asks for the line on which a port is, to be changed soon.
+    /// Prefetches the line of a port, which will be changed soon.
     #[inline(always)]
     pub(super) fn prefetch(&self, slot: u32, address: u32, port: u16) {
-        // Any port may be asked for, also one below the first.
+        // The port may be any, even below the first.
         let at = u32::from(port).saturating_sub(self.base);
         self.owners.prefetch(self.line(row(slot, address), at));
     }
 
-    /// The line of a place in a row.
+    /// The line of a position in a row.
     #[inline(always)]
     fn line(&self, row: u32, at: u32) -> u32 {
         row * self.lines + at / OWNERS
     }
 
-    /// Row of a protocol and address, and a port's place in it.
+    /// The row of a protocol and address, and the position of a port in it.
     #[inline(always)]
     fn place(&self, slot: u32, address: u32, port: u16) -> (u32, u32) {
         (row(slot, address), u32::from(port) - self.base)
     }
 }
 
-/// Row of a protocol and address: more addresses have theirs behind those that are there.
+/// The row of a protocol and address; rows of further addresses follow those of existing ones.
 #[inline(always)]
 pub(super) fn row(slot: u32, address: u32) -> u32 {
     address * PROTOCOLS + slot
 }
 
-/// A bit for each port of a line that is nobody's.
+/// A bit for each free port of a line.
 #[inline(always)]
 fn free_of(line: &Line) -> u64 {
     line.iter().enumerate().fold(0, |free, (at, owner)| free | u64::from(*owner == 0) << at)
@@ -360,7 +363,7 @@ mod tests {
 
     use super::*;
 
-    /// What a search finds, said in one line for each parity.
+    /// The result of a search, defined by a linear scan for each parity.
     fn first_free(owners: &BTreeMap<u16, u32>, within: std::ops::RangeInclusive<u16>, from: u16) -> Option<u16> {
         let begin = if within.contains(&from) { from } else { *within.start() };
         let order: Vec<u16> = (begin..=*within.end()).chain(*within.start()..begin).collect();
@@ -404,7 +407,7 @@ mod tests {
         tx.commit().unwrap();
         search(&mut tx, None);
         assert_eq!(search(&mut tx, None), (2, 0));
-        // Each address and protocol by itself.
+        // Each address and protocol has its own ranges.
         assert_eq!(ports.find(&mut tx, 0, 0, 1024..=65_535, 4000).unwrap(), Some(4000));
         assert_eq!(ports.find(&mut tx, 1, 1, 1024..=65_535, 4000).unwrap(), Some(4000));
     }
@@ -422,7 +425,7 @@ mod tests {
                 owners.insert(port, 1);
             }
             for (a, b, owner) in steps {
-                // A search, or a port that is given or taken back.
+                // Either a search, or a port that is given out or returned.
                 let Some(b) = b else {
                     ports.set_owner(&mut tx, 0, 0, 1000 + a, owner.checked_sub(1)).unwrap();
                     if owner == 0 { owners.remove(&(1000 + a)) } else { owners.insert(1000 + a, 0) };

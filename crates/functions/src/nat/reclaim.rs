@@ -1,4 +1,4 @@
-//! Ports and entries of mappings that are over and have rested, for those who want them before a sweep finds them.
+//! Reclaims ports and entries of mappings that have ended and rested, if they are needed before a sweep finds them.
 
 use std::iter::once;
 use std::ops::RangeInclusive;
@@ -13,24 +13,24 @@ use super::pause::Pause;
 use super::ports::row;
 use crate::parts::sweep::{make_room, scaled};
 
-/// Ports that are looked at for one that is no longer needed when none is free; entries that are looked at at a time when all are in use.
+/// How many ports to check for one that is no longer needed if none is free, and entries at a time if all are in use.
 const SEARCH: u32 = 64;
-/// Searches of hosts for ports of their own are told apart by so many numbers.
+/// The number of slots that hosts' searches for their own ports are hashed to.
 pub(super) const HOSTS: u32 = 1024;
 
-/// Whose an external port is.
+/// The holder of an external port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     Nobody,
-    /// It was somebody's who no longer needed it.
+    /// The port was just reclaimed from an ended mapping.
     Ended,
-    /// Another one's, or configured for one.
+    /// The port has an owner, or is configured for one.
     Other,
 }
 
 impl<K: Kept> Mappings<K> {
-    /// Looks for ports that are no longer needed when none is free. True if one was found. If not, nobody looks again for a moment: whoever
-    /// floods with flows that are refused makes no more work than that.
+    /// Searches for ports that are no longer needed if none is free. True if one was found. If not, no search is repeated
+    /// for a moment, so that a flood of refused flows is cheap.
     #[cold]
     pub(super) fn reclaim_some(&self, cx: &mut Cx<'_>, claim: &Claim) -> Result<bool, Conflict> {
         if self.reclaim_own(cx, claim)? {
@@ -46,15 +46,15 @@ impl<K: Kept> Mappings<K> {
         })
     }
 
-    /// The same of ports that its host has to itself: nobody else would get them, so they need not rest (RFC 6888 REQ-8 b). Hosts whose ports are all in
-    /// use do not keep others from looking.
+    /// Does the same for ports that the host has to itself. No other host would get them, so they need not rest (RFC 6888
+    /// REQ-8 b). Hosts whose ports are all in use do not keep others from searching.
     fn reclaim_own(&self, cx: &mut Cx<'_>, claim: &Claim) -> Result<bool, Conflict> {
         let Some(searched) = &self.searched_by_hosts else { return Ok(false) };
         self.search((cx, searched, scaled(claim.number, HOSTS)), |cx| {
             for number in 0..BLOCKS_MAX {
                 let Some((address, block)) = self.hosts.own_block(&self.roster, claim, number) else { break };
                 for port in some_of(cx.now(), claim, block) {
-                    // One is enough: with its last mapping a host would give its block back.
+                    // One is enough: with its last mapping a host would lose its block.
                     if self.end_own(cx, claim, (address, port))? {
                         return Ok(true);
                     }
@@ -64,7 +64,7 @@ impl<K: Kept> Mappings<K> {
         })
     }
 
-    /// Ends a mapping of the host of a claim that is over, though it rests.
+    /// Ends an ended mapping of the claim's host, even if it still rests.
     fn end_own(&self, cx: &mut Cx<'_>, claim: &Claim, (address, port): Place) -> Result<bool, Conflict> {
         let Some(owner) = self.ports.owner(cx, slot(claim.inside.protocol), address, port)? else { return Ok(false) };
         let now = cx.now();
@@ -75,7 +75,7 @@ impl<K: Kept> Mappings<K> {
         }
     }
 
-    /// The same for entries of the table when all are in use.
+    /// Does the same for entries of the table if all are in use.
     #[cold]
     pub(super) fn reclaim_entries(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<bool, Conflict> {
         let size = (SEARCH, self.entries.capacity());
@@ -84,7 +84,7 @@ impl<K: Kept> Mappings<K> {
         })
     }
 
-    /// Searches, unless somebody did a moment ago and found nothing.
+    /// Searches, unless a recent search found nothing.
     fn search(
         &self,
         (cx, searched, row): (&mut Cx<'_>, &Pause, u32),
@@ -100,7 +100,7 @@ impl<K: Kept> Mappings<K> {
         Ok(found)
     }
 
-    /// Whose a port is; a mapping that is over and has rested gives it back.
+    /// The holder of a port; a mapping that has ended and rested gives it back.
     #[inline(always)]
     pub(super) fn reclaim(&self, cx: &mut Cx<'_>, slot: u32, (address, port): Place) -> Result<Holder, Conflict> {
         if !(self.first_port..=self.last_port).contains(&port) {
@@ -118,7 +118,7 @@ impl<K: Kept> Mappings<K> {
     }
 }
 
-/// As many ports of a range as are looked at, from anywhere on.
+/// The ports of a range to check, from a pseudo-random position on.
 fn some_of(now: u64, claim: &Claim, among: RangeInclusive<u16>) -> impl Iterator<Item = u16> + use<> {
     let (first, ports) = (*among.start(), u32::from(among.end() - among.start()) + 1);
     let near = scaled(now ^ u64::from(claim.inside.port), ports);

@@ -1,8 +1,8 @@
-//! Ports that are configured for somebody: nobody else gets them, also while a range of them has yet to be carried out (`fixed.rs`).
+//! Ports that are configured for a host: no other host gets them, even before their mappings have been made (`fixed.rs`).
 
 use std::ops::RangeInclusive;
 
-/// Ports in a row of one protocol and external address.
+/// A run of consecutive ports of one protocol and external address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
     row: u32,
@@ -10,12 +10,12 @@ struct Run {
     last: u16,
 }
 
-/// All of them, in order; none follows another one without a gap.
+/// All runs, sorted; between two runs of a row there is always a gap.
 #[derive(Debug, Default)]
 pub(super) struct Reserved(Box<[Run]>);
 
 impl Reserved {
-    /// Of ports by their rows, in any order.
+    /// Builds the runs from ports by row, in any order.
     pub(super) fn new(ports: impl Iterator<Item = (u32, u16)>) -> Reserved {
         let mut ports: Vec<_> = ports.collect();
         ports.sort_unstable();
@@ -29,7 +29,7 @@ impl Reserved {
         Reserved(runs.into())
     }
 
-    /// Whether a port is somebody's.
+    /// Whether a port is reserved.
     #[inline(always)]
     pub(super) fn has(&self, row: u32, port: u16) -> bool {
         !self.0.is_empty() && self.is_in_a_run(row, port)
@@ -41,7 +41,8 @@ impl Reserved {
         behind.checked_sub(1).is_some_and(|at| self.0[at].row == row && port <= self.0[at].last)
     }
 
-    /// The pieces of a range between them: from the one on that has `from` or comes next, round the end to the beginning.
+    /// The gaps between reserved ports in a range, starting with the gap that contains or follows `from`, and wrapping
+    /// around.
     pub(super) fn gaps(&self, row: u32, within: &RangeInclusive<u16>, from: u16) -> Vec<RangeInclusive<u16>> {
         let (mut gaps, mut next) = (Vec::new(), u32::from(*within.start()));
         let end = u32::from(*within.end());
@@ -82,7 +83,7 @@ mod tests {
                     prop_assert_eq!(reserved.has(row, port), taken.contains(&(row, port)));
                 }
                 let gaps = reserved.gaps(row, &within, from);
-                // No gap begins beside another one's end, so the one that `from` is in comes whole.
+                // There is a reserved port between any two gaps, so the gap that contains `from` comes as a whole.
                 let at = left.iter().position(|port| *port >= from).unwrap_or(0);
                 let at = (0..=at).rev().take_while(|n| *n == at || left[*n] + 1 == left[*n + 1]).last().unwrap_or(0);
                 let mut expected = left.clone();

@@ -1,4 +1,4 @@
-//! What is written into a packet, and where it goes.
+//! How packets are rewritten, and where they go.
 
 use braid_nf::prelude::*;
 
@@ -7,7 +7,7 @@ use super::networks::Behind;
 use super::session::OUTWARD;
 use crate::parts::Fate;
 
-/// How a packet is rewritten, and where it goes.
+/// The new endpoints of a packet, and where it goes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rewrite {
     pub(super) source: Option<Endpoint>,
@@ -22,12 +22,12 @@ impl Rewrite {
         Rewrite { to, ..Rewrite::default() }
     }
 
-    /// It goes no further than to the router behind.
+    /// The packet goes no further than to the router behind.
     pub(super) fn here(from: Port) -> Rewrite {
         Rewrite { to: from, behind: Behind::Here, ..Rewrite::default() }
     }
 
-    /// What the later fragments of this packet share.
+    /// The fate that the later fragments of this packet share.
     pub(super) fn fate(&self) -> Fate {
         let (source, destination) = (self.source.map(|end| end.ip()), self.destination.map(|end| end.ip()));
         Fate::new(self.to, source, destination).behind(self.behind.to_bits())
@@ -50,23 +50,23 @@ impl Rewrite {
     }
 }
 
-/// What becomes of the packets of one direction of a flow.
+/// How the packets of one direction of a flow are rewritten, and where they go.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Track {
     /// [`OUTWARD`] or inward.
     pub(super) way: u8,
-    /// Written over the source (outward) or destination (inward) address.
+    /// The new source (outward) or destination (inward) address.
     pub(super) address: [u8; 4],
-    /// Written over the port beside it.
+    /// The new port, which goes with the address.
     pub(super) port: u16,
-    /// Where they leave.
+    /// The port by which they leave.
     pub(super) to: Port,
-    /// Number of the network where its owner is.
+    /// The number of its owner's network.
     pub(super) network: u16,
 }
 
 impl Track {
-    /// With which tags they leave.
+    /// The tags with which they leave.
     pub(super) fn behind(&self) -> Behind {
         if self.way == OUTWARD { Behind::Outside } else { Behind::Network(self.network) }
     }

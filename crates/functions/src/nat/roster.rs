@@ -1,8 +1,11 @@
-//! External addresses and their numbers. Mappings, ports and blocks speak of an address by its number, which it keeps when the configuration
-//! changes: what joins gets a number that is free, what leaves keeps its own until nothing speaks of it any more.
+//! External addresses and their numbers.
 //!
-//! New mappings are made on *open* addresses only. Those that *drain* keep what they have; those that have *left* lose it, with the
-//! sweep that follows each change ([`Mappings::settle`](super::mappings::Mappings)). Until that sweep has seen every mapping, another change is refused.
+//! Mappings, ports and blocks refer to an address by its number, which survives configuration changes: an address that
+//! joins gets a free number, and one that leaves keeps its number until nothing refers to it any more.
+//!
+//! New mappings are made on *open* addresses only. *Draining* addresses keep what they have. Addresses that have *left*
+//! lose it in the sweep that follows each change ([`Mappings::settle`](super::mappings::Mappings)). Until that sweep has
+//! seen every mapping, another change is refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,26 +19,26 @@ use super::settle::Settling;
 use crate::config::ConfigError;
 use crate::parts::sweep::scaled;
 
-/// Most numbers: as many addresses may have left as there may be.
+/// The maximum number of addresses including those that have left, of which there may be as many as of the others.
 pub(super) const NUMBERS_MAX: usize = 2 * EXTERNAL_MAX as usize;
 
-/// What an address is to mappings; kept as a byte.
+/// The states of an address, stored as a byte.
 const NOBODYS: u8 = 0;
 const OPEN: u8 = 1;
 const DRAINING: u8 = 2;
 const LEFT: u8 = 3;
 
-/// One number, as it is kept for whoever takes over.
+/// One address, as stored for the function that takes over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Line {
     address: [u8; 4],
-    /// How often addresses had changed, the same on all lines.
+    /// How often the addresses have changed; the same in all lines.
     epoch: u32,
     now: u8,
-    /// What it was before the last change.
+    /// The state before the last change.
     before: u8,
-    /// 1 if all mappings are counted by host, and if they were before the last change; the same on all lines.
+    /// 1 if all mappings are counted by host, and if they were before the last change; the same in all lines.
     counts_hosts: u8,
     counted_hosts: u8,
 }
@@ -43,17 +46,17 @@ struct Line {
 /// All external addresses.
 pub(crate) struct Roster {
     lines: Box<[Line]>,
-    /// By number.
+    /// Addresses by number.
     addresses: Box<[[u8; 4]]>,
-    /// Addresses with mappings, in order, and the number of each.
+    /// Sorted addresses that may have mappings, and the number of each.
     known: Box<[[u8; 4]]>,
     numbers: Box<[u32]>,
-    /// Numbers on which new mappings are made, in the order of their addresses, now and before the last change.
+    /// The numbers of open addresses, sorted by address: now, and before the last change.
     open: Box<[u32]>,
     open_before: Box<[u32]>,
-    /// Addresses that have left, in order.
+    /// Sorted addresses that have left.
     left: Box<[[u8; 4]]>,
-    /// Whether a host of which nothing is known has no mapping.
+    /// Whether a host without state is certain to have no mapping.
     knows_hosts: bool,
     numbering: Numbering,
     pub(super) settling: Settling,
@@ -62,7 +65,7 @@ pub(crate) struct Roster {
 braid_nf::plain!(Line);
 
 impl Roster {
-    /// The numbers of a pool's addresses, after those that the same function had before.
+    /// Numbers the addresses of a pool, following the numbers that the former function used.
     pub(super) fn new(builder: &mut StateBuilder, pool: &Pool) -> Result<Roster, ConfigError> {
         let wrong = |reason: &str, instead: &str| Err(ConfigError::new("external", reason, instead));
         let former = Numbering::left::<Line>(builder, "external").filter(|lines| are_sound(lines)).unwrap_or_default();
@@ -128,12 +131,12 @@ impl Roster {
         }
     }
 
-    /// Numbers are below it.
+    /// All numbers are below this.
     pub(super) fn room(&self) -> u32 {
         self.lines.len() as u32
     }
 
-    /// An address by its number.
+    /// The address with this number.
     #[inline(always)]
     pub(super) fn address(&self, number: u32) -> [u8; 4] {
         self.addresses.get(number as usize).copied().unwrap_or_default()
@@ -145,34 +148,35 @@ impl Roster {
         self.known.binary_search(&address).ok().map(|at| self.numbers[at])
     }
 
-    /// Whether an address has left, and something may still speak of it.
+    /// Whether an address has left, but something may still refer to it.
     pub(crate) fn is_leaving(&self, tx: &mut Tx, address: [u8; 4]) -> Result<bool, Conflict> {
         Ok(self.left.binary_search(&address).is_ok() && !self.settling.is_through(tx)?)
     }
 
-    /// Whether new mappings may be made on it.
+    /// Whether new mappings may be made on an address.
     pub(super) fn is_open(&self, number: u32) -> bool {
         self.lines.get(number as usize).is_some_and(|line| line.now == OPEN)
     }
 
-    /// Whether its mappings end.
+    /// Whether the mappings on an address end.
     #[inline(always)]
     pub(super) fn has_left(&self, number: u32) -> bool {
         !self.left.is_empty() && self.lines.get(number as usize).is_none_or(|line| line.now == LEFT)
     }
 
-    /// Whether addresses have joined or left since the state began.
+    /// Whether addresses have joined or left since the state was created.
     pub(super) fn has_changed(&self) -> bool {
         self.settling.epoch > 0
     }
 
-    /// Where a host begins that has no mapping.
+    /// The address for a host without mappings.
     #[inline(always)]
     pub(super) fn home(&self, host: u64) -> u32 {
         self.open[scaled(host, self.open.len() as u32) as usize]
     }
 
-    /// Where a host begins that has none counted on an open address: if it may have some that are not counted yet, where those are.
+    /// The address for a host without counted mappings on an open address: if it may have uncounted ones, the address
+    /// that they are on.
     pub(super) fn home_unless_counted(&self, tx: &mut Tx, host: u64) -> Result<u32, Conflict> {
         if self.knows_hosts || self.settling.is_through(tx)? {
             return Ok(self.home(host));
@@ -181,12 +185,12 @@ impl Roster {
         Ok(before.filter(|number| self.is_open(*number)).unwrap_or_else(|| self.home(host)))
     }
 
-    /// The open address of that place in their order.
+    /// The open address at this position in their order.
     pub(super) fn open(&self, place: u64) -> u32 {
         self.open.get(place as usize).copied().unwrap_or(0)
     }
 
-    /// Open addresses that follow on one, round the end, without it.
+    /// The open addresses after this one, wrapping around, without it.
     pub(super) fn others(&self, number: u32) -> impl Iterator<Item = u32> {
         let at = self.open.iter().position(|open| *open == number).unwrap_or(0);
         self.open[at + 1..].iter().chain(&self.open[..at]).copied()
@@ -205,7 +209,8 @@ impl Pool {
     }
 }
 
-/// Gives every wanted address its former number, or one that is nobody's; what is not wanted leaves. Nothing speaks any more of what had left before.
+/// Gives every wanted address its former number or a free one; others leave. Nothing refers any more to addresses that
+/// had left before.
 fn renumber(lines: &mut Vec<Line>, mut wanted: BTreeMap<[u8; 4], u8>) {
     for line in lines.iter_mut() {
         let is_known = line.is_known();
@@ -223,7 +228,7 @@ fn renumber(lines: &mut Vec<Line>, mut wanted: BTreeMap<[u8; 4], u8>) {
     }
 }
 
-/// Lines may come from a file that somebody has touched: each address has one number.
+/// Checks lines that may come from an edited file: each address must have one number.
 fn are_sound(lines: &[Line]) -> bool {
     let mut known: Vec<[u8; 4]> = lines.iter().filter(|line| line.now != NOBODYS).map(|line| line.address).collect();
     known.sort_unstable();

@@ -1,5 +1,6 @@
-//! What a packet set remembers: over which mapping it goes, and how far its connection has come. With its key and its age that is
-//! half a cache line; how packets are rewritten says the mapping.
+//! The packet-set state: which mapping the flow uses, and the phase of its connection.
+//!
+//! With its key and its age it takes half a cache line. The mapping tells how to rewrite packets.
 
 use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
 use braid_nf::packet::parse::protocol;
@@ -12,19 +13,19 @@ use super::endpoint::{protocol_of, slot};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Session {
-    /// Number of the mapping's entry.
+    /// The number of the mapping's entry.
     index: u32,
-    /// From below the entry's generation, as far as it fits; the [`Phase`] but for [`Phase::Asked`], the way, the protocol's number among those that
-    /// are translated, and whether the phase is that one. An entry lives for a second at least, so half a year passes before a generation comes again, and
-    /// no set waits so long for a packet.
+    /// Low bits: the entry's generation, truncated. Above: the [`Phase`] without [`Phase::Asked`], the way, the
+    /// protocol's slot, and whether the phase is [`Phase::Asked`]. An entry lives for at least a second, so a generation
+    /// number recurs after half a year at the earliest, and no set waits that long for a packet.
     rest: u32,
 }
 
 const GENERATION_BITS: u32 = 24;
 const GENERATION: u32 = (1 << GENERATION_BITS) - 1;
-/// Kinds of sessions that could be told apart.
+/// The number of distinguishable kinds of sessions.
 const KINDS: usize = 1 << (u32::BITS - GENERATION_BITS);
-/// Bits of a kind that hold the phase, and those that hold the protocol's number.
+/// The bits of a kind that hold the phase, and those that hold the protocol's slot.
 const PHASE: u8 = 0x23;
 const SLOT_BIT: u32 = 3;
 const SLOT: usize = 3;
@@ -35,30 +36,30 @@ impl Session {
         Session { index: handle.index, rest: handle.generation & GENERATION | kind << GENERATION_BITS }
     }
 
-    /// Number of the mapping's entry.
+    /// The number of the mapping's entry.
     #[inline(always)]
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
-    /// Whether it goes over the mapping for which this handle was made.
+    /// Whether it uses the mapping that this handle refers to.
     #[inline(always)]
     pub(crate) fn is_over(&self, handle: Handle) -> bool {
         self.index == handle.index && (self.rest ^ handle.generation) & GENERATION == 0
     }
 
-    /// Whether both go over one mapping.
+    /// Whether both use the same mapping.
     pub(crate) fn is_beside(&self, other: &Session) -> bool {
         self.index == other.index && (self.rest ^ other.rest) & GENERATION == 0
     }
 
-    /// Phase, way and protocol in one number below [`KINDS`].
+    /// Phase, way and protocol as a number below [`KINDS`].
     #[inline(always)]
     fn kind(&self) -> usize {
         (self.rest >> GENERATION_BITS) as usize
     }
 
-    /// A [`Phase`].
+    /// The [`Phase`].
     #[inline(always)]
     pub(crate) fn phase(&self) -> u8 {
         (self.rest >> GENERATION_BITS) as u8 & PHASE
@@ -68,14 +69,14 @@ impl Session {
         self.rest = self.rest & !(u32::from(PHASE) << GENERATION_BITS) | u32::from(phase & PHASE) << GENERATION_BITS;
     }
 
-    /// Another packet has come: of other protocols than TCP that is all there is to know.
+    /// Notes a further packet, which is all that matters for protocols other than TCP.
     pub(crate) fn go_on(&mut self) {
         if !self.is_tcp() {
             self.set_phase(Phase::Established as u8);
         }
     }
 
-    /// Whether its connection is established, as far as its direction tells.
+    /// Whether the connection is established, as far as this direction shows.
     pub(crate) fn is_assured(&self) -> bool {
         self.phase() == Phase::Established as u8
     }
@@ -97,14 +98,14 @@ impl Session {
     }
 }
 
-/// Nanoseconds for each kind of session.
+/// A time in nanoseconds for each kind of session.
 #[derive(Clone, Debug)]
 pub(crate) struct Needs([u64; KINDS]);
 
 braid_nf::plain!(Needs);
 
 impl Needs {
-    /// From what a protocol, a way and a phase need.
+    /// Computes the table from a time for each protocol, way and phase.
     pub(crate) fn new(need: impl Fn(u8, u8, Phase) -> u64) -> Needs {
         Needs(std::array::from_fn(|kind| {
             let (way, phase) = ((kind >> 2) as u8 & 1, Phase::from_bits(kind as u8));
@@ -123,18 +124,20 @@ pub(crate) const OUTWARD: u8 = 0;
 /// From outside: the destination is rewritten.
 pub(crate) const INWARD: u8 = 1;
 
-/// How far one direction of a TCP connection has come, as far as timeouts need to know (RFC 5382 section 5, RFC 7857
-/// section 2). Other protocols are in the first phase until a second packet comes, and then in the next one.
+/// The stage of one direction of a TCP connection, as far as timeouts depend on it (RFC 5382 section 5, RFC 7857 section
+/// 2). Other protocols are in the first phase until a second packet comes, and then in the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
     /// Nothing but answers to SYNs so far.
     Opening = 0,
-    /// A segment without SYN has passed, or behind a SYN the answer to one that it crossed: then both ends have opened it.
+    /// A segment without SYN has passed; or, after a SYN, the answer to a SYN that crossed it: then both ends have opened
+    /// the connection.
     Established = 1,
     /// A FIN has passed; acknowledgements may follow.
     Finished = 2,
-    /// A RST has passed. If it was forged, the next other segment shows that the connection lives (RFC 7857 section 2.2).
+    /// A RST has passed. If it was forged, the next other segment shows that the connection is alive (RFC 7857 section
+    /// 2.2).
     Reset = 3,
     /// A SYN has passed that answers none.
     Asked = 0x20,
@@ -164,7 +167,7 @@ impl Phase {
         }
     }
 
-    /// The same of one that opens or ends a connection.
+    /// The phase after a segment that opens or ends a connection.
     fn turned(bits: u8, flags: u8) -> Phase {
         match Phase::from_bits(bits) {
             _ if flags & RST != 0 => Phase::Reset,
@@ -176,22 +179,22 @@ impl Phase {
     }
 }
 
-/// How long sets live without a packet, in nanoseconds.
+/// Idle timeouts of sets, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
-    /// TCP, by [`Phase`]; [`Phase::Asked`] opens too.
+    /// TCP, by [`Phase`]; [`Phase::Asked`] has the timeout of an opening connection.
     pub(crate) tcp_ns: [u64; 4],
     pub(crate) udp_ns: u64,
     pub(crate) icmp_ns: u64,
 }
 
 impl Timeouts {
-    /// The shortest of all.
+    /// The shortest of all timeouts.
     pub(crate) fn shortest_ns(&self) -> u64 {
         self.tcp_ns.iter().fold(self.udp_ns.min(self.icmp_ns), |least, ns| least.min(*ns))
     }
 
-    /// Of a flow of a protocol in a phase.
+    /// The timeout of a flow by protocol and phase.
     #[inline]
     pub(crate) fn after(&self, number: u8, phase: Phase) -> u64 {
         match number {
@@ -223,7 +226,7 @@ mod tests {
         assert_eq!(kind, (protocol::TCP, INWARD, Phase::Asked as u8, true));
     }
 
-    /// The phases of a direction after each segment.
+    /// Checks the phases of a direction after each segment.
     #[track_caller]
     fn check(segments: &[u8], expected: &[Phase]) {
         let phases: Vec<Phase> = segments

@@ -1,4 +1,4 @@
-//! What the configuration means once it has been checked.
+//! The checked configuration.
 
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
@@ -20,7 +20,7 @@ use crate::parts::answer::Router;
 use crate::parts::proxy::Proxy;
 use crate::parts::{Prefix, PrefixesV4, Side, Sides};
 
-/// What the interface of a `router` may have.
+/// The MTUs that an interface of `router` may have, in bytes.
 const MTUS: RangeInclusive<u16> = 68..=9216;
 
 /// A checked configuration.
@@ -37,14 +37,15 @@ pub(super) struct Settings {
     pub(super) fragment_ns: u64,
     pub(super) ipv6: Others,
     pub(super) non_ip: Others,
-    /// What it is inside, and outside.
+    /// This function's own addresses as a router: inside, outside.
     routers: [Router; 2],
-    /// Of what comes for the external address that it is outside, that which it leaves to the router behind it unless it is a mapping's.
+    /// Which packets to its external address outside are left to the router behind it, unless they match a mapping.
     for_router: LeftToRouter,
-    /// Most bytes of an IP packet that leaves for the inside, and for the outside, as far as that is for this function to know.
+    /// The maximum length in bytes of IP packets that leave for the inside, and for the outside, if this function has to
+    /// check it.
     mtus: [u16; 2],
     pub(super) proxy: Option<Proxy>,
-    /// For which addresses it answers inside.
+    /// The addresses for which it answers neighbour requests inside.
     gateways: Box<[Ipv4Addr]>,
 }
 
@@ -91,7 +92,8 @@ impl Settings {
         })
     }
 
-    /// Whether every network that the other knows is the same here; where blocks of ports follow from networks, whether there is no other.
+    /// Whether every network of the other configuration is the same here; if networks determine blocks of ports, also
+    /// whether there are no further ones.
     pub(super) fn has_networks_of(&self, other: &Settings) -> bool {
         let is_counted = matches!(self.pool.allocation, Allocation::Deterministic { .. });
         self.networks.has_those_of(&other.networks) && (!is_counted || self.networks.list == other.networks.list)
@@ -102,20 +104,20 @@ impl Settings {
         Inside::new(self.networks.of(packet), end.ip(), end.port, end.protocol)
     }
 
-    /// What it calls itself to who sent a packet.
+    /// This function's own addresses as the sender of a packet knows them.
     pub(super) fn router(&self, packet: &Packet<'_>) -> Router {
         let [inside, outside] = self.routers;
         if self.sides.of(packet.port()) == Some(Side::Outside) { outside } else { inside }
     }
 
-    /// Most bytes of an IP packet that leaves for a side.
+    /// The maximum length in bytes of an IP packet that leaves for a side.
     #[inline(always)]
     pub(super) fn mtu(&self, to: Side) -> u16 {
         self.mtus[to as usize]
     }
 
-    /// Whether a packet is for what it calls itself where that comes from, so that it goes no further: there a router behind it takes it. An
-    /// external address is shared.
+    /// Whether a packet is for this function's own address on the side it comes from, so that it goes no further: a
+    /// router behind takes it. An external address does not count, because it is shared.
     pub(super) fn is_for_router(&self, packet: &Packet<'_>) -> bool {
         let (to, [inside, outside]) = (packet.dst_ip(), self.routers);
         match self.sides.of(packet.port()) {
@@ -124,13 +126,13 @@ impl Settings {
         }
     }
 
-    /// Whether a packet for an external endpoint that is nobody's is for the router behind.
+    /// Whether a packet to an external endpoint without a mapping is for the router behind.
     pub(super) fn is_left_to_router(&self, packet: &Packet<'_>) -> bool {
         self.for_router.takes(packet, packet.dst_ip())
     }
 
-    /// Whether a neighbour who asks for an address is answered: outside for external ones, inside for gateways, of which every network
-    /// may have one.
+    /// Whether a neighbour's request for an address is answered: outside for external addresses, inside for gateways,
+    /// which every network may have.
     pub(super) fn answers_for(&self, packet: &Packet<'_>, address: IpAddress) -> bool {
         match (self.sides.of(packet.port()), address.v4()) {
             (Some(Side::Outside), Some(v4)) => self.is_external(v4) && self.networks.is_outside(packet),
@@ -163,7 +165,7 @@ fn routers(config: &Config) -> Result<[Router; 2], ConfigError> {
     Ok([inside, Router::check(("outside_router", v4), ("outside_router_v6", v6))?])
 }
 
-/// Without one nothing is too long.
+/// Without a configured MTU no packet is too long.
 fn mtu(key: &str, mtu: Option<u16>) -> Result<u16, ConfigError> {
     match mtu {
         Some(mtu) if !MTUS.contains(&mtu) => {
@@ -195,7 +197,7 @@ fn check_ranges(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError
     Ok(())
 }
 
-/// That every range of a list adds something to the others.
+/// Checks that every range of a list adds something to the others.
 pub(crate) fn ranges_apart(key: &str, ranges: &[Prefix]) -> Result<(), ConfigError> {
     match Prefix::idle_of(ranges) {
         None => Ok(()),
@@ -209,7 +211,7 @@ pub(crate) fn ranges_apart(key: &str, ranges: &[Prefix]) -> Result<(), ConfigErr
     }
 }
 
-/// Whether what is said has an effect.
+/// Checks that every key that is set has an effect.
 fn check_meant(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError> {
     let count = |range: &Prefix| external.iter().filter(|it| range.contains(IpAddress::from_v4(**it))).count();
     let is_external = |range: &&Prefix| range.len_v4() == Some(count(range) as u64);
@@ -260,7 +262,7 @@ fn fixed(config: &Config, pool: &Pool, (networks, home): (&Nets, Port)) -> Resul
     list.finish(config.mappings_max)
 }
 
-/// Whoever has it as its gateway sends to its Ethernet address, which must not stay in what goes on.
+/// Checks the gateways. Hosts that use one send to its Ethernet address, which must not remain in forwarded frames.
 fn gateways(config: &Config) -> Result<Box<[Ipv4Addr]>, ConfigError> {
     let wrong = |reason: &str, instead: &str| Err(ConfigError::new("gateways", reason, instead));
     match (config.gateways.is_empty(), config.mac, config.outside_next_hop) {

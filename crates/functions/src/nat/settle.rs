@@ -1,8 +1,9 @@
-//! The sweep that follows a change of the external addresses, or of who is inside: it looks at every mapping once, some between two batches.
+//! The sweep after a change of the external addresses or of the inside ranges: it visits every mapping once, some between
+//! two batches.
 //!
-//! Mappings on addresses that have left go, those of hosts that are inside no more end and their ports rest. Those that are not where their host would begin now
-//! are counted for their host, so that it keeps its address as long as it has one of them (pooling is paired). Mappings made meanwhile are
-//! right from the beginning.
+//! It removes mappings on addresses that have left. Mappings of hosts that are no longer inside end, and their ports
+//! rest. Mappings that are not where their host would start now are counted for their host, which keeps its address as
+//! long as it has one of them (pooling is paired). Mappings made in the meantime are correct from the start.
 
 use std::sync::Arc;
 
@@ -15,31 +16,31 @@ use super::entry::{Entry, NEVER, Packed};
 use super::mappings::Mappings;
 use crate::parts::Prefix;
 
-/// Mappings that are looked at by one tick, a hundred times a second.
+/// Mappings visited per tick, of which there are a hundred per second.
 const PIECE: u32 = 4096;
 
-/// How far the sweep after a change has come.
+/// How far the sweep after a change is.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Progress {
-    /// The last change of the addresses after which it has seen all.
+    /// The last change of the addresses after which it has seen all mappings.
     through: u32,
-    /// The change after which it is on its way, and the first mapping that it has not seen; [`ALL`] if it has seen them.
+    /// The change of the current sweep, and the first mapping that it has not seen; [`ALL`] if it has seen all.
     of: u32,
     next: u32,
-    /// The [mark](mark_of) of the inside ranges by which it looks at mappings.
+    /// The [mark](mark_of) of the inside ranges that it applies.
     inside: u32,
 }
 
 const ALL: u32 = u32::MAX;
 
-/// The sweep after one change, of the addresses of which there were `epoch` so far.
+/// The sweep after a change of the addresses; `epoch` counts these changes.
 pub(super) struct Settling {
     progress: Vector<Progress>,
     pub(super) epoch: u32,
     inside: Box<[Prefix]>,
     mark: u32,
-    /// Mappings that it has ended.
+    /// The number of mappings that it has ended.
     ended: Distributed<u64>,
 }
 
@@ -57,12 +58,12 @@ impl Settling {
         })
     }
 
-    /// Whether the function that was there before had seen all since that change.
+    /// Whether the former function had finished its sweep after that change.
     pub(super) fn was_through(builder: &StateBuilder, epoch: u32) -> bool {
         Vector::<Progress>::left(builder, NAME, 0).is_some_and(|progress| progress.through == epoch)
     }
 
-    /// Whether all mappings were looked at since the last change of the addresses.
+    /// Whether all mappings have been visited since the last change of the addresses.
     pub(super) fn is_through(&self, tx: &mut Tx) -> Result<bool, Conflict> {
         if self.epoch == 0 {
             return Ok(true);
@@ -74,7 +75,7 @@ impl Settling {
         self.inside.iter().any(|range| range.contains(inside.address))
     }
 
-    /// Tells how many mappings have ended because of changes.
+    /// Reports how many mappings have ended because of changes.
     pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let ended = self.ended.read(cx, |sum, part| *sum += part)?;
         if ended > 0 {
@@ -84,17 +85,17 @@ impl Settling {
     }
 }
 
-/// Of the object.
+/// The name of the state object.
 const NAME: &str = "settled";
 
-/// Another number for other ranges, never that of a state which does not know of them.
+/// A mark that differs for different ranges, and never equals that of a state without marks.
 fn mark_of(inside: &[Prefix]) -> u32 {
     let words: Vec<String> = inside.iter().map(Prefix::to_string).collect();
     hash::mixed(words.join(" ").as_bytes(), 1) as u32 | 1
 }
 
 impl<K: Kept> Mappings<K> {
-    /// Looks at some more mappings, if the addresses or who is inside have changed.
+    /// Visits some more mappings, if the addresses or the inside ranges have changed.
     pub(crate) fn settle(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         let settling = &self.roster.settling;
         let Settling { progress, epoch, mark, .. } = settling;

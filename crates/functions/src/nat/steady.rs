@@ -1,4 +1,5 @@
-//! Packets in steady state: of a known flow whose mapping lives long enough. They read one entry, are written, and change nothing else.
+//! Packets in steady state, in a known flow whose mapping lives long enough: they read one entry, are rewritten, and
+//! change nothing else.
 
 use braid_nf::packet::{IpAddress, Translated};
 use braid_nf::prelude::*;
@@ -13,8 +14,9 @@ use super::session::{INWARD, Needs, OUTWARD, Phase, Session};
 use crate::parts::{Side, lengths};
 
 impl Nat {
-    /// A packet of a known flow over its mapping, if neither changes by it: who opens or ends a connection, prolongs the mapping, comes by
-    /// another port, contradicts itself, or goes no further and its sender is told so, does more than read.
+    /// Translates a packet of a known flow if neither the flow nor the mapping changes. `None` if the packet opens or
+    /// ends a connection, has to prolong the mapping, arrives on another port, is inconsistent, or is dropped with an
+    /// error to its sender.
     #[inline(always)]
     pub(super) fn go_on(
         &self,
@@ -30,7 +32,7 @@ impl Nat {
         if !holds {
             return None;
         }
-        // Each way by itself, so that nothing is asked twice.
+        // One call for each direction, so that the direction is tested only once.
         match session.way() {
             OUTWARD => self.go(packet, OUTWARD, (inside, entry)),
             _ => self.go(packet, INWARD, (inside, entry)),
@@ -52,7 +54,8 @@ impl Nat {
         }
     }
 
-    /// Whether packets of a known flow come by a port: outward by the one by which its owner sent last, inward by an outside one.
+    /// Whether packets of a known flow arrive on a port: outward on the one its owner used last, inward on any outside
+    /// port.
     #[inline(always)]
     pub(super) fn is_expected(&self, from: Port, way: u8, entry: &Entry) -> bool {
         match way {
@@ -61,7 +64,7 @@ impl Nat {
         }
     }
 
-    /// What becomes of packets of a known flow that come by a port.
+    /// How packets of a known flow that arrive on a port are rewritten.
     #[inline(always)]
     pub(super) fn track(&self, from: Port, way: u8, (inside, entry): (&Inside4, &Entry)) -> Track {
         match way {
@@ -76,7 +79,7 @@ impl Nat {
         }
     }
 
-    /// The same where every packet changes its tags.
+    /// The same if every packet's tags are rewritten.
     pub(super) fn go_on_tagged(
         &self,
         cx: &mut Cx<'_>,
@@ -100,7 +103,7 @@ impl Nat {
     }
 }
 
-/// The phase of a flow after a packet; other protocols than TCP stay in theirs.
+/// The phase of a flow after a packet; protocols other than TCP keep theirs.
 #[inline(always)]
 pub(super) fn phase_after(session: &Session, packet: &Packet<'_>) -> u8 {
     match session.is_tcp() {
@@ -109,7 +112,8 @@ pub(super) fn phase_after(session: &Session, packet: &Packet<'_>) -> u8 {
     }
 }
 
-/// As [`translated`], of a packet that is no piece and as long as it says: its header is at hand where it is written.
+/// As [`translated`], for a packet that is not a fragment and as long as its headers say. The check and the rewrite share
+/// their access to the header.
 #[inline(always)]
 fn translated_if_whole(packet: &mut Packet<'_>, track: Track) -> Translated {
     let end = (IpAddress::from_v4(track.address), track.port);

@@ -1,4 +1,4 @@
-//! Mappings that are over and have rested are taken out, a few at a time.
+//! Removes mappings that have ended and rested, a few at a time.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use super::entry::{Entry, Packed};
 use super::mappings::Mappings;
 use crate::parts::sweep::{Over, Sweep, take_out};
 
-/// How mappings are swept.
+/// The schedule of the sweep.
 const SWEEP: Sweep = Sweep { every: SWEEP_EVERY, round: Duration::from_secs(2) };
-/// How often.
+/// The interval between two steps of the sweep.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_millis(1);
-/// Most that leave at once, so that no packet waits long for it.
+/// The maximum number to remove at once, so that no packet waits long.
 const MOST: u32 = 2048;
 
-/// Mappings that are over at a time.
+/// Selects mappings that can be removed at this time.
 struct At<'a, K> {
     mappings: &'a Mappings<K>,
     now: u64,
@@ -43,13 +43,13 @@ impl<K: Kept> Over<K, Packed> for At<'_, K> {
 }
 
 impl<K: Kept> Mappings<K> {
-    /// Takes out what has ended and rested, in the piece of a share whose turn it is.
+    /// Removes mappings that have ended and rested, in the piece of the share that is due.
     pub(crate) fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
         let piece = SWEEP.piece(cx.now(), self.entries.capacity(), share);
         self.take_out(cx, piece, MOST).map(drop)
     }
 
-    /// Takes out at most so many of what has ended and rested among these entries; how many.
+    /// Removes at most `most` mappings that have ended and rested among these entries, and returns their number.
     pub(super) fn take_out(
         &self,
         cx: &mut Cx<'_>,

@@ -1,4 +1,4 @@
-//! The translator at work: one worker, capture time, frames built and read by another library.
+//! NAT tests: one worker, capture time, frames built and decoded by an independent library.
 
 use std::collections::{HashMap, HashSet};
 
@@ -37,7 +37,7 @@ fn bench_with(config: Config, ports: u16, sets: usize) -> Bench {
     })
 }
 
-/// A packet by a port at a second, and what becomes of it.
+/// Sends a packet on a port at a given second, and checks what becomes of it.
 #[track_caller]
 fn check(bench: &mut Bench, port: u16, seconds: u64, frame: Frame, expected: &str) -> Outcome {
     let outcome = bench.send(port, seconds * 1000, &frame.bytes());
@@ -103,7 +103,7 @@ fn filtering_by_address_and_port_admits_only_whom_one_talks_to() {
     check(&mut nat, 1, 0, Frame::udp("192.0.2.9:81", EXTERNAL), "drop filtered");
     check(&mut nat, 1, 0, Frame::udp("192.0.2.8:80", EXTERNAL), "drop filtered");
     check(&mut nat, 1, 0, Frame::udp(SERVER, EXTERNAL), "0: udp 192.0.2.9:80 > 10.0.0.1:1100 ttl 63");
-    // The host keeps its mapping by talking to another; the first one is forgotten when its set is.
+    // The host prolongs its mapping by sending to another peer; the first peer is forgotten with its set.
     check(&mut nat, 0, 290, Frame::udp(HOST, "192.0.2.7:9"), "1: udp 198.51.100.1:1100 > 192.0.2.7:9 ttl 63");
     check(&mut nat, 1, 580, Frame::udp("192.0.2.7:9", EXTERNAL), "0: udp 192.0.2.7:9 > 10.0.0.1:1100 ttl 63");
     check(&mut nat, 1, 610, Frame::udp(SERVER, EXTERNAL), "drop filtered");
@@ -128,7 +128,7 @@ fn pings_are_translated_by_their_identifier() {
     check(&mut nat, 0, 0, ping(1030), "1: ping 198.51.100.1 > 192.0.2.9 id 1030 ttl 63");
     let pong = Frame::echo_reply("192.0.2.9", "198.51.100.1", 1030, 1);
     check(&mut nat, 1, 0, pong.clone(), "0: pong 192.0.2.9 > 10.0.0.1 id 1030 ttl 63");
-    // Its identifier is out of the range of ports, so it gets another.
+    // Its identifier is outside of the port range, so it gets another one.
     let other = nat.send(0, 0, &ping(7).bytes());
     assert!(!show::outcome(&other).contains("id 7 "));
 }
@@ -138,7 +138,7 @@ fn udp_mappings_end_after_five_minutes_and_their_port_is_free_again() {
     let mut nat = bench(small());
     check(&mut nat, 0, 0, Frame::udp(HOST, SERVER), "1: udp 198.51.100.1:1100 > 192.0.2.9:80 ttl 63");
     check(&mut nat, 1, 299, Frame::udp(SERVER, EXTERNAL), "0: udp 192.0.2.9:80 > 10.0.0.1:1100 ttl 63");
-    // What comes in prolongs nothing.
+    // Inbound packets prolong nothing.
     check(&mut nat, 1, 331, Frame::udp(SERVER, EXTERNAL), "drop no_mapping");
     let rests = nat.send(0, 332_000, &Frame::udp(OTHER, SERVER).bytes());
     assert_ne!(show::outcome(&rests), "1: udp 198.51.100.1:1100 > 192.0.2.9:80 ttl 63");
@@ -224,7 +224,7 @@ fn where_all_entries_are_in_use_those_that_are_over_make_room_at_once() {
         nat.send_batch(frames).len()
     };
     assert_eq!([begun(0, 1), begun(0, 2)], [MOST as usize, 0]);
-    // A sweep takes out some hundred; those who begin find the others, but for the last ones.
+    // A sweep removes some hundred mappings; new ones reclaim the others, except for the last few.
     let again = begun(500, 3);
     assert!(again > 1700, "{again}");
 }
@@ -246,7 +246,7 @@ fn inside_hosts_reach_each_other_by_their_external_endpoints() {
     check(&mut nat, 0, 0, hairpin, "0: udp 198.51.100.1:1100 > 10.0.0.2:2200 ttl 63");
     let back = Frame::udp("10.0.0.2:2200", EXTERNAL);
     check(&mut nat, 0, 0, back, "0: udp 198.51.100.1:2200 > 10.0.0.1:1100 ttl 63");
-    // Directly, they are not translated.
+    // Sent to their inside addresses directly, packets are not translated.
     check(&mut nat, 0, 0, Frame::udp(HOST, "10.0.0.2:2200"), "0: udp 10.0.0.1:1100 > 10.0.0.2:2200 ttl 63");
 }
 
@@ -262,7 +262,7 @@ fn a_session_takes_at_most_128_bytes_with_its_share_of_eight_addresses() {
     let (mappings, capacity) = bytes("nat.mappings");
     assert_eq!(capacity, 1 << 20);
     assert_eq!(mappings / capacity, 64, "what the README says is mapped for one");
-    // For each eighth entry a bucket in which others overflow, with its place on a free list: nobody touches them.
+    // There is an overflow bucket for each eighth entry, with its place on a free list, which are never touched here.
     let used = mappings as f64 / capacity as f64 - (64.0 + 12.0) / 8.0;
     assert!(used <= 55.0, "{used} bytes a mapping: what the README says");
     let ports = bytes("nat.ports").0 + bytes("nat.full_ports").0;

@@ -1,4 +1,4 @@
-//! What a plan file may say, and what it means once it has been checked. The README explains each key.
+//! The configuration, as written in a plan file and as checked. The README explains each key.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::time::Duration;
@@ -26,10 +26,10 @@ use crate::parts::syslog::Collector;
 use crate::parts::tags::{OuterTag, TagRange};
 use crate::parts::{Prefix, Side, Sides, prefix};
 
-/// The smallest MTU of an IPv6 link (RFC 8200 section 5), and the largest that is handled.
+/// The smallest MTU of an IPv6 link (RFC 8200 section 5), and the largest one supported.
 const MTUS: std::ops::RangeInclusive<u16> = 1280..=9216;
 
-/// As it stands in a plan file.
+/// The configuration as written in a plan file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs)]
@@ -86,7 +86,7 @@ pub struct Config {
     pub icmp_errors_per_s: u64,
 }
 
-/// Mappings that are always there: what comes to an external port goes to an inside one.
+/// Permanent mappings: packets to an external port go to an inside one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -94,10 +94,10 @@ pub struct Static {
     pub protocol: StaticProtocol,
     pub external: Endpoints<SocketAddrV4>,
     pub inside: Endpoints<SocketAddrV6>,
-    /// The port of the plan behind which its network is, if there are several.
+    /// The port of the plan that the inside host's network is behind, if there are several networks.
     #[serde(default)]
     pub network: Option<Port>,
-    /// The VLAN behind which it is, if there are several.
+    /// The VLAN that it is in, if there are several.
     #[serde(default)]
     pub vlan: Option<TagRange>,
 }
@@ -132,7 +132,7 @@ impl Default for Config {
             fixed: Vec::new(),
             private: Others::Drop,
             filtering: outward.filtering,
-            // RFC 6146 section 3.5.1: packets of both directions prolong a session.
+            // Packets of both directions prolong a session (RFC 6146 section 3.5.1).
             inbound_refresh: true,
             tcp_opening_s: outward.tcp_opening_s,
             tcp_established_s: outward.tcp_established_s,
@@ -170,11 +170,11 @@ pub(super) struct Settings {
     pub(super) timeouts: Timeouts,
     pub(super) fragment_ns: u64,
     pub(super) mtus: Mtus,
-    /// IPv4 packets that may be cut are, if they would be longer over IPv6.
+    /// The length in bytes above which IPv4 packets are fragmented if they may be and would be longer over IPv6.
     pub(super) lowest_mtu: u16,
     pub(super) others: Others,
     pub(super) router: Router,
-    /// Of what comes for an external address, that which the router behind takes.
+    /// Which packets to an external address are for the router behind.
     pub(super) for_router: LeftToRouter,
     pub(super) proxy: Option<Proxy>,
 }
@@ -182,7 +182,8 @@ pub(super) struct Settings {
 braid_nf::plain!(Settings);
 
 impl Settings {
-    /// Whether a packet is for what it calls itself, so that it goes no further: there a router behind it takes it. An external address is shared.
+    /// Whether a packet is for this function's own address, so that it goes no further: a router behind takes it. An
+    /// external address does not count, because it is shared.
     pub(super) fn is_for_router(&self, to: IpAddress) -> bool {
         Some(to) == self.router.v6 || (to == self.router.v4 && !self.pool.is_external(to))
     }
@@ -273,7 +274,7 @@ impl Settings {
     }
 }
 
-/// The half of a configuration that `nat` has as well.
+/// The part of the configuration that `nat` has too.
 fn outward(config: &Config) -> nat::Config {
     nat::Config {
         external: config.external.clone(),

@@ -1,18 +1,18 @@
-//! Cuts an IPv6 packet that has a fragment header into pieces (RFC 7915 section 4: what may be cut over IPv4 reaches IPv6 links that
-//! take no more than 1280 bytes).
+//! Fragments IPv6 packets that already have a fragment header (RFC 7915 section 4: packets that may be fragmented over
+//! IPv4 may reach IPv6 links that carry no more than 1280 bytes).
 
 use braid_nf::packet::headers::{Header, Ipv6};
 use braid_nf::prelude::*;
 
 use super::header::{FRAGMENT_LEN, fragment_header};
 
-/// A piece with its link header.
+/// The maximum length of a fragment with its link header.
 const ROOM: usize = 9216 + 256;
-/// Bytes before what is cut.
+/// Length of the headers before the data that is split.
 const HEADERS: usize = Ipv6::LEN + FRAGMENT_LEN;
 
-/// Sends all pieces but the first out by `port`, none longer than `most` bytes, and leaves the first in `packet`. False, and nothing
-/// happened, if the packet is not whole.
+/// Sends all fragments except the first out by `port`, none longer than `most` bytes, and leaves the first in `packet`.
+/// Returns false, and does nothing, if the packet is not complete.
 pub(super) fn cut(cx: &mut Cx<'_>, packet: &mut Packet<'_>, port: Port, most: u16) -> bool {
     let l3 = packet.record().l3 as usize;
     let Some(ip) = packet.ipv6() else { return false };
@@ -28,7 +28,8 @@ pub(super) fn cut(cx: &mut Cx<'_>, packet: &mut Packet<'_>, port: Port, most: u1
     true
 }
 
-/// Sends the pieces of a whole frame from number `first` on; the frame itself if it is no longer than `most` bytes of IP.
+/// Sends the fragments of a complete frame, from number `first` on; the frame itself if its IP packet is at most `most`
+/// bytes long.
 pub(super) fn emit_pieces(cx: &mut Cx<'_>, port: Port, frame: &[u8], l3: usize, most: usize, first: usize) {
     if frame.len() <= l3.saturating_add(most) {
         cx.emit_onward(port, frame);
@@ -45,12 +46,12 @@ pub(super) fn emit_pieces(cx: &mut Cx<'_>, port: Port, frame: &[u8], l3: usize, 
     }
 }
 
-/// Pieces but the last carry whole units of eight bytes.
+/// All fragments except the last carry a multiple of eight bytes.
 fn step(most: usize) -> usize {
     (most - HEADERS) / 8 * 8
 }
 
-/// Lengths and fragment fields of a piece that begins `from` bytes behind the beginning of what was cut.
+/// Writes lengths and fragment fields of a fragment that begins `from` bytes after the start of the data.
 fn write(headers: &mut [u8], from: usize, len: usize, more_behind: bool) {
     let [number, _, high, low, _, _, id_high, id_low] =
         *headers[Ipv6::LEN..].first_chunk().unwrap_or(&[0; FRAGMENT_LEN]);

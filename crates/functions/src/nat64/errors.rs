@@ -1,7 +1,7 @@
-//! ICMP errors get the other version's type, and so does the packet that they quote (RFC 7915 sections 4.2, 4.3, 5.2, 5.3).
+//! Translation of ICMP errors, with the packets they quote (RFC 7915 sections 4.2, 4.3, 5.2, 5.3).
 //!
-//! They are written anew, so what comes with wrong checksums is dropped (RFC 5508 REQ-3). Extensions behind the quoted packet
-//! (RFC 4884) do not go along.
+//! The message is written anew, so errors with wrong checksums are dropped (RFC 5508 REQ-3). Extensions after the quoted
+//! packet (RFC 4884) are removed.
 
 use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
 use braid_nf::packet::parse::protocol;
@@ -19,20 +19,20 @@ use crate::nat::{BAD_CHECKSUM, NO_MAPPING};
 use crate::parts::turn::turn;
 use crate::parts::version::write_version;
 
-/// The other version has no such error.
+/// The other version has no corresponding error.
 pub const NO_COUNTERPART: Reason = Reason("no_counterpart");
 
-/// Most bytes of an error with its IP header (RFC 4443 section 2.4 (c)).
+/// The maximum length of an error with its IP header, in bytes (RFC 4443 section 2.4 (c)).
 const MOST: usize = 1280;
-/// Bytes of an ICMP header.
+/// Length of an ICMP header, in bytes.
 const ICMP_LEN: usize = 8;
 
-/// What an error and the packet that it quotes shall say, and where it goes.
+/// The new addresses and ports of an error and of the packet it quotes, and where it goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ErrorRewrite {
     pub(super) ends: Addresses,
     pub(super) quoted: Addresses,
-    /// Of the quoted packet.
+    /// Ports of the quoted packet.
     pub(super) ports: NewPorts,
     pub(super) to: Port,
     pub(super) behind: Behind,
@@ -69,7 +69,7 @@ impl Nat64 {
         Ok(if done { self.leave(packet, rewrite.to, rewrite.behind) } else { Verdict::Drop(NO_ROOM) })
     }
 
-    /// Type, code and the word behind the checksum in the other version.
+    /// The ICMP message in the other version: type, code, and the word after the checksum.
     fn message(&self, packet: &Packet<'_>, to_v4: bool) -> Option<Message> {
         let message = packet.ip_payload();
         let [kind, code, _, _, rest @ ..] = *message.first_chunk::<ICMP_LEN>()?;
@@ -83,7 +83,8 @@ impl Nat64 {
         }
     }
 
-    /// Writes the message with the quoted packet translated; its length. None if what is quoted cannot be translated.
+    /// Writes the message with the quoted packet translated, and returns its length; `None` if the quoted packet cannot
+    /// be translated.
     fn compose(
         &self,
         packet: &Packet<'_>,
@@ -117,7 +118,7 @@ impl Nat64 {
         done.then_some(len)
     }
 
-    /// An error from one inside host to another about a hairpin stays ICMPv6.
+    /// Sends an error from one inside host to another about a hairpin, which stays ICMPv6.
     fn send_error_back_inside(&self, packet: &mut Packet<'_>, rewrite: &ErrorRewrite) -> Verdict {
         packet.decrement_ttl();
         if let (Some(mut quoted), Some(source), Some(destination)) =
@@ -135,7 +136,7 @@ impl Nat64 {
     }
 }
 
-/// The quoted packet's header; its hops stay as they are (RFC 7915 section 4.3).
+/// Translates the quoted packet's header, with the TTL unchanged (RFC 7915 section 4.3).
 fn quoted_header(quoted: &[u8], rewrite: &ErrorRewrite, now: u64) -> Option<NewHeader> {
     match (rewrite.quoted.0.v4(), rewrite.quoted.1.v4()) {
         (Some(source), Some(destination)) => header::to_v4(quoted, (source, destination), 0, now).ok(),
@@ -143,16 +144,17 @@ fn quoted_header(quoted: &[u8], rewrite: &ErrorRewrite, now: u64) -> Option<NewH
     }
 }
 
-/// The quoted packet without extensions: a length, in words of four or eight bytes, says where they begin (RFC 4884 section 4).
+/// The quoted packet without extensions: a length, in words of four or eight bytes, gives their position (RFC 4884
+/// section 4).
 fn without_extensions(message: &[u8], to_v4: bool) -> Option<&[u8]> {
     let quoted = message.get(ICMP_LEN..)?;
     let len = if to_v4 { usize::from(message[4]) * 8 } else { usize::from(message[5]) * 4 };
-    // In a Packet Too Big the word is the MTU, and in a Parameter Problem of version 6 a pointer.
+    // In a Packet Too Big this word is the MTU, and in an ICMPv6 Parameter Problem a pointer.
     let has_len = if to_v4 { matches!(message[0], 1 | 3) } else { matches!(message[0], 3 | 11 | 12) };
     Some(if has_len && len > 0 { quoted.get(..len).unwrap_or(quoted) } else { quoted })
 }
 
-/// Whether the checksums of an error are right: of its message, and of the IPv4 header that it quotes.
+/// Whether the checksums of an error are correct: that of its message, and that of the IPv4 header it quotes.
 fn is_sound(packet: &Packet<'_>) -> bool {
     let message = packet.ip_payload();
     if packet.ip_version() == Some(IpVersion::V6) {
@@ -163,7 +165,8 @@ fn is_sound(packet: &Packet<'_>) -> bool {
     checksum::ipv4_header_ok(message) && header.get(..len).is_none_or(checksum::ipv4_header_ok)
 }
 
-/// Writes a packet anew behind its link header: one hop less, and the same traffic class. False if there is no room.
+/// Writes a packet anew after its link header, with the TTL decremented and the same traffic class. False if there is no
+/// room.
 fn write_packet(packet: &mut Packet<'_>, ends: Addresses, number: u8, body: &[u8], now: u64) -> bool {
     let (l3, ttl, link) = (packet.record().l3 as usize, packet.ttl().unwrap_or(1) - 1, packet.link());
     let class = match packet.ipv4() {

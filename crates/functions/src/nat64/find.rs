@@ -1,8 +1,9 @@
-//! How a packet is to be translated, asked of the mappings: for first packets, and for those that no set is kept for.
+//! Finds out from the mappings how to translate a packet: a first packet, or one that has no set.
 //!
-//! What comes over IPv6 for an address behind the prefix goes out over IPv4, from the mapping of its source (RFC 6146 section 3.5.1);
-//! what comes over IPv4 for an external endpoint goes in to the mapping's owner. What comes from inside for an external endpoint
-//! is a hairpin (section 3.8): both ends are translated and it stays IPv6. Everything else is routed as it is.
+//! An IPv6 packet to an address under the prefix leaves over IPv4 from the mapping of its source (RFC 6146 section
+//! 3.5.1); an IPv4 packet to an external endpoint goes to the mapping's owner. A packet from inside to an external
+//! endpoint is a hairpin (section 3.8): both ends are translated, and it stays IPv6. All other packets are routed
+//! unchanged.
 
 use braid_nf::packet::headers::{icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
@@ -21,36 +22,36 @@ use crate::nat::{ADDRESS_LEFT, NO_MAPPING, NO_NETWORK, NO_SIDE, NOT_TRANSLATABLE
 use crate::parts::Side;
 use crate::parts::scope::{self, Reach};
 
-/// Over IPv6 to the prefix, but not from an inside address, or from the prefix itself.
+/// An IPv6 packet to the prefix from an address that is not inside, or is under the prefix itself.
 pub const NOT_INSIDE: Reason = Reason("not_inside");
-/// To a private IPv4 address behind the well-known prefix (RFC 6052 section 3.1).
+/// A packet to a private IPv4 address under the well-known prefix (RFC 6052 section 3.1).
 pub const NOT_GLOBAL: Reason = Reason("not_global");
-/// A piece of an ICMP message: its checksum cannot be told from a piece.
+/// A fragmented ICMP message: its checksum cannot be updated from a fragment.
 pub const FRAGMENTED_ICMP: Reason = Reason("fragmented_icmp");
 
-/// What the mappings say about a packet.
+/// What to do with a packet.
 pub(super) enum Found {
-    /// A flow that may be cached.
+    /// It belongs to a flow that may be cached.
     Session(Session),
-    /// It is translated, uncached.
+    /// It is translated without a set.
     Once(Rewrite),
-    /// An ICMP error, to be translated with what it quotes.
+    /// It is an ICMP error, to be translated with the packet it quotes.
     Error(ErrorRewrite),
-    /// It is routed as it is.
+    /// It is routed unchanged.
     Routed(Port),
-    /// It goes on as if no router were here.
+    /// It passes as if no router were here.
     Untouched(Port),
     /// It is for the router behind.
     Here,
-    /// A later fragment whose first one has not come: it waits.
+    /// It is a later fragment whose first one has not arrived, and has to wait.
     Waits,
-    /// It ends here.
+    /// It is dropped.
     No(Reason),
-    /// It ends here because no mapping can be made, and its sender is told.
+    /// It is dropped because no mapping can be made, and its sender is told.
     Refused(Reason),
 }
 
-/// Both ends of a packet as the mappings know them, and its control bits.
+/// The ports of a packet as the mappings know them, its protocol and its TCP flags.
 struct Ends {
     number: u8,
     source: u16,
@@ -84,7 +85,7 @@ impl Nat64 {
         let Some(server) = self.settings.prefix.extract(destination) else {
             return Ok(self.routed(destination, across));
         };
-        // A source behind the prefix would be an IPv4 host: such packets go round in circles (RFC 6146 section 3.5).
+        // A source under the prefix would be an IPv4 host; such packets would loop (RFC 6146 section 3.5).
         let is_ours = self.settings.pool.inside.iter().any(|range| range.contains(source));
         if side != Side::Inside || !is_ours || self.settings.prefix.contains(source) {
             return Ok(Found::No(NOT_INSIDE));
@@ -102,7 +103,8 @@ impl Nat64 {
         self.find_outward(cx, packet, (server, is_external), across)
     }
 
-    /// The same of an answer that a function behind this one made, as one from where its cause was going; none if that was not translated.
+    /// Does the same for an answer made by a function behind this one, as if it came from where its cause was going;
+    /// `None` if that was not translated.
     pub(super) fn find_back(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Option<Found>, Conflict> {
         let to = packet.dst_ip();
         if packet.ip_version() == Some(IpVersion::V4) {
@@ -125,7 +127,7 @@ impl Nat64 {
         }
     }
 
-    /// From an inside host to an IPv4 address, perhaps an external one.
+    /// Translates from an inside host to an IPv4 address, which may be an external one.
     fn find_outward(
         &self,
         cx: &mut Cx<'_>,
@@ -151,7 +153,7 @@ impl Nat64 {
             return Ok(Found::Here);
         }
         if is_hairpin && ends.number == protocol::ICMP {
-            // An echo request has one identifier, which cannot be of two mappings.
+            // An echo request has one identifier, which cannot belong to two mappings.
             return Ok(Found::No(NO_MAPPING));
         }
         let source = Inside::new(self.settings.networks.of(packet), packet.src_ip(), ends.source, ends.number);
@@ -173,12 +175,12 @@ impl Nat64 {
         Ok(self.cached(packet, session))
     }
 
-    /// From an IPv4 host to an external address.
+    /// Translates from an IPv4 host to an external address.
     fn find_inward(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
         let (Some(from), Some(to)) = (packet.src_ip().v4(), packet.dst_ip().v4()) else {
             return Ok(Found::No(Reason::MALFORMED));
         };
-        // An error says where something is wrong, also from an address that no host has (RFC 7915 section 4.1).
+        // An error may come from an address that no host has (RFC 7915 section 4.1).
         let source = if packet.embedded().is_some() { to } else { from };
         if !scope::is_unicast_v4(source, to) {
             return Ok(Found::No(NOT_UNICAST));
@@ -201,7 +203,7 @@ impl Nat64 {
         })
     }
 
-    /// Fragments but the first, and ICMP errors, to an IPv4 address.
+    /// Handles later fragments and ICMP errors to an IPv4 address.
     fn find_special(
         &self,
         cx: &mut Cx<'_>,
@@ -230,7 +232,7 @@ impl Nat64 {
         Ok(None)
     }
 
-    /// A later fragment goes where the first one went.
+    /// Sends a later fragment where the first one went.
     fn follow(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
         Ok(match self.fragments.follow(cx, packet)? {
             Some(fate) if Behind::from_bits(fate.behind) == Behind::Here => Found::Here,
@@ -239,7 +241,7 @@ impl Nat64 {
         })
     }
 
-    /// Identifiers are not among the fields of a packet set, so ICMP is asked for each time.
+    /// Identifiers are not fields of a packet set, so ICMP is looked up for each packet.
     fn cached(&self, packet: &Packet<'_>, session: Session) -> Found {
         match session.protocol {
             protocol::ICMP => self.rewrite_of(packet, &session).map_or(Found::No(Reason::MALFORMED), Found::Once),
@@ -277,7 +279,7 @@ impl Nat64 {
         }
     }
 
-    /// An error from inside, about a packet that came in (RFC 6146 section 3.5, RFC 7915 section 5.2).
+    /// Translates an error from inside, about a packet that came in (RFC 6146 section 3.5, RFC 7915 section 5.2).
     fn error_outward(
         &self,
         cx: &mut Cx<'_>,
@@ -287,7 +289,7 @@ impl Nat64 {
     ) -> Result<Result<ErrorRewrite, Reason>, Conflict> {
         let quoted = packet.embedded().and_then(|quoted| Some((quoted, quoted_ports(&quoted)?)));
         let Some((quoted, (number, source, destination))) = quoted else { return Ok(Err(NO_MAPPING)) };
-        // It must go to whom the quoted packet came from.
+        // It must be addressed to the sender of the quoted packet.
         let server = self.settings.prefix.extract(quoted.src_ip).filter(|_| quoted.src_ip == packet.dst_ip());
         let inside = Inside::new(self.settings.networks.of(packet), quoted.dst_ip, destination, number);
         let (Some(server), Some(external)) = (server, self.flows.mappings.external_of(cx, inside)?) else {
@@ -306,14 +308,14 @@ impl Nat64 {
                 behind: Behind::Network(theirs.inside.network),
             }));
         }
-        // A router inside has no mapping of its own: the quoted host's address stands for it (RFC 5508 REQ-5).
+        // A router inside has no mapping of its own, so the quoted host's address is used (RFC 5508 REQ-5).
         let (server, ours) = (IpAddress::from_v4(server), external.ip());
         let ports = NewPorts { source: None, destination: Some(external.port) };
         let behind = Behind::Outside;
         Ok(Ok(ErrorRewrite { ends: (ours, server), quoted: (server, ours), ports, to: across, behind }))
     }
 
-    /// An error from outside, about a packet that went out.
+    /// Translates an error from outside, about a packet that went out.
     fn error_inward(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Result<ErrorRewrite, Reason>, Conflict> {
         let quoted = packet.embedded().filter(|quoted| quoted.src_ip == packet.dst_ip());
         let quoted = quoted.and_then(|quoted| Some((quoted, quoted_ports(&quoted)?)));
@@ -337,7 +339,7 @@ impl Nat64 {
     }
 }
 
-/// Ports of TCP and UDP, the identifier of an echo message of the type that may go this way.
+/// Ports of TCP and UDP, or the identifier of an echo message if its type may go in this direction.
 fn ends(packet: &Packet<'_>, echo: u8) -> Result<Ends, Reason> {
     let number = packet.protocol();
     let (number, ports, flags) = match number {
@@ -358,7 +360,7 @@ fn ends(packet: &Packet<'_>, echo: u8) -> Result<Ends, Reason> {
     }
 }
 
-/// Protocol, as mappings know it, and ports of a quoted packet.
+/// The protocol, as mappings know it, and the ports of a quoted packet.
 fn quoted_ports(quoted: &Embedded) -> Option<(u8, u16, u16)> {
     match quoted.protocol {
         number @ (protocol::TCP | protocol::UDP) => {
@@ -369,7 +371,7 @@ fn quoted_ports(quoted: &Embedded) -> Option<(u8, u16, u16)> {
     }
 }
 
-/// Addresses that mean nothing to the whole Internet (RFC 1918, RFC 6598, RFC 3927).
+/// Whether an address is not globally unique (RFC 1918, RFC 6598, RFC 3927).
 fn is_private(address: [u8; 4]) -> bool {
     matches!(address, [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] | [169, 254, ..])
 }

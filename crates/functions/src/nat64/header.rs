@@ -1,42 +1,44 @@
-//! IP headers of one version made from those of the other (RFC 7915 sections 4.1 and 5.1).
+//! Translates IP headers from one version to the other (RFC 7915 sections 4.1 and 5.1).
 //!
-//! They are made from bytes, not from packets: of packets, of fragments that have waited, and of what an ICMP error quotes.
+//! Works on bytes instead of packets, because the header may be that of a packet, of a fragment that has waited, or of a
+//! packet that an ICMP error quotes.
 
 use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, checksum};
 use braid_nf::state::hash;
 
-/// Bytes of an IPv4 header without options.
+/// Length of an IPv4 header without options, in bytes.
 pub(super) const IPV4_LEN: usize = Ipv4::LEN;
-/// Bytes of the fragment header.
+/// Length of the fragment header, in bytes.
 pub(super) const FRAGMENT_LEN: usize = 8;
-/// Bytes that an IPv6 packet has more than the IPv4 packet that it was, or will be.
+/// How much longer an IPv6 packet is than the same packet over IPv4, in bytes.
 pub(super) const GROWTH: usize = Ipv6::LEN - Ipv4::LEN;
-/// The longest IPv4 packet that routers after this one may still cut: the smallest IPv6 packet that all links take, translated.
+/// The longest IPv4 packet that later routers may still fragment: the smallest IPv6 packet that every link carries,
+/// translated.
 const CUT_MAX: usize = 1280 - GROWTH;
 
 /// Why a header has no counterpart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Untranslatable {
-    /// It contradicts itself, or is cut.
+    /// It is inconsistent or truncated.
     Malformed,
-    /// It names routers by which the packet still has to go; for IPv6, where it says how many.
+    /// It has a source route that is not finished; for IPv6, with the offset of the number of segments left.
     SourceRoute(u32),
-    /// An authentication header, or extension headers behind a fragment header.
+    /// It has an authentication header, or extension headers after a fragment header.
     Extension,
 }
 
-/// An IP header, its fragment header with it, to stand in the place of another one.
+/// An IP header, including its fragment header, that replaces another one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewHeader {
     bytes: [u8; Ipv6::LEN + FRAGMENT_LEN],
     len: usize,
-    /// Bytes of the old header, extension headers and options with it.
+    /// Length of the old header with its extension headers and options.
     pub(super) replaces: usize,
-    /// Bytes that follow it, as it promises.
+    /// Length of what follows the header, as it declares.
     pub(super) carried: usize,
-    /// Whether the packet may not be cut on its way: the sender is told instead.
+    /// Whether the packet must not be fragmented on its path, so that its sender has to be told instead.
     pub(super) whole: bool,
 }
 
@@ -45,13 +47,13 @@ impl NewHeader {
         &self.bytes[..self.len]
     }
 
-    /// Bytes of the packet that it begins.
+    /// Length of the packet with this header.
     pub(super) fn packet_len(&self) -> usize {
         self.len + self.carried
     }
 }
 
-/// From IPv6 to IPv4, `hops` hops further.
+/// Translates from IPv6 to IPv4, decrementing the TTL by `hops`.
 pub(super) fn to_v4(ip: &[u8], ends: ([u8; 4], [u8; 4]), hops: u8, now: u64) -> Result<NewHeader, Untranslatable> {
     let old = Ipv6::parse(ip).ok_or(Untranslatable::Malformed)?;
     let (mut replaces, mut fragment) = (Ipv6::LEN, None);
@@ -91,7 +93,7 @@ pub(super) fn to_v4(ip: &[u8], ends: ([u8; 4], [u8; 4]), hops: u8, now: u64) -> 
             new.set_fragment(false, more, offset);
         }
         None if whole => new.set_fragment(true, false, 0),
-        // Routers may cut it, so it needs a number that its neighbours do not have (RFC 6864 section 4).
+        // Routers may fragment it, so it needs an identification that its neighbours do not share (RFC 6864 section 4).
         None => {
             let begin = ip.get(..ip.len().min(replaces + 20)).unwrap_or_default();
             new.set_identification(hash::mixed(begin, now) as u16);
@@ -104,8 +106,8 @@ pub(super) fn to_v4(ip: &[u8], ends: ([u8; 4], [u8; 4]), hops: u8, now: u64) -> 
     Ok(NewHeader { bytes, len: Ipv4::LEN, replaces, carried, whole })
 }
 
-/// From IPv4 to IPv6, `hops` hops further. A packet that may be cut and would be longer than `cut_above` gets a fragment header,
-/// ready to be cut.
+/// Translates from IPv4 to IPv6, decrementing the hop limit by `hops`. A packet that may be fragmented and would be
+/// longer than `cut_above` gets a fragment header, ready to be split.
 pub(super) fn to_v6(
     ip: &[u8],
     ends: (IpAddress, IpAddress),
@@ -146,8 +148,8 @@ pub(super) fn fragment_header(number: u8, offset: u16, more: bool, identificatio
     [number, 0, a, b, 0, 0, c, d]
 }
 
-/// Whether an IPv4 option is a loose or strict source route that has not come to its end (RFC 791 section 3.1): its pointer, which
-/// counts from the option's first byte, is not behind it.
+/// Whether an IPv4 option is a loose or strict source route that is not finished (RFC 791 section 3.1): its pointer,
+/// which counts from the option's first byte, is not beyond its end.
 fn is_unfinished_route(kind: u8, data: &[u8]) -> bool {
     matches!(kind, 131 | 137) && data.first().is_none_or(|pointer| usize::from(*pointer) <= data.len() + 2)
 }

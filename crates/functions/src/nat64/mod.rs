@@ -1,12 +1,13 @@
-//! Stateful translation between IPv6 and IPv4 (NAT64, RFC 6146): hosts that have IPv6 only reach servers that have IPv4 only.
+//! Stateful translation between IPv6 and IPv4 (NAT64, RFC 6146): IPv6-only hosts reach IPv4-only servers.
 //!
-//! An IPv4 address stands within an IPv6 address behind a prefix (`prefix.rs`, RFC 6052). Mappings, external ports, blocks, quotas and
-//! filters are those of `nat`: what differs is that inside endpoints are of IPv6, and what is written into packets: IP headers of the
-//! other version (`header.rs`, RFC 7915), ports and checksums (`transport.rs`), ICMP errors with what they quote (`icmp.rs`,
-//! `errors.rs`). A packet set is one direction of one flow and caches its translation. IPv4 packets that may be cut are, where they
-//! get too long for IPv6 links (`cut.rs`).
+//! An IPv4 address is embedded in an IPv6 address after a prefix (`prefix.rs`, RFC 6052). Mappings, external ports,
+//! blocks, quotas and filters are those of `nat`. The differences are that inside endpoints are IPv6, and what is written
+//! into packets: IP headers of the other version (`header.rs`, RFC 7915), ports and checksums (`transport.rs`), and ICMP
+//! errors with the packets they quote (`icmp.rs`, `errors.rs`). A packet set is one direction of a flow and caches its
+//! translation. IPv4 packets that may be fragmented are, if they become too long for IPv6 links (`cut.rs`).
 //!
-//! Not here: other protocols than TCP, UDP and ICMP, application-level gateways, the DNS64 that gives hosts such addresses.
+//! Out of scope: protocols other than TCP, UDP and ICMP, application-level gateways, and the DNS64 that gives hosts such
+//! addresses.
 
 mod config;
 mod cut;
@@ -49,7 +50,7 @@ use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::{AnswerRate, Fragments, Side, aged, answer, lengths, proxy, scope};
 
 network_function! {
-    /// The translator.
+    /// The NAT64 translator.
     pub struct Nat64 {
         settings: Settings,
         flows: Flows<Inside>,
@@ -62,22 +63,22 @@ network_function! {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Session {
-    /// From when on a packet has to look at the mapping, in nanoseconds.
+    /// The time in nanoseconds from which on a packet has to check the mapping.
     look_ns: u64,
     /// The mapping.
     handle: Handle,
     /// Outward the external address, inward that of the inside host.
     address: IpAddress,
-    /// The port beside it.
+    /// The port to write together with the address.
     port: u16,
-    /// Where its packets come in.
+    /// The port its packets arrive on.
     from: Port,
-    /// Where they leave.
+    /// The port they leave by.
     to: Port,
-    /// Number of the network of the inside host.
+    /// The number of the inside host's network.
     network: u16,
     protocol: u8,
-    /// A [`Phase`].
+    /// The [`Phase`].
     phase: u8,
     /// [`OUTWARD`] or inward.
     way: u8,
@@ -111,7 +112,7 @@ impl NetworkFunction for Nat64 {
     type Set = Session;
     const NAME: &'static str = "nat64";
 
-    /// Mappings stand for endpoints, so these stay; timeouts and room may change.
+    /// Mappings refer to endpoints, so whatever defines endpoints must stay; timeouts and capacities may change.
     fn inherits(&self, older: &Self) -> Result<(), String> {
         let (now, before) = (&self.settings, &older.settings);
         let same = [
@@ -126,7 +127,7 @@ impl NetworkFunction for Nat64 {
         flows::kept_under(&same)
     }
 
-    /// Each direction by itself: they are not even of one version.
+    /// Keys each direction separately: the two are not even of the same IP version.
     fn packet_set(&self) -> Option<SetDef> {
         Some(self.settings.networks.within(SetDef::five_tuple()))
     }
@@ -139,7 +140,7 @@ impl NetworkFunction for Nat64 {
         session.phase == Phase::Established as u8
     }
 
-    /// One period to sweep mappings, and one to sweep fragments.
+    /// The first period sweeps mappings, the second everything else.
     fn ticks(&self) -> Vec<Duration> {
         vec![SWEEP_EVERY, aged::SWEEP_EVERY]
     }
@@ -152,7 +153,7 @@ impl NetworkFunction for Nat64 {
         self.flows.mappings.carry_out(cx)
     }
 
-    /// Nearly all there is; Ethernet addresses of hairpins, and by next hops of tagged packets.
+    /// Nearly everything; also Ethernet addresses, for hairpins and for tagged packets with a configured next hop.
     fn rewrites(&self) -> Rewrites {
         use FieldId::*;
         match self.settings.networks.are_tagged() {
@@ -169,7 +170,7 @@ impl NetworkFunction for Nat64 {
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
         let phase = match session.protocol {
             protocol::TCP => Phase::after(session.phase, packet.tcp_flags().unwrap_or(0)) as u8,
-            // That another packet has come is all there is to know.
+            // All there is to know is that another packet has arrived.
             _ => {
                 session.phase = Phase::Established as u8;
                 session.phase
@@ -246,8 +247,8 @@ impl NetworkFunction for Nat64 {
 }
 
 impl Nat64 {
-    /// A packet of a known flow that is a fragment, comes by another port, changes the phase of its connection, is as long as it cannot be,
-    /// or is the one that looks at the mapping.
+    /// Handles a packet of a known flow that is a fragment, arrives on another port, changes the phase of its connection,
+    /// has an impossible length, or is due to check the mapping.
     #[cold]
     #[inline(never)]
     fn unsteady(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session, phase: u8) -> Handled {
@@ -274,14 +275,14 @@ impl Nat64 {
         self.conclude(cx, packet, &found)
     }
 
-    /// Whether a packet of a known flow comes from the network of its set, or from the outside.
+    /// Whether a packet of a known flow comes from the network of its set, or from outside.
     #[inline(always)]
     fn has_its_tags(&self, packet: &Packet<'_>, session: &Session) -> bool {
-        // A set is within its network; beyond all networks are several VLANs.
+        // An outward set is specific to one network; outside there may be several VLANs.
         session.way == OUTWARD || self.settings.networks.is_outside(packet)
     }
 
-    /// Sends a packet on, with the tags that belong there.
+    /// Sends a packet on with the VLAN tags of its destination network.
     #[inline(always)]
     fn leave(&self, packet: &mut Packet<'_>, to: Port, behind: Behind) -> Verdict {
         if self.settings.networks.retag(packet, behind) { Verdict::Forward(to) } else { Verdict::Drop(NO_ROOM_FOR_TAG) }
@@ -294,7 +295,7 @@ impl Nat64 {
         }
     }
 
-    /// Of an outward flow, who sends to whom.
+    /// For an outward flow, the inside endpoint and its peer.
     fn peer(
         &self,
         session: &Session,
@@ -326,7 +327,7 @@ impl Nat64 {
         }
     }
 
-    /// No mapping can be made: address unreachable (RFC 6146 section 3.5.1.1).
+    /// No mapping can be made: sends "address unreachable" (RFC 6146 section 3.5.1.1).
     #[cold]
     fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<(), Conflict> {
         if let (Some(IpVersion::V6), Some(router)) = (packet.ip_version(), self.settings.router.v6)

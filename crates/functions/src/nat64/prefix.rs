@@ -1,4 +1,4 @@
-//! IPv4 addresses within IPv6 ones (RFC 6052 section 2.2).
+//! IPv4 addresses embedded in IPv6 addresses (RFC 6052 section 2.2).
 //!
 //! ```text
 //! bits   0      32    40    48    56    64   72    80    88    96          127
@@ -10,7 +10,7 @@
 //!  96  | prefix                                              | v4 (32)       |
 //! ```
 //!
-//! Bits 64 to 71 are zero whatever the prefix; the suffix is written as zero and not looked at.
+//! Bits 64 to 71 are zero under any prefix; the suffix is written as zero and otherwise ignored.
 
 use braid_nf::packet::IpAddress;
 
@@ -18,7 +18,7 @@ use crate::config::ConfigError;
 use crate::parts::Prefix;
 use crate::parts::scope::is_routed_v6;
 
-/// The prefix, and where the four bytes lie behind it.
+/// The prefix, and the positions of the four address bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Prefix64 {
     prefix: Prefix,
@@ -26,7 +26,7 @@ pub(super) struct Prefix64 {
 }
 
 impl Prefix64 {
-    /// A prefix of one of the six lengths.
+    /// Checks that the prefix has one of the six lengths.
     pub(super) fn check(prefix: Prefix) -> Result<Prefix64, ConfigError> {
         let wrong = |reason: String, instead: &str| Err(ConfigError::new("prefix", reason, instead));
         let places = match (prefix.is_v4(), prefix.bits()) {
@@ -50,25 +50,25 @@ impl Prefix64 {
         Ok(Prefix64 { prefix, places })
     }
 
-    /// Whether it is the well-known prefix, under which only global addresses may stand (section 3.1). Those of 64:ff9b:1::/48 are for private
-    /// ones as well (RFC 8215).
+    /// Whether this is the well-known prefix, which may only be used with global addresses (section 3.1). Prefixes of
+    /// 64:ff9b:1::/48 may be used with private ones too (RFC 8215).
     pub(super) fn is_well_known(&self) -> bool {
         const WELL_KNOWN: IpAddress = IpAddress::from_v6([0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         self.prefix.first() == WELL_KNOWN && self.prefix.bits() == 96
     }
 
-    /// Whether all addresses of a range begin with it.
+    /// Whether all addresses of a range are under the prefix.
     pub(super) fn covers(&self, range: &Prefix) -> bool {
         self.prefix.covers(range)
     }
 
-    /// Whether an address begins with it.
+    /// Whether an address is under the prefix.
     #[inline(always)]
     pub(super) fn contains(&self, address: IpAddress) -> bool {
         self.prefix.contains(address)
     }
 
-    /// The address that stands for an IPv4 address.
+    /// The address that embeds an IPv4 address.
     #[inline(always)]
     pub(super) fn embed(&self, address: [u8; 4]) -> IpAddress {
         let mut octets = self.prefix.first().octets();
@@ -78,7 +78,7 @@ impl Prefix64 {
         IpAddress::from_v6(octets)
     }
 
-    /// The IPv4 address that an address stands for, if it begins with the prefix.
+    /// The IPv4 address embedded in an address, if that is under the prefix.
     #[inline(always)]
     pub(super) fn extract(&self, address: IpAddress) -> Option<[u8; 4]> {
         let octets = address.octets();

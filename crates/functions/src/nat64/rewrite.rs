@@ -1,4 +1,4 @@
-//! A packet gets the headers of the other version. Between versions it grows or shrinks at its front: its link header moves.
+//! Translates packets. Between versions a packet grows or shrinks at its front, so its link header moves.
 
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion};
@@ -18,16 +18,16 @@ use crate::parts::version::write_version;
 use crate::parts::{Fate, answer, fragments};
 use crate::router;
 
-/// Longer than the next link takes, and not to be cut; its sender is told.
+/// The packet exceeds the next link's MTU and must not be fragmented; its sender is told.
 pub const TOO_BIG: Reason = Reason("too_big");
 /// A fragmented UDP datagram without a checksum, which IPv6 does not allow (RFC 7915 section 4.5).
 pub const NO_CHECKSUM: Reason = Reason("udp_without_checksum");
-/// It names routers by which it has to go; its sender is told.
+/// The packet has an unfinished source route; its sender is told.
 pub const SOURCE_ROUTE: Reason = Reason("source_route");
-/// The buffer has no room for a longer header, or the link has no place for the other version.
+/// The buffer has no room for a longer header, or the link header cannot express the other version.
 pub const NO_ROOM: Reason = Reason("no_room");
 
-/// Why a first piece may go nowhere that a later one would not show.
+/// Reasons to drop a first fragment that its later fragments do not reveal, so that they have to be remembered.
 pub(super) const ENDS: [Reason; 13] = [
     Reason::TTL_EXCEEDED,
     Reason::MALFORMED,
@@ -44,10 +44,10 @@ pub(super) const ENDS: [Reason; 13] = [
     FRAGMENTED_ICMP,
 ];
 
-/// Room for a translated piece that has waited.
+/// The maximum length of a translated fragment that has waited.
 const PIECE_ROOM: usize = fragments::PIECE_MAX + header::GROWTH + header::FRAGMENT_LEN;
 
-/// What a packet's headers shall say, and where it goes.
+/// The new addresses and ports of a packet, and where it goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rewrite {
     pub(super) ends: Addresses,
@@ -57,7 +57,7 @@ pub(super) struct Rewrite {
 }
 
 impl From<Fate> for Rewrite {
-    /// For a later fragment: addresses only.
+    /// The rewrite of a later fragment: addresses only.
     fn from(fate: Fate) -> Rewrite {
         let behind = Behind::from_bits(fate.behind);
         Rewrite { ends: (fate.source, fate.destination), ports: NewPorts::default(), to: fate.port, behind }
@@ -65,7 +65,7 @@ impl From<Fate> for Rewrite {
 }
 
 impl Nat64 {
-    /// What a known flow does to its packets.
+    /// The rewrite that a known flow applies to its packets.
     #[inline(always)]
     pub(super) fn rewrite_of(&self, packet: &Packet<'_>, session: &Session) -> Option<Rewrite> {
         let (prefix, port) = (&self.settings.prefix, Some(session.port));
@@ -98,7 +98,8 @@ impl Nat64 {
         let (to_v4, growth) = (rewrite.ends.0.is_v4(), header.bytes().len());
         let mtu = if to_v4 { self.settings.mtus.v4 } else { self.settings.mtus.v6 };
         if header.whole && header.packet_len() > mtu.into() {
-            // What the other side has more: its header, and a fragment header if the packet is a piece.
+            // What the other version has in addition: the longer IP header, and a fragment header if the packet is a
+            // fragment.
             let told = if to_v4 { mtu + header::GROWTH as u16 } else { mtu - (growth - header::IPV4_LEN) as u16 };
             if self.answers.admits(cx, packet)? {
                 answer::too_big(cx, packet, self.settings.router, told);
@@ -122,7 +123,7 @@ impl Nat64 {
         self.cut_if_long(cx, packet, &header, rewrite.to, mtu)
     }
 
-    /// The header to be written; none if the packet stays of its version.
+    /// The new header; `None` if the packet's version does not change.
     fn header(&self, packet: &Packet<'_>, rewrite: &Rewrite, now: u64) -> Option<Result<NewHeader, Untranslatable>> {
         let ip = packet.bytes().get(packet.record().l3 as usize..).unwrap_or_default();
         match (packet.ip_version()?, rewrite.ends.0.v4(), rewrite.ends.1.v4()) {
@@ -132,7 +133,7 @@ impl Nat64 {
         }
     }
 
-    /// Writes what stands behind the IP header, then that.
+    /// Rewrites what follows the IP header, and then that header.
     fn translate(&self, packet: &mut Packet<'_>, header: &NewHeader, rewrite: &Rewrite) -> Result<(), Reason> {
         let old = (packet.src_ip(), packet.dst_ip());
         let (l3, number, later) = (packet.record().l3 as usize, packet.protocol(), packet.is_later_fragment());
@@ -143,7 +144,7 @@ impl Nat64 {
         }
         if !later {
             let from = l3 + header.replaces;
-            // No option of TCP is changed: the first bytes are enough.
+            // No TCP option is changed, so the first bytes suffice.
             let segment = packet.change(from..from + 20);
             let done = match number {
                 protocol::TCP | protocol::UDP => {
@@ -168,7 +169,7 @@ impl Nat64 {
         Ok(())
     }
 
-    /// Both ends of a packet from one inside host to another one's external endpoint.
+    /// Translates both ends of a packet from one inside host to the external endpoint of another.
     fn send_hairpin(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, rewrite: &Rewrite) -> Handled {
         if packet.is_fragment()
             && !packet.is_later_fragment()
@@ -193,7 +194,7 @@ impl Nat64 {
         Ok(self.leave(packet, rewrite.to, rewrite.behind))
     }
 
-    /// Remembers what becomes of a first fragment, and sends on those that have waited for it.
+    /// Remembers the fate of a first fragment, and releases the fragments that have waited for it.
     fn let_pieces_follow(
         &self,
         cx: &mut Cx<'_>,
@@ -215,7 +216,7 @@ impl Nat64 {
         Ok(Ok(()))
     }
 
-    /// A later fragment that has waited, as a packet of the function's own.
+    /// Sends a later fragment that has waited, as a packet of the function's own.
     fn emit_piece(&self, cx: &mut Cx<'_>, frame: &[u8], l3: usize, rewrite: &Rewrite) {
         let ip = frame.get(l3..).unwrap_or_default();
         let header = match (rewrite.ends.0.v4(), rewrite.ends.1.v4()) {
@@ -241,7 +242,7 @@ impl Nat64 {
         }
     }
 
-    /// Sends a translated packet, in pieces if it is longer than may be and may be cut.
+    /// Sends a translated packet, in fragments if it is too long and may be fragmented.
     fn cut_if_long(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, header: &NewHeader, to: Port, mtu: u16) -> Handled {
         let is_v4 = packet.ip_version() == Some(IpVersion::V4);
         let most = if is_v4 { mtu } else { self.settings.lowest_mtu };
@@ -255,7 +256,7 @@ impl Nat64 {
         Ok(if done { Verdict::Forward(to) } else { Verdict::Drop(Reason::MALFORMED) })
     }
 
-    /// Tells the sender why a packet cannot be translated, if there is a way to say it.
+    /// Tells the sender why a packet cannot be translated, if there is an error for that.
     #[cold]
     fn complain(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, reason: Untranslatable) -> Handled {
         let router = self.settings.router;
@@ -265,7 +266,7 @@ impl Nat64 {
             Untranslatable::SourceRoute(at) => {
                 match (packet.ip_version(), router.v6) {
                     _ if !self.answers.admits(cx, packet)? => {}
-                    // Source route failed (RFC 7915 section 4.1); the field that says so is wrong (section 5.1).
+                    // Source route failed (RFC 7915 section 4.1); erroneous header field (section 5.1).
                     (Some(IpVersion::V4), _) => answer::error(cx, packet, router.v4, (3, 5), 0),
                     (_, Some(router)) => answer::error(cx, packet, router, (4, 0), at),
                     _ => {}
@@ -277,17 +278,17 @@ impl Nat64 {
     }
 }
 
-/// Whether it is a first piece or a whole datagram of UDP without a checksum.
+/// Whether a packet is a first fragment or a whole datagram of UDP without a checksum.
 fn lacks_checksum(packet: &Packet<'_>) -> bool {
     packet.protocol() == protocol::UDP && !transport::has_checksum(packet.ip_payload())
 }
 
-/// Puts another IP header in the place of the old one. False if there is no room for it.
+/// Replaces the IP header. False if there is no room for the new one.
 pub(super) fn replace_header(packet: &mut Packet<'_>, header: &NewHeader) -> bool {
     let (l3, new, old) = (packet.record().l3 as usize, header.bytes().len(), header.replaces);
     let (to_v4, link) = (new == header::IPV4_LEN, packet.link());
     if packet.len() > l3 + old + header.carried {
-        // What pads the link goes.
+        // Removes link padding.
         packet.set_len(l3 + old + header.carried);
     }
     if packet.len() < l3 + old {

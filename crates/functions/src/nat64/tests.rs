@@ -1,4 +1,4 @@
-//! The translator at work: addresses by RFC 6052's table, headers against those that another library writes, damaged packets.
+//! NAT64 tests: addresses by RFC 6052's table, headers compared with those of an independent library, damaged packets.
 
 use braid_nf::packet::IpAddress;
 use braid_nf::state::StateBuilder;
@@ -51,7 +51,7 @@ fn addresses_stand_where_the_table_of_the_rfc_has_them() {
     check_address("64:ff9b::/96", "64:ff9b::192.0.2.33");
 }
 
-/// A datagram as another library writes it, over IPv6 and over IPv4.
+/// A datagram as an independent library writes it, over IPv6 and over IPv4.
 fn both(payload: &[u8], hops: (u8, u8), id: u16) -> (Vec<u8>, Vec<u8>) {
     let link = || PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
     let address = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().octets();
@@ -69,8 +69,8 @@ fn both(payload: &[u8], hops: (u8, u8), id: u16) -> (Vec<u8>, Vec<u8>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever a datagram carries: it comes out as another library would have written it over IPv4, and its answer as that would
-    /// have over IPv6. The identification is the translator's own.
+    /// For any payload a datagram leaves as an independent library would write it over IPv4, and its answer as over IPv6.
+    /// The identification is the translator's own.
     #[test]
     fn headers_are_those_that_another_library_writes(payload in prop::collection::vec(any::<u8>(), 0..1440), hops in 2u8..) {
         let mut nat = bench("");
@@ -81,8 +81,8 @@ proptest! {
         let id = u16::from_be_bytes([bytes[18], bytes[19]]);
         let (_, expected) = both(&payload, (hops, hops - 1), id);
         prop_assert_eq!(bytes, &expected[..]);
-        // The way back: addresses and ports exchanged, which leaves the sum as it is. Its hops must not end here, and longer ones
-        // that may be cut have a test of their own.
+        // In the other direction: addresses and ports are exchanged, which preserves the checksum. The TTL must not run
+        // out, and longer packets that may be fragmented have a test of their own.
         let mut answer = expected;
         for at in 0..4 {
             answer.swap(26 + at, 30 + at);
@@ -105,8 +105,8 @@ proptest! {
         }
     }
 
-    /// Whatever inside endpoints send in whatever order: no two share an external endpoint, each keeps its own, and a reply to
-    /// it comes back to the one who sent.
+    /// Whatever inside endpoints send in any order: no two share an external endpoint, each keeps its own, and a reply to
+    /// it reaches the sender.
     #[test]
     fn mappings_are_injective_and_replies_come_back(sends in injective::sends()) {
         injective::check(&mut bench("first_port = 1024\nlast_port = 1279"), sends, |host, port, server| {
@@ -115,7 +115,7 @@ proptest! {
         })?;
     }
 
-    /// Bytes that are no packets, and packets with bytes changed or cut, are forwarded or dropped; nothing panics.
+    /// Bytes that are not packets, and packets that are altered or truncated, are forwarded or dropped; nothing panics.
     #[test]
     fn damaged_packets_do_no_harm(flips in prop::collection::vec((0usize..120, any::<u8>()), 0..6), cut in 0usize..130) {
         let mut nat = bench("router_v6 = '2001:db8::1'");
@@ -151,7 +151,7 @@ fn long_datagrams_that_may_be_cut_reach_the_smallest_links() {
     nat.send(0, 0, &Frame::udp(HOST, SERVER).bytes());
     let mut frame =
         Frame::udp("192.0.2.9:80", EXTERNAL).payload(&(0..1400u16).map(|n| n as u8).collect::<Vec<_>>()).bytes();
-    // It may be cut.
+    // Clear the don't-fragment bit.
     frame[20] = 0;
     let sum = braid_nf::packet::checksum::ipv4_header(&[&frame[14..24], &[0, 0], &frame[26..34]].concat());
     frame[24..26].copy_from_slice(&sum.to_be_bytes());
@@ -174,7 +174,7 @@ fn long_datagrams_that_may_be_cut_reach_the_smallest_links() {
     assert_eq!(&datagram[8..], &frame[42..]);
 }
 
-/// An IPv6 header, extension headers that `first` announces, and a UDP header.
+/// An IPv6 header, extension headers of which `first` is the first, and a UDP header.
 fn with_extensions(first: u8, extensions: &[u8]) -> Vec<u8> {
     let mut ip = vec![0x60, 0, 0, 0, 0, (extensions.len() + 8) as u8, first, 64];
     ip.extend([0; 32]);
@@ -227,7 +227,7 @@ fn pointers_are_those_of_the_tables() {
     for (range, expected) in [(8..24, Some(12)), (24..40, Some(16)), (40..99, None)] {
         assert!(range.clone().all(|pointer| to_v4(pointer) == expected), "{range:?}");
     }
-    // A router that names no MTU: the next lower plateau (RFC 1191 section 7).
+    // A router that reports no MTU: the next lower plateau applies (RFC 1191 section 7).
     assert_eq!(icmp::to_v6((3, 4, 0), 1500, mtus), Some((2, 0, 1500)));
     assert_eq!(icmp::to_v6((3, 4, 0), 1492, mtus), Some((2, 0, 1280)));
 }
@@ -308,6 +308,6 @@ fn hosts_that_are_inside_no_more_lose_their_mappings_and_others_keep_theirs() {
         |port: u16| nat.send(1, 2600, &Frame::udp("192.0.2.9:80", &format!("198.51.100.1:{port}")).bytes());
     assert_eq!(answer(ports[0]).dropped, Some("no_mapping"));
     assert_eq!(answer(ports[1]).ports(), [0]);
-    // A flow looks at its mapping again within `refresh_ms`.
+    // A flow checks its mapping again within `refresh_ms`.
     assert_eq!([1, 2].map(|n| to(&mut nat, 31_000, n)), [0, ports[1]]);
 }

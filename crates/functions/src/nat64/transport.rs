@@ -1,7 +1,8 @@
-//! What stands behind the IP header: ports, identifiers and checksums.
+//! What follows the IP header: ports, identifiers and checksums.
 //!
-//! Checksums of TCP and UDP are updated by what changes in pseudo header and ports, so a right one stays right and a wrong one wrong.
-//! An echo message changes its type and gets or loses the pseudo header, which ICMP has only over IPv6 (RFC 7915 sections 4.2, 5.2).
+//! TCP and UDP checksums are updated by the changes in pseudo header and ports, so a correct one stays correct and a
+//! wrong one wrong. An echo message changes its type, and gains or loses the pseudo header that only ICMPv6 has (RFC 7915
+//! sections 4.2, 5.2).
 
 use braid_nf::packet::headers::{icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
@@ -12,19 +13,19 @@ use checksum::{Change, Sum};
 /// Source and destination address.
 pub(super) type Addresses = (IpAddress, IpAddress);
 
-/// Ports to be written; of an echo message only the identifier, from either.
+/// Ports to write; for an echo message either one is the identifier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NewPorts {
     pub(super) source: Option<u16>,
     pub(super) destination: Option<u16>,
 }
 
-/// Whether a datagram of UDP over IPv4 has a checksum: without one it cannot go on over IPv6.
+/// Whether a UDP datagram over IPv4 has a checksum; over IPv6 it must have one.
 pub(super) fn has_checksum(segment: &[u8]) -> bool {
     segment.get(6..8).is_some_and(|sum| sum != [0, 0])
 }
 
-/// Rewrites a TCP or UDP header, perhaps cut behind its ports. False if it is cut before their end.
+/// Rewrites a TCP or UDP header, which may be truncated after its ports. False if it is truncated earlier.
 pub(super) fn rewrite_ports(segment: &mut [u8], number: u8, old: Addresses, new: Addresses, ports: NewPorts) -> bool {
     let Some(words) = segment.first_chunk_mut::<4>() else { return false };
     let before = sum(old).add_bytes(words);
@@ -43,7 +44,8 @@ pub(super) fn rewrite_ports(segment: &mut [u8], number: u8, old: Addresses, new:
     true
 }
 
-/// Rewrites an echo request or reply of `len` bytes, given its addresses over IPv6; to IPv6 or from it. False if it is none.
+/// Rewrites an echo request or reply of `len` bytes, to or from IPv6, given its IPv6 addresses. False if it is another
+/// message.
 pub(super) fn rewrite_echo(message: &mut [u8], v6: Addresses, to_v6: bool, len: usize, id: u16) -> bool {
     let Some([kind, code, high, low, id_high, id_low]) = message.first_chunk_mut::<6>() else { return false };
     let Some(new_kind) = echo_kind(*kind, to_v6) else { return false };

@@ -1,4 +1,4 @@
-//! What a plan file may say about `nptv6`, and what it means.
+//! The configuration of `nptv6`, as written in a plan file and as checked.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -14,12 +14,12 @@ use crate::parts::proxy::Proxy;
 use crate::parts::scope::is_routed_v6;
 use crate::parts::{Prefix, Side, Sides};
 
-/// Nobody is told of anything over IPv4 (RFC 7600 section 4.8).
+/// The dummy address of RFC 7600 section 4.8: no errors are sent over IPv4.
 const NO_ROUTER_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
-/// Longest prefixes that are exchanged.
+/// The maximum length of the prefixes.
 const BITS_MAX: u32 = 64;
 
-/// As it stands in a plan file. The README explains each key.
+/// The configuration as written in a plan file. The README explains each key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs)]
@@ -55,9 +55,9 @@ pub(super) struct Settings {
     pub(super) outside: Prefix,
     outward: Mapping,
     inward: Mapping,
-    /// The source of errors, for those inside.
+    /// The source of errors to senders inside.
     router: Router,
-    /// For those outside, who know of no inside address.
+    /// The source of errors to senders outside, which know no inside address.
     outside_router: Router,
     pub(super) proxy: Option<Proxy>,
 }
@@ -72,7 +72,7 @@ impl Settings {
             return Err(ConfigError::new("outside", reason, "write two different prefixes"));
         }
         let first = |prefix: Prefix| u128::from_be_bytes(prefix.first().octets());
-        // The shorter one is extended with zeros (section 3.1).
+        // The shorter prefix is extended with zeros (RFC 6296 section 3.1).
         let bits = inside.mapped_bits().max(outside.mapped_bits());
         let outward = Mapping::new(first(inside), first(outside), bits);
         let router = Router::check(("router", NO_ROUTER_V4), ("router", config.router))?;
@@ -102,7 +102,7 @@ impl Settings {
     }
 }
 
-/// The router as those outside know it: by its other address, if it has an inside one.
+/// The router as seen from outside: with its translated address, if it has an inside one.
 fn seen_from_outside(router: Router, inside: Prefix, outward: &Mapping) -> Result<Router, ConfigError> {
     let Some(own) = router.v6.filter(|own| inside.contains(*own)) else { return Ok(router) };
     let unmapped = |_| {

@@ -1,9 +1,11 @@
-//! Network prefix translation for IPv6 (NPTv6, RFC 6296): inside and outside prefix are exchanged, one to one and without state.
+//! Network prefix translation for IPv6 (NPTv6, RFC 6296): exchanges inside and outside prefixes, one to one and without
+//! state.
 //!
-//! The translation is checksum-neutral: one word of the address takes up what the change of the prefix adds, so that TCP, UDP and
-//! ICMPv6 checksums stay right, encrypted ones too. It needs no packet sets and no state objects: any worker handles any packet.
+//! The translation is checksum-neutral: one word of the address compensates for the change of the prefix, so that TCP,
+//! UDP and ICMPv6 checksums stay correct, even encrypted ones. It needs no packet sets and no state objects: any worker
+//! handles any packet.
 //!
-//! Not here: ports, prefixes longer than 64 bits, IPv4 (which passes as it is).
+//! Out of scope: ports, prefixes longer than 64 bits, and IPv4 (which passes unchanged).
 
 mod config;
 mod prefix;
@@ -24,19 +26,19 @@ use crate::parts::scope::{self, Reach};
 use crate::parts::turn::turn;
 use crate::parts::{AnswerRate, Side, answer, proxy};
 
-/// An address whose words leave no room for the adjustment.
+/// The address has no word that can take the adjustment.
 pub const NOT_TRANSLATABLE: Reason = Reason("not_translatable");
-/// From outside for an inside address: there it has another one.
+/// A packet from outside to an inside address, which outside hosts know by another address.
 pub const INSIDE_ADDRESS: Reason = Reason("inside_address");
-/// Where the addresses stand in an IPv6 header.
+/// The offsets of the addresses in an IPv6 header.
 const SOURCE_AT: u32 = 8;
 const DESTINATION_AT: u32 = 24;
 
-/// By a port that is neither inside nor outside.
+/// The packet arrived on a port that is neither inside nor outside.
 pub const NO_SIDE: Reason = Reason("no_side");
 
 network_function! {
-    /// The translator.
+    /// The prefix translator.
     #[derive(Debug)]
     pub struct Nptv6 {
         settings: Settings,
@@ -53,12 +55,13 @@ impl FromConfig for Nptv6 {
     }
 }
 
-/// What becomes of a packet's addresses.
+/// The new addresses of a packet, and where it goes.
 struct Change {
     source: IpAddress,
     destination: IpAddress,
     to: Port,
-    /// Whether the frame goes back to the station that sent it, and this function says so: of several with a pair each one does.
+    /// Whether this function turns the frame back to the station that sent it; of several functions with a prefix pair
+    /// each, one does.
     turns: bool,
 }
 
@@ -66,7 +69,7 @@ impl NetworkFunction for Nptv6 {
     type Set = ();
     const NAME: &'static str = "nptv6";
 
-    /// Of inside hosts the prefix; hairpinning changes the other end too, and turns the frame round.
+    /// The prefix of inside hosts; hairpinning also changes the other end, and turns the frame.
     fn rewrites(&self) -> Rewrites {
         use FieldId::*;
         Rewrites { from_inside: &[IpSrc, IpDst, EthSrc, EthDst], from_outside: &[IpDst] }
@@ -97,7 +100,7 @@ impl NetworkFunction for Nptv6 {
         if side == Side::Outside && self.settings.inside.contains(packet.dst_ip()) {
             return Ok(Verdict::Drop(INSIDE_ADDRESS));
         }
-        // What is for this function's own name goes no further than to a router behind it, which is no other hop.
+        // A packet to this function's own address goes no further than to a router behind it, which is not another hop.
         let is_for_router = Some(packet.dst_ip()) == self.settings.router(side).v6;
         if side == Side::Inside && is_for_router {
             return Ok(Verdict::Forward(packet.port()));
@@ -124,7 +127,7 @@ impl NetworkFunction for Nptv6 {
         })
     }
 
-    /// Whether the function of another pair of prefixes has sent it back inside.
+    /// A function for another pair of prefixes may have sent the packet back inside.
     const ASKS_PORT: bool = true;
 
     const TURNS_BACK: bool = true;
@@ -135,7 +138,7 @@ impl NetworkFunction for Nptv6 {
         if is_other || self.stays_inside(packet, side) {
             return Ok(cx.pass());
         }
-        // The frame that is answered was turned by the function that has the prefix of where it went.
+        // The frame whose answer this is was turned by the function that has the prefix of its destination.
         let answering = packet.embedded().map_or(packet.src_ip(), |quoted| quoted.dst_ip);
         let turns = cx.leaves_by() == packet.port() && self.settings.inside.contains(answering);
         let change = self.change(packet, side, cx.leaves_by());
@@ -146,15 +149,16 @@ impl NetworkFunction for Nptv6 {
 }
 
 impl Nptv6 {
-    /// By which port a packet leaves that this function does not send back inside: by the one by which it came if the function of another
-    /// pair has sent it back, a hairpin from one pair's prefix to another's (RFC 6296 section 4.3), else for the other side.
+    /// The port by which a packet leaves if this function does not send it back inside: the port it arrived on if the
+    /// function of another pair has sent it back (a hairpin between the prefixes of two pairs, RFC 6296 section 4.3),
+    /// else one of the other side.
     fn across(&self, cx: &Cx<'_>, port: Port) -> Port {
         let is_hairpin = cx.leaves_by() == port && cx.opposite(port) != port;
         if is_hairpin { port } else { self.settings.sides.across(cx, port) }
     }
 
-    /// Outward the source, inward the destination, both of a packet from inside to the outside prefix: a hairpin. An error if an
-    /// address cannot be translated: which, by its place in the header.
+    /// Translates the source of an outward packet, the destination of an inward one, and both of a packet from inside to
+    /// the outside prefix (a hairpin). If an address cannot be translated, the error has its offset in the header.
     fn change(&self, packet: &Packet<'_>, side: Side, across: Port) -> Result<Change, (Unmapped, u32)> {
         let (source, destination) = (packet.src_ip(), packet.dst_ip());
         let mut change = Change { source, destination, to: across, turns: false };
@@ -170,7 +174,7 @@ impl Nptv6 {
         Ok(change)
     }
 
-    /// Whether a packet goes from inside to inside, by a router that is there: neither end is known outside.
+    /// Whether a packet goes from inside to inside, by way of a router there: neither address is known outside.
     fn stays_inside(&self, packet: &Packet<'_>, side: Side) -> bool {
         side == Side::Inside && self.settings.inside.contains(packet.dst_ip())
     }
@@ -185,7 +189,7 @@ impl Nptv6 {
         Verdict::Forward(change.to)
     }
 
-    /// The sender of what cannot be translated is told why (RFC 6296 sections 3.2 and 3.7).
+    /// Tells the sender why a packet cannot be translated (RFC 6296 sections 3.2 and 3.7).
     #[cold]
     fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side, (wrong, at): (Unmapped, u32)) -> Handled {
         let router = self.settings.router(side);
@@ -201,8 +205,8 @@ impl Nptv6 {
         Ok(Verdict::Drop(NOT_TRANSLATABLE))
     }
 
-    /// The packet that an ICMPv6 error quotes went the other way: outward errors quote inside destinations, inward ones outside
-    /// sources. Its checksums are neutral too.
+    /// Translates the packet that an ICMPv6 error quotes. It went in the other direction: outward errors quote inside
+    /// destinations, inward ones outside sources. Its checksums are neutral too.
     fn translate_quoted(&self, packet: &mut Packet<'_>, side: Side) {
         let Some(quoted) = packet.embedded() else { return };
         let (source, destination) = (quoted.src_ip, quoted.dst_ip);

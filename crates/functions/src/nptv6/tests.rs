@@ -1,4 +1,4 @@
-//! The translation, against RFC 6296's example and the checksum that it must not change.
+//! The translation, compared with RFC 6296's example and the checksums that it must preserve.
 
 use std::net::Ipv6Addr;
 
@@ -29,7 +29,7 @@ fn check(inside: &str, outside: &str, bits: u32, from: &str, to: &str) {
 #[test]
 fn addresses_are_mapped_as_in_the_example_of_the_rfc_and_back() {
     check("fd01:203:405::", "2001:db8:1::", 48, "fd01:203:405:1::1234", "2001:db8:1:d550::1234");
-    // Longer prefixes: the first word of the interface identifier that is not all ones.
+    // With longer prefixes: the first word of the interface identifier that is not all ones.
     check("fd01:203:405:7::", "2001:db8:1:9::", 64, "fd01:203:405:7::1234", "2001:db8:1:9:d54d::1234");
     let (from, to) = ("fd01:203:405:7:ffff:1::", "2001:db8:1:9:ffff:d54e::");
     check("fd01:203:405:7::", "2001:db8:1:9::", 64, from, to);
@@ -45,25 +45,27 @@ fn addresses_that_have_no_other_are_not_mapped() {
         let from = address(&format!("fd00:0:0:0:{identifier}"));
         assert_eq!(mapping.map(from), Err(Unmapped::Identifier), "{identifier}");
     }
-    // What would leave no identifier: 0xfd00 - 0x2db9 = 0xcf47 is added, and 0x30b8 is its complement.
+    // An address that would lose its identifier: 0xfd00 - 0x2db9 = 0xcf47 is added, and 0x30b8 is its complement.
     assert_eq!(mapping.map(address("fd00::30b8:0:0:0")), Err(Unmapped::Identifier));
     assert!(mapping.map(address("fd00::30b8:0:0:1")).is_ok());
 }
 
 proptest! {
-    /// Whatever the prefixes: the sum of the words stays, so checksums do, and the way back leads back.
+    /// For any prefixes, the sum of the words and thus checksums are preserved, and the reverse mapping restores the
+    /// address.
     #[test]
     fn the_mapping_is_neutral_and_leads_back(inside: u128, outside: u128, rest: u128, bits in 1u32..=64) {
         let mask = u128::MAX << (128 - bits);
         let from = (inside & mask | rest & !mask).to_be_bytes();
-        // Zero and all ones are one number in this arithmetic, so only addresses without all ones come back as they were.
+        // Zero and all ones are equal in one's complement, so only addresses without words of all ones are restored
+        // exactly.
         prop_assume!(from.chunks(2).all(|word| word != [0xff, 0xff]));
         let mapped = Mapping::new(inside, outside, bits).map(IpAddress::from_v6(from)).unwrap();
         let sum = |octets: [u8; 16]| {
             octets.chunks(2).map(|word| u64::from(word[0]) << 8 | u64::from(word[1])).sum::<u64>() % 0xffff
         };
         prop_assert_eq!(sum(mapped.octets()), sum(from));
-        // Prefixes of fewer than 48 bits leave bits of the prefix's words to the rest: they are not touched.
+        // With prefixes of fewer than 48 bits, the remaining bits of the prefix's words are not changed.
         prop_assert_eq!(u128::from_be_bytes(mapped.octets()) & mask, outside & mask);
         prop_assert_eq!(Mapping::new(outside, inside, bits).map(mapped), Ok(IpAddress::from_v6(from)));
     }

@@ -1,7 +1,8 @@
-//! A bounded table whose entries die of age: for what has no packet set of its own, such as fragments and echo requests.
+//! A bounded table whose entries expire by age, for things that have no packet set of their own, such as fragments and echo
+//! requests.
 //!
-//! Age is checked at every access, so a dead entry is never seen; a tick takes the dead ones out piece by piece, and where all entries are
-//! in use whoever wants one takes some out.
+//! Every access checks the age, so a dead entry is never seen. A periodic tick removes dead entries piece by piece. When the
+//! table is full, an insertion removes some dead entries itself.
 
 use std::fmt::Debug;
 use std::iter::once;
@@ -16,7 +17,7 @@ use super::sweep::{Over, Sweep, make_room, take_out};
 
 /// A value that knows when it was last used.
 pub trait Stamp: Plain {
-    /// Nanoseconds.
+    /// When the value was last used, in nanoseconds.
     fn seen_ns(&self) -> u64;
 }
 
@@ -26,7 +27,7 @@ impl Stamp for u64 {
     }
 }
 
-/// The table. Whoever has one sweeps it:
+/// A bounded table of values that expire by age. The function that owns it must sweep it:
 ///
 /// ```
 /// use std::time::Duration;
@@ -71,18 +72,19 @@ pub struct Aged<K, V> {
     lifetime_ns: u64,
 }
 
-/// How they are swept.
+/// The schedule on which the tables are swept.
 const SWEEP: Sweep = Sweep { every: SWEEP_EVERY, round: Duration::from_secs(5) };
-/// How often [`Aged::sweep`] is to be called.
+/// The period at which [`Aged::sweep`] must be called.
 pub const SWEEP_EVERY: Duration = Duration::from_millis(10);
-/// Most that leave at once, so that no packet waits long for it.
+/// The most entries that one sweep removes, so that no packet is delayed for long.
 const MOST: u32 = 1024;
-/// What parts of their life entries have when others crowd in: of half a minute a second, a tenth, a hundredth.
+/// When [`Aged::crowd_in`] needs room, the fractions of the lifetime beyond which entries may be evicted, tried in this order.
+/// With a lifetime of 30 s, that is entries older than 1 s, then 0.1 s, then 0.01 s.
 pub const CROWDED: [u64; 3] = [30, 300, 3000];
-/// Bytes of entries that are looked at at a time for dead ones where all are in use.
+/// How many bytes of entries are searched at a time for dead ones when the table is full.
 const SEARCH_BYTES: usize = 1024;
 
-/// Dead entries at a time, and who is told of each that leaves.
+/// Decides which entries are dead, and reports each one that is removed.
 struct Dead<F> {
     now: u64,
     lifetime_ns: u64,
@@ -105,40 +107,40 @@ fn is_dead(value: &impl Stamp, now: u64, lifetime_ns: u64) -> bool {
 }
 
 impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
-    /// Entries that are looked at at a time for dead ones where all are in use.
+    /// How many entries are searched at a time for dead ones when the table is full.
     const SEARCH: u32 = {
         let entries = (SEARCH_BYTES / (size_of::<K>() + size_of::<V>())) as u32 + 1;
         if entries < ROW { entries } else { ROW }
     };
 
-    /// An empty table. Entries live for `lifetime_ns` after their stamp.
+    /// Creates an empty table whose entries live for `lifetime_ns` after their stamp.
     pub fn new(builder: &mut StateBuilder, name: &str, capacity: u32, lifetime_ns: u64) -> Result<Self, StateError> {
         let map = Map::new(builder, &MapConfig { name: name.into(), capacity, ..MapConfig::default() })?;
         Ok(Aged { map, lifetime_ns })
     }
 
-    /// How long an entry lives after its stamp.
+    /// How long an entry lives after its stamp, in nanoseconds.
     pub fn lifetime_ns(&self) -> u64 {
         self.lifetime_ns
     }
 
-    /// Most entries.
+    /// The most entries that the table can hold.
     pub fn capacity(&self) -> u32 {
         self.map.capacity()
     }
 
-    /// The value of a key, unless it is too old.
+    /// Returns the value of a key, unless it is too old.
     pub fn get(&self, cx: &mut Cx<'_>, key: &K) -> Result<Option<V>, Conflict> {
         let now = cx.now();
         Ok(self.map.get(cx, key)?.filter(|value| !self.is_dead(value, now)))
     }
 
-    /// Sets the value of a key, if need be in the place of dead entries. False if the table is full.
+    /// Sets the value of a key, replacing dead entries if necessary. Returns false if the table is full.
     pub fn insert(&self, cx: &mut Cx<'_>, key: &K, value: &V) -> Result<bool, Conflict> {
         self.insert_telling(cx, key, value, |_, _| Ok(()))
     }
 
-    /// The same; `ended` is told of each that is taken out.
+    /// Like [`insert`](Self::insert), and calls `ended` for each entry that is removed.
     pub fn insert_telling(
         &self,
         cx: &mut Cx<'_>,
@@ -152,13 +154,14 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
         self.insert_in_place_of(cx, (key, value), self.lifetime_ns, &mut ended)
     }
 
-    /// As [`insert`](Self::insert), for what is mostly done with soon: where all entries live, older ones make room, so that few a second do not
-    /// fill the table for as long as one that is waited for may live.
+    /// Like [`insert`](Self::insert), for entries that are mostly needed only briefly. If no entry is dead, older live ones
+    /// make room. Otherwise a few entries a second could fill the table for a whole lifetime, which must be long enough for an
+    /// entry that is still awaited.
     pub fn crowd_in(&self, cx: &mut Cx<'_>, key: &K, value: &V) -> Result<bool, Conflict> {
         self.crowd_in_telling(cx, key, value, |_, _| Ok(()))
     }
 
-    /// The same; `gone` is told of each that is taken out.
+    /// Like [`crowd_in`](Self::crowd_in), and calls `gone` for each entry that is removed.
     pub fn crowd_in_telling(
         &self,
         cx: &mut Cx<'_>,
@@ -177,7 +180,7 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
         Ok(false)
     }
 
-    /// Sets the value of a key in the place of some that are older than `age_ns`. False if none is found.
+    /// Sets the value of a key in place of some entries older than `age_ns`. Returns false if none is found.
     #[cold]
     fn insert_in_place_of(
         &self,
@@ -192,18 +195,18 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
         Ok(has_room && self.map.insert(cx, key, value)? != Inserted::Full)
     }
 
-    /// Removes a key; its value, unless it was too old.
+    /// Removes a key and returns its value, unless it was too old.
     pub fn remove(&self, cx: &mut Cx<'_>, key: &K) -> Result<Option<V>, Conflict> {
         let now = cx.now();
         Ok(self.map.remove(cx, key)?.filter(|value| !self.is_dead(value, now)))
     }
 
-    /// Takes dead entries out of the piece of a share whose turn it is.
+    /// Removes the dead entries from that piece of the share whose turn it is.
     pub fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
         self.sweep_telling(cx, share, |_, _| Ok(()))
     }
 
-    /// The same; `ended` is told of each that was taken out.
+    /// Like [`sweep`](Self::sweep), and calls `ended` for each entry that is removed.
     pub fn sweep_telling(
         &self,
         cx: &mut Cx<'_>,

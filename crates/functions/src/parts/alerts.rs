@@ -1,8 +1,9 @@
-//! A bounded log of alerts, or of whatever else a function lists: one for each subject, raised once and perhaps amended, kept until
-//! the run ends.
+//! A bounded log of alerts, or of anything else that a function lists. It has one entry for each subject, raised once, perhaps
+//! amended later, and kept until the run ends.
 //!
-//! Functions raise an alert when something passes a threshold, which is rare; so the log is an ordinary map and costs a
-//! transaction only then. A full log counts how often it could not take one, which may be the same one again.
+//! Functions raise an alert when something passes a threshold. That is rare, so the log is an ordinary map and costs a
+//! transaction only then. A full log counts how often it could not take an alert; several of these attempts may concern the
+//! same one.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -19,24 +20,24 @@ pub struct Alerts<K, A> {
 }
 
 impl<K: Plain + Debug, A: Plain> Alerts<K, A> {
-    /// An empty log for `capacity` subjects.
+    /// Creates an empty log for `capacity` subjects, named `alerts`.
     pub fn new(builder: &mut StateBuilder, capacity: u32) -> Result<Alerts<K, A>, StateError> {
         Alerts::named(builder, "alerts", capacity)
     }
 
-    /// The same of things with another name.
+    /// Creates an empty log with another name.
     pub fn named(builder: &mut StateBuilder, name: &'static str, capacity: u32) -> Result<Alerts<K, A>, StateError> {
         let log = Map::new(builder, &MapConfig { name: name.into(), capacity, ..MapConfig::default() })?;
         let told = format!("times that the log of {name} was full");
         Ok(Alerts { log, unkept: Unkept::new(builder, &format!("{name}_lost"), told)? })
     }
 
-    /// What stands there about the subject.
+    /// Returns the alert about the subject, if there is one.
     pub fn known(&self, cx: &mut Cx<'_>, subject: &K) -> Result<Option<A>, Conflict> {
         self.log.get(cx, subject)
     }
 
-    /// Raises an alert unless there is one about the subject; says whether it is new.
+    /// Raises an alert unless there already is one about the subject. Returns whether it is new.
     pub fn raise(&self, cx: &mut Cx<'_>, subject: &K, alert: &A) -> Result<bool, Conflict> {
         if self.log.contains(cx, subject)? {
             return Ok(false);
@@ -45,13 +46,13 @@ impl<K: Plain + Debug, A: Plain> Alerts<K, A> {
         Ok(true)
     }
 
-    /// Writes down what `change` makes of the alert about the subject, or of none.
+    /// Replaces the alert about the subject with what `change` makes of it; `change` receives `None` if there is none.
     pub fn amend(&self, cx: &mut Cx<'_>, subject: &K, change: impl FnOnce(Option<A>) -> A) -> Result<(), Conflict> {
         let alert = change(self.log.get(cx, subject)?);
         self.write(cx, subject, &alert)
     }
 
-    /// Writes down an alert about the subject, instead of what there is.
+    /// Writes an alert about the subject, replacing any previous one.
     pub fn write(&self, cx: &mut Cx<'_>, subject: &K, alert: &A) -> Result<(), Conflict> {
         if self.log.insert(cx, subject, alert)? == Inserted::Full {
             self.unkept.count(cx)?;
@@ -59,7 +60,7 @@ impl<K: Plain + Debug, A: Plain> Alerts<K, A> {
         Ok(())
     }
 
-    /// Hands all alerts to `show`.
+    /// Passes each alert to `show`, which adds it to the findings.
     pub fn report(
         &self,
         cx: &mut Cx<'_>,

@@ -1,9 +1,11 @@
-//! Packets that a function answers with: ICMP errors and TCP resets, sent back by the port by which their cause came. They answer that as this
-//! function saw it; functions before that had changed it undo that on them ([`Cx::emit_back`]).
+//! Packets that a function sends as answers: ICMP errors and TCP resets.
 //!
-//! An answer's link header is its cause's with the Ethernet addresses exchanged, tags included. Nothing is answered that must
-//! not be (RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e)): ICMP errors, later fragments, groups, links whose header has a
-//! length of its own. How often is for `answer_rate.rs`.
+//! They leave by the port on which the packet that caused them arrived. An answer refers to that packet as this function saw
+//! it; functions earlier in the chain that had changed the packet undo their changes on the answer ([`Cx::emit_back`]).
+//!
+//! An answer has the link header of its cause, tags included, with the Ethernet addresses exchanged. Packets that must not be
+//! answered are not (RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e)): ICMP errors, later fragments, group addresses, and
+//! links whose header has a length field of its own. `answer_rate.rs` limits how many are sent.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,22 +19,22 @@ use braid_nf::{Cx, Packet, Port};
 use super::scope::{is_host_v4, is_routed_v6, is_unicast_v4};
 use crate::config::ConfigError;
 
-/// Most bytes of an IPv4 error (RFC 1812 section 4.3.2.3) and of an IPv6 one (RFC 4443 section 2.4 (c)).
+/// The most bytes of an IPv4 error (RFC 1812 section 4.3.2.3) and of an IPv6 error (RFC 4443 section 2.4 (c)).
 const MOST: [usize; 2] = [576, 1280];
 /// Room for the longest answer and its link header.
 const ROOM: usize = 1280 + 256;
 
-/// Whose address ICMP errors carry that tell of an exceeded time to live.
+/// The source addresses of ICMP errors that a function sends as a router, for example "time exceeded".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Router {
-    /// For IPv4.
+    /// The source of ICMP errors.
     pub v4: IpAddress,
-    /// For IPv6; without one nothing is answered.
+    /// The source of ICMPv6 errors; without one, no ICMPv6 error is sent.
     pub v6: Option<IpAddress>,
 }
 
 impl Router {
-    /// What a plan says under two keys.
+    /// Checks the addresses that a plan gives under the two keys.
     pub fn check(
         (key_v4, v4): (&str, Ipv4Addr),
         (key_v6, v6): (&str, Option<Ipv6Addr>),
@@ -50,7 +52,7 @@ impl Router {
     }
 }
 
-/// Tells the sender that the time to live or hop limit ended here.
+/// Tells the sender that the packet's time to live or hop limit expired here.
 #[cold]
 pub fn time_exceeded(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router) {
     match packet.ip_version() {
@@ -78,7 +80,7 @@ pub fn prohibited(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router) {
     }
 }
 
-/// Tells an IPv6 sender that there is no way for its packet (RFC 4443 section 3.1, code 0).
+/// Tells an IPv6 sender that there is no route for its packet (RFC 4443 section 3.1, code 0).
 #[cold]
 pub fn no_route(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router) {
     if let Some(address) = router.v6 {
@@ -86,8 +88,8 @@ pub fn no_route(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router) {
     }
 }
 
-/// Tells the sender that a packet is longer than `mtu`, the most that goes on from here (RFC 1191 section 4, RFC 4443
-/// section 3.2). Who allowed fragments is not told.
+/// Tells the sender that its packet is longer than `mtu`, the longest packet that can be sent on (RFC 1191 section 4, RFC 4443
+/// section 3.2). An IPv4 sender that allows fragmentation is not told.
 #[cold]
 pub fn too_big(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router, mtu: u16) {
     let mtu = u32::from(mtu);
@@ -95,14 +97,14 @@ pub fn too_big(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router, mtu: u16) {
         (Some(ip), _) if ip.dont_fragment() => {
             error(cx, packet, router.v4, (icmp_type::UNREACHABLE, 4), mtu);
         }
-        // Nobody sends less over IPv6 (RFC 8200 section 5).
+        // No IPv6 link has a smaller MTU (RFC 8200 section 5).
         (None, Some(address)) => error(cx, packet, address, (icmpv6_type::PACKET_TOO_BIG, 0), mtu.max(1280)),
         _ => {}
     }
 }
 
-/// Refuses a packet: a reset for TCP (RFC 9293 section 3.5.2), "administratively prohibited" for everything else
-/// (RFC 1812 section 5.2.7.1, RFC 4443 section 3.1), in the name of its destination.
+/// Rejects a packet in the name of its destination: with a reset for TCP (RFC 9293 section 3.5.2), with "administratively
+/// prohibited" for everything else (RFC 1812 section 5.2.7.1, RFC 4443 section 3.1).
 #[cold]
 pub fn refuse(cx: &mut Cx<'_>, packet: &Packet<'_>) {
     match packet.protocol() {
@@ -111,7 +113,7 @@ pub fn refuse(cx: &mut Cx<'_>, packet: &Packet<'_>) {
     }
 }
 
-/// Refuses a packet by "destination unreachable" with this code of ICMP or that of ICMPv6, in the name of its destination.
+/// Rejects a packet in the name of its destination with "destination unreachable" and the given code of ICMP or ICMPv6.
 #[cold]
 pub fn unreachable(cx: &mut Cx<'_>, packet: &Packet<'_>, [v4, v6]: [u8; 2]) {
     let destination = packet.dst_ip();
@@ -122,14 +124,15 @@ pub fn unreachable(cx: &mut Cx<'_>, packet: &Packet<'_>, [v4, v6]: [u8; 2]) {
     }
 }
 
-/// Sends an ICMP error of this type and code back, in the name of `from`; `word` stands behind the checksum: an MTU, a pointer.
+/// Sends an ICMP error of this type and code back, with source address `from`. `word` is what follows the checksum, such as an
+/// MTU or a pointer.
 #[cold]
 pub fn error(cx: &mut Cx<'_>, packet: &Packet<'_>, from: IpAddress, (kind, code): (u8, u8), word: u32) {
     let Some(quoted) = datagram(packet).filter(|_| may_be_answered(packet)) else { return };
     error_to(cx, &Cause::of(packet), quoted, from, (kind, code), word);
 }
 
-/// The same about a packet of which only its link header and what is quoted are left, and which [`may_be_answered`].
+/// Like [`error`], for a packet that [`may_be_answered`] and of which only the link header and the bytes to quote are left.
 #[cold]
 pub fn error_to(cx: &mut Cx<'_>, cause: &Cause<'_>, quoted: &[u8], from: IpAddress, (kind, code): (u8, u8), word: u32) {
     let is_v6 = !cause.sender.is_v4();
@@ -143,23 +146,23 @@ pub fn error_to(cx: &mut Cx<'_>, cause: &Cause<'_>, quoted: &[u8], from: IpAddre
     answer(cx, cause, from, number, &mut body[..len]);
 }
 
-/// What is answered: by which port it came, from whom, in which link header.
+/// What is being answered: the port it arrived on, its sender and its link header.
 #[derive(Clone, Copy, Debug)]
 pub struct Cause<'a> {
-    /// The port.
+    /// The port on which the packet arrived.
     pub port: Port,
-    /// Of one that has waited: the port by which it would have left.
+    /// For a packet that was held: the port by which it would have left.
     pub was_going: Option<Port>,
     /// The sender of the packet.
     pub sender: IpAddress,
-    /// The link header as it came.
+    /// The link header as received.
     pub link: &'a [u8],
-    /// Whether that begins with Ethernet addresses.
+    /// Whether the link header begins with Ethernet addresses.
     pub is_ethernet: bool,
 }
 
 impl<'a> Cause<'a> {
-    /// Of a packet.
+    /// Takes the cause from a packet.
     pub fn of(packet: &'a Packet<'_>) -> Cause<'a> {
         Cause {
             port: packet.port(),
@@ -179,7 +182,8 @@ fn reset(cx: &mut Cx<'_>, packet: &Packet<'_>) {
     }
 }
 
-/// Resets, in the name of `from`, the connection of a segment with so many bytes of payload, of which the packet [`may_be_answered`].
+/// Resets a TCP connection in the name of `from`, in answer to a segment with `payload` bytes of payload whose packet
+/// [`may_be_answered`].
 pub fn reset_to(cx: &mut Cx<'_>, cause: &Cause<'_>, from: IpAddress, tcp: View<'_, Tcp>, payload: usize) {
     if tcp.has(tcp_flags::RST) {
         return;
@@ -198,7 +202,7 @@ pub fn reset_to(cx: &mut Cx<'_>, cause: &Cause<'_>, from: IpAddress, tcp: View<'
     answer(cx, cause, from, protocol::TCP, &mut body);
 }
 
-/// Answers a TCP segment, in the name of its destination, with another: header and options, the checksum zero.
+/// Answers a TCP segment in the name of its destination with another segment: header and options, with a checksum of zero.
 pub fn segment(cx: &mut Cx<'_>, cause: &Packet<'_>, segment: &mut [u8]) {
     if may_be_answered(cause) {
         answer(cx, &Cause::of(cause), cause.dst_ip(), protocol::TCP, segment);
@@ -208,7 +212,7 @@ pub fn segment(cx: &mut Cx<'_>, cause: &Packet<'_>, segment: &mut [u8]) {
 /// The precedence of ICMP errors (RFC 1812 section 4.3.2.5).
 pub const INTERNETWORK_CONTROL: u8 = 6 << 5;
 
-/// Puts headers before `body`, whose checksum is zero so far, and sends it.
+/// Puts headers before `body`, fills in its checksum, which is zero so far, and sends the packet.
 fn answer(cx: &mut Cx<'_>, cause: &Cause<'_>, from: IpAddress, number: u8, body: &mut [u8]) {
     let to = cause.sender;
     let at = if number == protocol::TCP { 16 } else { 2 };
@@ -257,7 +261,7 @@ fn answer(cx: &mut Cx<'_>, cause: &Cause<'_>, from: IpAddress, number: u8, body:
     }
 }
 
-/// The packet from its IP header on, without what pads the link.
+/// The packet from its IP header on, without link padding.
 pub fn datagram<'p>(packet: &'p Packet<'_>) -> Option<&'p [u8]> {
     let promised = match packet.ipv4() {
         Some(ip) => usize::from(ip.total_len()),
@@ -267,7 +271,7 @@ pub fn datagram<'p>(packet: &'p Packet<'_>) -> Option<&'p [u8]> {
     bytes.get(..promised.min(bytes.len()))
 }
 
-/// Whether a packet is one to which errors may be sent.
+/// Whether errors may be sent in answer to a packet.
 pub fn may_be_answered(packet: &Packet<'_>) -> bool {
     let plain_link = match packet.link() {
         Link::Ethernet => {

@@ -1,5 +1,7 @@
-//! How often a function answers: so many packets a second at each port (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 (f), RFC 5508
-//! REQ-10). What is not answered for this alone is counted.
+//! Limits how many answers a function sends per second on each port (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 (f), RFC
+//! 5508 REQ-10).
+//!
+//! Packets that are not answered only because of the limit are counted.
 
 use std::sync::Arc;
 
@@ -11,19 +13,20 @@ use super::answer::may_be_answered;
 use crate::config::ConfigError;
 use crate::token_bucket::{Bucket, Limit};
 
-/// The key under which a plan file says how many.
+/// The plan file's key for the number of answers per second.
 const KEY: &str = "icmp_errors_per_s";
 
-/// How many answers may be sent, and have been.
+/// The limit of answers per port, and the count of those withheld.
 pub struct AnswerRate {
-    /// None: nobody is answered.
+    /// `None`: nothing is answered.
     limit: Option<Limit>,
     buckets: Vector<Bucket>,
     withheld: Distributed<u64>,
 }
 
 impl AnswerRate {
-    /// So many a second by each port, a tenth of a second's worth (at least 10) at once; 0: none at all (RFC 5508 REQ-9).
+    /// Allows `per_second` answers by each port, in bursts of a tenth of a second's worth (at least 10). With 0, nothing is
+    /// answered (RFC 5508 REQ-9).
     pub fn new(builder: &mut StateBuilder, per_second: u64, ports: u16) -> Result<AnswerRate, ConfigError> {
         let limit = match per_second {
             0 => None,
@@ -41,13 +44,13 @@ impl AnswerRate {
         })
     }
 
-    /// Whether the packet may be answered once more.
+    /// Whether the packet may be answered now; uses up one answer if so.
     #[cold]
     pub fn admits(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<bool, Conflict> {
         if !may_be_answered(packet) { Ok(false) } else { self.admits_by(cx, packet.port()) }
     }
 
-    /// The same of one that [`may_be_answered`], and came by this port.
+    /// Like [`admits`](Self::admits), for a packet that [`may_be_answered`] and arrived on this port.
     #[cold]
     pub fn admits_by(&self, cx: &mut Cx<'_>, port: Port) -> Result<bool, Conflict> {
         let (now, port) = (cx.now(), port.into());
@@ -57,12 +60,12 @@ impl AnswerRate {
         {
             return self.buckets.set(cx, port, bucket);
         }
-        // An empty bucket is left as it is: where most are not answered, workers would meet at it for nothing.
+        // An empty bucket is not written: when most packets go unanswered, workers would conflict on it for nothing.
         self.withheld.update(cx, |count| *count += 1)?;
         Ok(false)
     }
 
-    /// How many packets were not answered because of the limit.
+    /// Reports how many packets were not answered because of the limit.
     pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let withheld = self.withheld.read(cx, |sum, part| *sum += part)?;
         if withheld > 0 {

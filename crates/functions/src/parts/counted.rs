@@ -1,4 +1,5 @@
-//! Which bytes of a packet count against a rate of bytes, as links differ: of the frame, of the IP packet in it, or of all that a cable carries for it.
+//! Which bytes of a packet count against a byte rate: those of the frame, those of the IP packet in it, or all that a cable
+//! carries for it.
 
 use braid_nf::Packet;
 use serde::Deserialize;
@@ -6,16 +7,17 @@ use serde::Deserialize;
 use super::lengths::ip_len;
 use crate::config::ConfigError;
 
-/// What of a packet counts.
+/// The part of a packet that is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BytesOf {
-    /// The frame as it came: from its Ethernet header on, without check sequence.
+    /// The frame as received: from its Ethernet header on, without the frame check sequence.
     #[default]
     Frame,
     /// The IP packet (RFC 2697 section 2, RFC 2698 section 2).
     Ip,
-    /// What Ethernet takes for it: preamble, check sequence and gap (IEEE 802.3 sections 3.1 and 4.4.2), and what fills a short frame.
+    /// What the frame occupies on Ethernet: preamble, check sequence and interpacket gap included (IEEE 802.3 sections 3.1 and
+    /// 4.4.2), as well as the padding of a short frame.
     Line,
 }
 
@@ -23,25 +25,25 @@ pub enum BytesOf {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     of: BytesOf,
-    /// What is added to each packet.
+    /// Bytes added to each packet; may be negative.
     overhead: i16,
 }
 
 braid_nf::plain!(Counted);
 
-/// Bytes behind the link header of the shortest frame.
+/// Bytes after the link header of the shortest frame.
 const SHORTEST: u32 = 46;
 /// Preamble 8, check sequence 4, gap 12.
 const AROUND: u32 = 24;
-/// Bytes of the shortest frame without check sequence.
+/// Bytes of the shortest frame, without the check sequence.
 const FRAME_MIN: u32 = 60;
-/// And of the longest one without tags.
+/// Bytes of the longest frame, without tags and the check sequence.
 const FRAME_MAX: usize = 1514;
-/// Bytes of the shortest IP packet, which may be all of a frame.
+/// Bytes of the shortest IP packet, which may be the whole frame.
 const HEADER_MIN: u32 = 20;
 
 impl Counted {
-    /// As a plan says under `bytes_of` and `overhead`.
+    /// Checks what a plan gives under `bytes_of` and `overhead`.
     pub fn new(of: BytesOf, overhead: i64) -> Result<Counted, ConfigError> {
         match i16::try_from(overhead) {
             Ok(overhead @ -64..=256) => Ok(Counted { of, overhead }),
@@ -52,12 +54,12 @@ impl Counted {
         }
     }
 
-    /// Whether it is what [`Packet::wire_len`] says.
+    /// Whether the count equals [`Packet::wire_len`].
     pub fn is_plain(&self) -> bool {
         *self == Counted::default()
     }
 
-    /// Bytes of a packet; at least one.
+    /// The bytes that a packet counts for; at least one.
     #[inline]
     pub fn cost(&self, packet: &Packet<'_>) -> u32 {
         let len = packet.wire_len();
@@ -65,7 +67,8 @@ impl Counted {
             BytesOf::Frame => len,
             BytesOf::Line => len.max(FRAME_MIN) + AROUND,
             BytesOf::Ip => {
-                // What fills a short frame is none of it. Nobody is believed who says that much of a longer one is nothing.
+                // The padding of a short frame does not count. For a longer frame the IP length is not trusted: a sender could
+                // claim that most of it is padding.
                 let carried = len.saturating_sub(u32::from(packet.record().l3));
                 if carried <= SHORTEST { carried.min(ip_len(packet) as u32) } else { carried }
             }
@@ -73,13 +76,13 @@ impl Counted {
         counted.saturating_add_signed(self.overhead.into()).max(1)
     }
 
-    /// The least that any IP packet costs.
+    /// The fewest bytes that any IP packet counts for.
     fn least(&self) -> u64 {
         let shortest = if self.of == BytesOf::Line { FRAME_MIN + AROUND } else { HEADER_MIN };
         shortest.saturating_add_signed(self.overhead.into()).max(1).into()
     }
 
-    /// That a burst of bytes lets some packet pass.
+    /// Checks that a burst of this many bytes lets some packet pass.
     pub fn check_burst(&self, key: &str, burst: u64) -> Result<(), ConfigError> {
         let least = self.least();
         if burst >= least {
@@ -90,7 +93,7 @@ impl Counted {
         Err(ConfigError::new(key, reason, instead))
     }
 
-    /// The same of a frame of so many bytes, at most.
+    /// The most bytes that a frame of `frame` bytes counts for.
     pub fn most(&self, frame: usize) -> u64 {
         let around = if self.of == BytesOf::Line { u64::from(AROUND) } else { 0 };
         (frame as u64 + around).saturating_add_signed(self.overhead.into())

@@ -1,10 +1,10 @@
-//! What is said to neighbours: ARP (RFC 826) and neighbour discovery (RFC 4861), as whole frames.
+//! Messages to neighbours, as whole frames: ARP (RFC 826) and neighbour discovery (RFC 4861).
 
 use braid_nf::packet::headers::{Arp, ArpOperation, Ethernet, Header, Ipv6, ether_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, MacAddress, checksum};
 
-/// A frame in an array: the shortest ARP may be, or a neighbour discovery message with its option.
+/// A frame in an array: an ARP message at the shortest frame length, or a neighbour discovery message with its option.
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
     bytes: [u8; 86],
@@ -13,16 +13,17 @@ pub struct Message {
 
 const ARP_FRAME: usize = 60;
 const DISCOVERY_FRAME: usize = 86;
-/// Hop limit of neighbour discovery: no router has forwarded it (RFC 4861 section 7.1).
+/// The hop limit of neighbour discovery; it shows that no router has forwarded the message (RFC 4861 section 7.1).
 const UNTOUCHED: u8 = 255;
 const ALL_NODES: IpAddress = IpAddress::from_v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 
 /// Who answers a neighbour solicitation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// A router for an address of its own.
+    /// A router, for one of its own addresses.
     Router,
-    /// Somebody else for whose address it is: what is known already is not replaced (RFC 4861 section 7.2.4).
+    /// A proxy, for an address of another node: the answer does not override what the asker already knows (RFC 4861 section
+    /// 7.2.4).
     Proxy,
 }
 
@@ -35,12 +36,13 @@ impl Message {
         Message { bytes, len }
     }
 
-    /// The frame.
+    /// The bytes of the frame.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    /// Asks who has `target`, in the words of its family; none if the two are of different families.
+    /// Asks who has `target`, by ARP or neighbour discovery according to its family. `None` if the two addresses are of
+    /// different families.
     pub fn ask(mac: MacAddress, own: IpAddress, target: IpAddress) -> Option<Message> {
         match (own.v4(), target.v4()) {
             (Some(own), Some(target)) => {
@@ -68,7 +70,7 @@ impl Message {
         Message::arp(request.sender_mac(), mac, &arp)
     }
 
-    /// Answers a neighbour solicitation that came from `asker`; all nodes are told if that has no address yet.
+    /// Answers a neighbour solicitation from `asker`. If the asker has no address yet, the answer goes to all nodes.
     pub fn advertisement(mac: MacAddress, own: IpAddress, asker: (MacAddress, IpAddress), by: By) -> Message {
         const ROUTER: u32 = 1 << 31;
         const SOLICITED: u32 = 1 << 30;
@@ -109,7 +111,8 @@ impl Message {
         body[..2].copy_from_slice(&head);
         body[4..8].copy_from_slice(&flags.to_be_bytes());
         body[8..24].copy_from_slice(&target.octets());
-        // Option 1, source, in a solicitation; 2, target, in an advertisement; one unit of eight bytes.
+        // The option's type is 1 (source) in a solicitation and 2 (target) in an advertisement; its length is one unit of eight
+        // bytes.
         let option = if head[0] == icmpv6_type::NEIGHBOUR_SOLICITATION { 1 } else { 2 };
         body[24..26].copy_from_slice(&[option, 1]);
         body[26..32].copy_from_slice(&from.0.0);
@@ -119,7 +122,8 @@ impl Message {
     }
 }
 
-/// Whether a neighbour solicitation or advertisement is one to be heard, hop limit and checksum apart (RFC 4861 sections 7.1.1 and 7.1.2).
+/// Whether a neighbour solicitation or advertisement is valid (RFC 4861 sections 7.1.1 and 7.1.2). The hop limit and checksum
+/// are not checked here.
 pub fn is_valid(body: &[u8], source: IpAddress, destination: IpAddress) -> bool {
     const SOLICITED: u8 = 0x40;
     const SOURCE_OPTION: u8 = 1;
@@ -127,7 +131,7 @@ pub fn is_valid(body: &[u8], source: IpAddress, destination: IpAddress) -> bool 
     let is_group = |address: IpAddress| address.octets()[0] == 0xff;
     let target_is_host = heard(body, 0).is_some_and(|(target, _)| !is_group(target));
     let is_fit = match kind {
-        // Who has no address yet asks the group of the target, and has nothing to be learnt by.
+        // A node that has no address yet asks the target's solicited-node group, and sends no link-layer address to learn.
         icmpv6_type::NEIGHBOUR_SOLICITATION if source == IpAddress::UNSPECIFIED => {
             const NODES: [u8; 13] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff];
             destination.octets().starts_with(&NODES) && heard(body, SOURCE_OPTION).is_some_and(|(_, mac)| mac.is_none())
@@ -138,19 +142,19 @@ pub fn is_valid(body: &[u8], source: IpAddress, destination: IpAddress) -> bool 
     code == 0 && target_is_host && is_fit
 }
 
-/// Whether an advertisement stands against what is known already (RFC 4861 section 4.4).
+/// Whether an advertisement overrides what is already known (RFC 4861 section 4.4).
 pub fn overrides(body: &[u8]) -> bool {
     const OVERRIDE: u8 = 0x20;
     body.get(4).is_some_and(|flags| flags & OVERRIDE != 0)
 }
 
-/// What a neighbour discovery message tells: its target, and the link-layer address in its option of this kind.
+/// What a neighbour discovery message says: its target, and the link-layer address in its option of this type.
 pub fn heard(body: &[u8], option: u8) -> Option<(IpAddress, Option<MacAddress>)> {
     let target = IpAddress::from_v6(*body.get(8..)?.first_chunk()?);
     let mut options = body.get(24..)?;
     let mut mac = None;
     while let [kind, units, ..] = options {
-        // Options of no length are malformed (RFC 4861 section 4.6).
+        // An option of length zero is malformed (RFC 4861 section 4.6).
         let len = usize::from(*units) * 8;
         let whole = options.get(..len).filter(|whole| !whole.is_empty())?;
         if *kind == option {

@@ -1,31 +1,33 @@
-//! DNS responses (RFC 1035 section 4): the name asked about, and the first address in the answer. Damaged messages are no responses.
+//! DNS responses (RFC 1035 section 4): the name in the question, and the first address in the answer.
+//!
+//! Malformed messages are not taken for responses.
 
 use braid_nf::packet::IpAddress;
 
 const HEADER: usize = 12;
 const A: usize = 1;
 const AAAA: usize = 28;
-/// The end of the name asked about, its type and class.
+/// Bytes that end a question: the end of its name, its type and its class.
 const QUESTION_END: usize = 5;
-/// Bytes of a name (RFC 1035 section 3.1).
+/// The most bytes of a name (RFC 1035 section 3.1).
 pub const NAME_MOST: usize = 255;
-/// Labels that are looked at; names have at most 127.
+/// The most labels that are examined; a name has at most 127.
 const LABELS: usize = 128;
 
 /// A response with one question.
 pub struct Response<'a> {
     message: &'a [u8],
-    /// Labels of the name asked about, the top one last.
+    /// Where the labels of the name in the question begin and end; the top-level label is last.
     labels: [(usize, usize); LABELS],
     depth: usize,
-    /// Where the answers begin.
+    /// The offset at which the answers begin.
     answers: usize,
 }
 
-/// A name that names may end in.
+/// A domain that other names may end in.
 #[derive(Clone, Debug)]
 pub struct Name {
-    /// Its labels with their lengths between them, as in a message.
+    /// The labels, each preceded by its length, as in a message.
     labels: Box<[u8]>,
     depth: usize,
 }
@@ -33,7 +35,7 @@ pub struct Name {
 braid_nf::plain!(Name);
 
 impl Name {
-    /// With or without the dot at its end; none if no message could hold it.
+    /// Parses a name with or without the trailing dot. `None` if no message could contain it.
     pub fn parse(text: &str) -> Option<Name> {
         let (mut bytes, mut depth) = (Vec::new(), 0);
         for label in text.strip_suffix('.').unwrap_or(text).split('.') {
@@ -47,12 +49,12 @@ impl Name {
         (bytes.len() < NAME_MOST).then(|| Name { labels: bytes[1..].into(), depth })
     }
 
-    /// How many labels it has.
+    /// How many labels the name has.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// Whether a response is about it, or about a name below it.
+    /// Whether the question of a response is about this name or a name below it.
     pub fn ends(&self, response: &Response<'_>) -> bool {
         response.name_from(self.depth - 1).is_some_and(|end| end.eq_ignore_ascii_case(&self.labels))
     }
@@ -63,7 +65,7 @@ fn be16(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 impl<'a> Response<'a> {
-    /// The response that a payload is.
+    /// Parses a payload as a response.
     pub fn parse(message: &'a [u8]) -> Option<Response<'a>> {
         let is_response = be16(message, 2)? & 0x8000 != 0;
         if !is_response || be16(message, 4)? != 1 {
@@ -84,35 +86,38 @@ impl<'a> Response<'a> {
         (message.len() >= answers).then_some(Response { message, labels, depth, answers })
     }
 
-    /// The labels of the name asked about from the `from_top`th on, 0 being the top one, as they stand in the message: lengths between them.
+    /// The labels of the name in the question from the `from_top`th on, where 0 is the top-level label, as they are in the
+    /// message: with length bytes between them.
     pub fn name_from(&self, from_top: usize) -> Option<&'a [u8]> {
         let labels = &self.labels[..self.depth];
         let first = labels.len().checked_sub(from_top + 1).map(|at| labels[at].0)?;
         Some(&self.message[first..labels.last()?.1])
     }
 
-    /// The whole name asked about, as in the message.
+    /// The whole name in the question, as in the message.
     pub fn name(&self) -> &'a [u8] {
         &self.message[HEADER..self.answers - QUESTION_END]
     }
 
-    /// What of it stands behind an address that is written backwards, as lists are asked about one (RFC 5782 sections 2.1 and 2.4).
+    /// The part of the name that follows a reversed address, as in queries to address-based lists (RFC 5782 sections 2.1 and
+    /// 2.4).
     pub fn behind_address(&self) -> Option<&'a [u8]> {
-        // Digits of IPv6 may look like numbers of IPv4, and not the other way round.
+        // Labels of a reversed IPv6 address may look like octets of IPv4, but not vice versa.
         self.behind_v6().or_else(|| self.behind_v4())
     }
 
-    /// Behind 32 labels of a hexadecimal digit each, the last one first.
+    /// The part after 32 labels of one hexadecimal digit each, the last digit of the address first.
     fn behind_v6(&self) -> Option<&'a [u8]> {
         let (address, rest) = self.labels[..self.depth].split_first_chunk::<32>()?;
         let is_digit = |&(begin, end): &(usize, usize)| end - begin == 1 && self.message[begin].is_ascii_hexdigit();
-        // All that is assigned to hosts begins with 2 (RFC 4291 section 2.4): no other address sends mail, and 124 bits of data look like one.
+        // Addresses assigned to hosts begin with 2 or 3 (RFC 4291 section 2.4). Names that begin otherwise are not treated as
+        // addresses: no such host sends mail, and 124 bits of data look like one.
         let is_global = address.last().is_some_and(|&(begin, _)| matches!(self.message[begin], b'2' | b'3'));
         let (begin, _) = rest.first()?;
         (is_global && address.iter().all(is_digit)).then(|| &self.message[begin - 1..self.answers - QUESTION_END])
     }
 
-    /// Behind four labels that are numbers of an octet.
+    /// The part after four labels that are each the number of an octet.
     fn behind_v4(&self) -> Option<&'a [u8]> {
         let is_octet = |&(begin, end): &(usize, usize)| {
             let digits = &self.message[begin..end];
@@ -124,7 +129,7 @@ impl<'a> Response<'a> {
         address.iter().all(is_octet).then(|| &self.message[begin - 1..self.answers - QUESTION_END])
     }
 
-    /// Everything behind the question, if there are answers.
+    /// Everything after the question, if there are answers.
     pub fn answers(&self) -> &'a [u8] {
         if be16(self.message, 6).is_some_and(|count| count > 0) { &self.message[self.answers..] } else { &[] }
     }

@@ -5,7 +5,7 @@ use braid_nf::packet::IpVersion;
 use braid_nf::packet::checksum::Change;
 use serde::Deserialize;
 
-/// A code point as it is written: a number, or a name of RFC 2474, 2597, 3246, 5865 or 8622.
+/// A code point in configuration: a number, or a name from RFC 2474, 2597, 3246, 5865 or 8622.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "NumberOrName")]
 pub struct CodePoint(pub u8);
@@ -33,7 +33,7 @@ impl TryFrom<NumberOrName> for CodePoint {
     }
 }
 
-/// The code point of that name.
+/// Returns the code point with this name.
 pub fn named(name: &str) -> Option<u8> {
     let digits: Vec<u8> = name.bytes().skip(2).map(|digit| digit.wrapping_sub(b'0')).collect();
     match (name.get(..2)?, digits.as_slice()) {
@@ -46,7 +46,7 @@ pub fn named(name: &str) -> Option<u8> {
     }
 }
 
-/// The code point of a packet; none if it is not IP.
+/// Returns the code point of a packet, or `None` if it is not IP.
 pub fn of(packet: &Packet<'_>) -> Option<u8> {
     match packet.ip_version()? {
         IpVersion::V4 => Some(packet.ipv4()?.dscp()),
@@ -54,7 +54,7 @@ pub fn of(packet: &Packet<'_>) -> Option<u8> {
     }
 }
 
-/// Writes it; the two bits of explicit congestion notification stay.
+/// Writes the code point; the two bits of explicit congestion notification stay.
 pub fn set(packet: &mut Packet<'_>, dscp: u8) {
     let at = usize::from(packet.record().l3);
     match packet.ip_version() {

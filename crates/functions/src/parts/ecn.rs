@@ -1,12 +1,12 @@
-//! Explicit congestion notification (RFC 3168): the two bits beside the code point.
+//! Explicit congestion notification (RFC 3168): the two bits after the code point.
 
 use braid_nf::packet::checksum::Change;
 
-/// Both bits: congestion experienced.
+/// Both bits set: congestion experienced.
 const EXPERIENCED: u8 = 3;
 
-/// Marks a frame whose IP header begins at `ip` as having met congestion; false if its ends do not take part, or it is marked already
-/// (RFC 3168 section 5).
+/// Marks a frame whose IP header begins at `ip` as having experienced congestion. Returns false if its endpoints do not support
+/// ECN or it is already marked (RFC 3168 section 5).
 pub fn mark(frame: &mut [u8], ip: usize) -> bool {
     let takes_part = |bits: u8| matches!(bits & EXPERIENCED, 1 | 2);
     match frame.get_mut(ip..).unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! An address with a port, or with several ports in a row, as a plan file has it: `192.0.2.1:80`, `[2001:db8::5]:5000-5100`.
+//! An address with a port or a range of ports, as written in a plan file: `192.0.2.1:80`, `[2001:db8::5]:5000-5100`.
 
 use std::fmt::{Display, Formatter};
 use std::net::{AddrParseError, SocketAddrV4, SocketAddrV6};
@@ -10,9 +10,9 @@ use crate::config::ConfigError;
 
 /// An address with a port.
 pub trait End: Copy + Display + FromStr<Err = AddrParseError> {
-    /// The port.
+    /// Returns the port.
     fn port(&self) -> u16;
-    /// The same address with another port.
+    /// Returns the same address with another port.
     fn with_port(self, port: u16) -> Self;
 }
 
@@ -38,7 +38,7 @@ impl End for SocketAddrV6 {
     }
 }
 
-/// Ports of an address in a row, one or more.
+/// A range of one or more ports of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String", bound = "A: End")]
 pub struct Endpoints<A> {
@@ -46,13 +46,13 @@ pub struct Endpoints<A> {
     last: u16,
 }
 
-/// A text that is none.
+/// The error for a text that is not an address with ports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointsError {
-    /// Not even the first one.
+    /// The address with the first port is malformed.
     #[error("{0}")]
     Address(#[from] AddrParseError),
-    /// What stands behind the hyphen.
+    /// The text after the hyphen is not a valid last port.
     #[error("`{0}` is no range of ports, expected `192.0.2.1:5000-5100`")]
     Last(String),
 }
@@ -91,7 +91,7 @@ impl<A: End> Endpoints<A> {
         usize::from(self.last - self.first.port()) + 1
     }
 
-    /// Each with the one of the others that stands at its place.
+    /// Pairs each endpoint with the one at the same place in `others`.
     pub fn paired<B: End>(self, others: Endpoints<B>) -> Result<impl Iterator<Item = (A, B)>, ConfigError> {
         if self.len() != others.len() {
             let reason = format!("{self} has {} ports, and {others} has {}", self.len(), others.len());

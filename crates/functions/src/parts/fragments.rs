@@ -1,10 +1,11 @@
-//! Fragments that follow their first piece.
+//! Lets the later fragments of a datagram follow its first one.
 //!
-//! Only the first piece of a datagram has ports, so only for it can a function decide. It remembers the decision here, and
-//! the later pieces follow it. A piece that comes before the first one waits, with its bytes, in a store of fixed size, if the
-//! function asks for one; without, or when it is full, it is dropped (`fragment_before_first`). A piece that waits counts as dropped
-//! (`fragment_held`), and as a packet that the function made when it goes on. That a datagram is complete is not noticed; where there is no
-//! room, those that began longest ago give theirs.
+//! Only the first fragment of a datagram has ports, so a function can decide only for that one. It remembers the decision here,
+//! and the later fragments follow it. A later fragment that arrives before the first one is held, with its bytes, in a store of
+//! fixed size, if the function asks for one. Without a store, or when it is full, the fragment is dropped
+//! (`fragment_before_first`). A held fragment counts as dropped (`fragment_held`), and as a packet made by the function when it
+//! is sent on. Nothing detects that a datagram is complete; when a table is full, the datagrams that began longest ago make
+//! room.
 
 use std::sync::Arc;
 
@@ -16,15 +17,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::aged::{Aged, Stamp};
 use super::turn::turn_frame;
 
-/// A later fragment came before the first one, or the first one was dropped.
+/// A later fragment arrived before the first one, or the first one was dropped.
 pub const BEFORE_FIRST: Reason = Reason("fragment_before_first");
-/// A later fragment waits for the first one; it goes on as a packet of the function's own.
+/// A later fragment is held until the first one arrives; it is sent on as a packet that the function makes.
 pub const HELD: Reason = Reason("fragment_held");
-/// No room to remember a first fragment.
+/// There is no room to remember a first fragment.
 pub const TABLE_FULL: Reason = Reason("fragment_table_full");
 
-/// What joins the pieces of a datagram: addresses, protocol and identification (RFC 791, RFC 8200 section 4.5), and the port
-/// and the VLAN by which they come.
+/// What the fragments of a datagram have in common: addresses, protocol and identification (RFC 791, RFC 8200 section 4.5), and
+/// the port and the VLAN on which they arrive.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Datagram {
@@ -38,11 +39,12 @@ pub struct Datagram {
 }
 
 impl Datagram {
-    /// The datagram of a fragment.
+    /// Returns the datagram that a fragment belongs to.
     pub fn of(packet: &Packet<'_>) -> Option<Datagram> {
         let (identification, protocol) = match packet.ipv4() {
             Some(ip) => (ip.identification().into(), ip.protocol()),
-            // Only the first piece knows what follows its extension headers: the identification must do.
+            // In IPv6 only the first fragment says which protocol follows its extension headers, so the identification must
+            // suffice.
             None => (packet.ipv6()?.extensions().find_map(|extension| extension.fragment())?.2, 0),
         };
         let (source, destination) = (packet.src_ip(), packet.dst_ip());
@@ -50,18 +52,18 @@ impl Datagram {
         Some(Datagram { source, destination, identification, tagging, port: packet.port(), protocol, zero: 0 })
     }
 
-    /// The port by which its pieces come.
+    /// The port on which its fragments arrive.
     pub fn port(&self) -> Port {
         self.port
     }
 
-    /// What its sender calls it.
+    /// The identification that its sender gave it.
     pub fn identification(&self) -> u32 {
         self.identification
     }
 }
 
-/// What became of the first piece: addresses to write (unspecified: leave them) and the port to leave by.
+/// What happened to the first fragment: the addresses to write and the port to leave by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Fate {
@@ -70,26 +72,26 @@ pub struct Fate {
     /// Written to the destination address, unless unspecified.
     pub destination: IpAddress,
     seen_ns: u64,
-    /// Where it leaves.
+    /// The port by which it leaves.
     pub port: Port,
-    /// With which tags it leaves, if its function changes them.
+    /// The VLAN tags with which it leaves, if its function changes them: a number that the function interprets.
     pub behind: u16,
     zero: [u8; 4],
 }
 
 impl Fate {
-    /// Leaves by `port` with these addresses, none meaning its own.
+    /// The fate of leaving by `port` with these addresses; `None` leaves an address as it is.
     pub fn new(port: Port, source: Option<IpAddress>, destination: Option<IpAddress>) -> Fate {
         let (source, destination) = (source.unwrap_or_default(), destination.unwrap_or_default());
         Fate { source, destination, port, ..Fate::default() }
     }
 
-    /// The same with other tags, by a number that its function understands.
+    /// The same fate with other VLAN tags, given as a number that the function interprets.
     pub fn behind(self, behind: u16) -> Fate {
         Fate { behind, ..self }
     }
 
-    /// Writes the addresses.
+    /// Writes the addresses into a packet.
     pub fn apply(&self, packet: &mut Packet<'_>) {
         if self.source != IpAddress::UNSPECIFIED {
             packet.set_src_ip(self.source);
@@ -106,12 +108,12 @@ impl Stamp for Fate {
     }
 }
 
-/// A first piece that went nowhere.
+/// A first fragment that was dropped.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct End {
     seen_ns: u64,
-    /// Which of the reasons.
+    /// The index of the reason in [`Fragments::reasons`].
     reason: u64,
 }
 
@@ -121,31 +123,31 @@ impl Stamp for End {
     }
 }
 
-/// Most bytes of a piece that waits, with its link header.
+/// The most bytes of a held fragment, including its link header.
 pub const PIECE_MAX: usize = 1536;
-/// Bytes of two tags.
+/// Bytes of two VLAN tags.
 pub const TAGS_MAX: usize = 8;
-/// Most packets for which a function may have room to let them wait: 1.6 GiB of frames.
+/// The most packets that a function may have room to hold: 1.6 GiB of frames.
 pub const WAITING_MAX: u32 = 1 << 20;
-/// Most pieces of one datagram that wait: a whole datagram in pieces for Ethernet.
+/// The most fragments of one datagram that are held: a whole datagram in fragments for Ethernet.
 const PIECES_MAX: u32 = 45;
 
-/// The key of a piece that waits.
+/// The key of a held fragment.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct PieceKey {
     datagram: Datagram,
-    /// Which of those of its datagram, in the order in which they came.
+    /// Its number among the held fragments of its datagram, in order of arrival.
     number: u32,
 }
 
-/// A piece that waits.
+/// A held fragment.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Piece {
     seen_ns: u64,
     len: u32,
-    /// Offset of the IP header.
+    /// The offset of the IP header.
     ip: u32,
     bytes: [u8; PIECE_MAX],
 }
@@ -157,7 +159,7 @@ impl Stamp for Piece {
 }
 
 impl Piece {
-    /// Counts hops and writes addresses. False if the hops end here.
+    /// Decrements the hop count by `hops` and writes the addresses. Returns false if too few hops are left.
     fn rewrite(&mut self, fate: &Fate, hops: u8) -> bool {
         let Some(ip) = self.bytes.get_mut(self.ip as usize..self.len as usize) else { return false };
         let is_v4 = ip.first().is_some_and(|byte| byte >> 4 == 4);
@@ -184,31 +186,33 @@ impl Piece {
     }
 }
 
-/// Whether so many packets may wait: a table of frames is filled when it is made, and one of terabytes for minutes.
+/// Checks that this many packets may be held. A table of frames is filled when it is created, which would take minutes for
+/// terabytes.
 pub fn room_to_wait(name: &str, capacity: u32) -> Result<(), StateError> {
     let (name, capacity, most) = (name.to_owned(), u64::from(capacity), u64::from(WAITING_MAX));
     if (1..=most).contains(&capacity) { Ok(()) } else { Err(StateError::Capacity { name, capacity, most }) }
 }
 
-/// First pieces and what became of them, and later ones that wait.
+/// The fates of first fragments, and the later fragments that are held.
 pub struct Fragments {
     table: Aged<Datagram, Fate>,
-    /// Those that went nowhere have a table of their own: whoever sends many of them crowds out none that did not.
+    /// First fragments that were dropped have a table of their own, so that many of them cannot crowd out those that were sent
+    /// on.
     ended: Option<Aged<Datagram, End>>,
-    /// Why they may have.
+    /// The reasons for which a dropped first fragment is remembered.
     reasons: &'static [Reason],
     waiting: Option<Aged<PieceKey, Piece>>,
 }
 
 impl Fragments {
-    /// Remembers up to `capacity` datagrams for `lifetime_ns` each.
+    /// Creates a table that remembers up to `capacity` datagrams for `lifetime_ns` each.
     pub fn new(builder: &mut StateBuilder, capacity: u32, lifetime_ns: u64) -> Result<Fragments, StateError> {
         let table = Aged::new(builder, "fragments", capacity, lifetime_ns)?;
         Ok(Fragments { table, ended: None, reasons: &[], waiting: None })
     }
 
-    /// The same with room for `held` later pieces that come before their first one: 1.6 KB each; none if `held` is 0. An error
-    /// comes with the usual key of the number that is wrong.
+    /// Like [`new`](Self::new), with room to hold `held` later fragments that arrive before their first one, 1.6 KB each; with
+    /// 0 none are held. An error comes with the usual configuration key of the number that is wrong.
     pub fn holding(
         builder: &mut StateBuilder,
         capacity: u32,
@@ -221,21 +225,23 @@ impl Fragments {
         Ok(Fragments { waiting: waiting.map_err(|error| ("held_max", error))?, ..fragments })
     }
 
-    /// The same; a first piece that is [dropped](Self::drop) for one of these reasons, which a later piece alone does not show, is remembered too.
+    /// Also remembers first fragments that are [dropped](Self::drop) for one of these reasons, which a later fragment alone
+    /// would not reveal.
     pub fn ending(self, builder: &mut StateBuilder, reasons: &'static [Reason]) -> Result<Fragments, StateError> {
         let ended = Aged::new(builder, "ended_fragments", self.table.capacity(), self.table.lifetime_ns())?;
         Ok(Fragments { ended: Some(ended), reasons, ..self })
     }
 
-    /// Remembers the fate of a first piece, given as it came. False if there is no room, nor anything old that could make some.
+    /// Remembers the fate of a first fragment, which must be given as received. Returns false if there is no room and no old
+    /// entry to replace.
     pub fn remember(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: Fate) -> Result<bool, Conflict> {
         let Some(datagram) = Datagram::of(packet) else { return Ok(false) };
         let seen_ns = cx.now();
         self.table.crowd_in(cx, &datagram, &Fate { seen_ns, ..fate })
     }
 
-    /// Drops a packet, given as it came. If it is a first piece, those that have waited for it end, and those that follow are dropped
-    /// [for the same reason](Self::end_of).
+    /// Drops a packet, which must be given as received. If it is a first fragment, the fragments held for it end too, and those
+    /// that follow are dropped [for the same reason](Self::end_of).
     #[cold]
     pub fn drop(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, reason: Reason) -> Handled {
         let number = self.reasons.iter().position(|known| *known == reason);
@@ -245,20 +251,20 @@ impl Fragments {
         {
             self.take_waiting(cx, packet, |_, _| {})?;
             self.table.remove(cx, &datagram)?;
-            // Without room later pieces wait for nothing, and make room in their turn.
+            // If there is no room, later fragments are held in vain until others replace them.
             let _ = ended.crowd_in(cx, &datagram, &End { seen_ns: cx.now(), reason: number as u64 })?;
         }
         Ok(Verdict::Drop(reason))
     }
 
-    /// Why the first piece of a later one, given as it came, went nowhere; none if that is not known of it.
+    /// Returns why the first fragment was dropped, for a later one given as received; `None` if that is not known.
     pub fn end_of(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Option<Reason>, Conflict> {
         let (Some(ended), Some(datagram)) = (&self.ended, Datagram::of(packet)) else { return Ok(None) };
         let end = ended.get(cx, &datagram)?;
         Ok(end.and_then(|end| self.reasons.get(end.reason as usize).copied()))
     }
 
-    /// The fate of a later piece, given as it came; none if its first piece has not been seen.
+    /// Returns the fate of a later fragment, given as received; `None` if its first fragment has not been seen.
     pub fn follow(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Option<Fate>, Conflict> {
         match Datagram::of(packet) {
             Some(datagram) => self.table.get(cx, &datagram),
@@ -266,7 +272,8 @@ impl Fragments {
         }
     }
 
-    /// Has a later piece, given as it came, wait for its first one. The reason for which the packet itself ends.
+    /// Holds a later fragment, given as received, until its first one arrives. Returns the reason with which the packet itself
+    /// is dropped.
     pub fn hold(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Reason, Conflict> {
         let (Some(waiting), Some(datagram)) = (&self.waiting, Datagram::of(packet)) else { return Ok(BEFORE_FIRST) };
         let frame = packet.bytes();
@@ -285,8 +292,9 @@ impl Fragments {
         Ok(BEFORE_FIRST)
     }
 
-    /// Has a piece wait, if need be in the place of an older one. With that go all pieces of its datagram: they are numbered without gaps, and nothing
-    /// can come of them any more. False if there is no room, or if the piece is of such a datagram itself.
+    /// Holds a fragment, in place of an older one if necessary. All held fragments of a replaced one's datagram go too: they
+    /// are numbered without gaps, and the datagram can no longer be completed. Returns false if there is no room, or if the new
+    /// fragment belongs to such a datagram itself.
     fn crowd_in(
         &self,
         cx: &mut Cx<'_>,
@@ -307,14 +315,14 @@ impl Fragments {
         Ok(stays)
     }
 
-    /// Sends on the pieces that wait for a first one, given as it came: to its fate, `hops` hops further. Those that go back where they came
-    /// from, to another address, do so in [turned](super::turn) frames.
+    /// Sends on the fragments held for a first one, given as received, with its fate and `hops` decremented. Those that leave
+    /// by the port on which they arrived, to another address, leave as [turned](super::turn) frames.
     pub fn release(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: &Fate, hops: u8) -> Result<(), Conflict> {
         self.release_with(cx, packet, (fate, hops), |cx, frame, _| cx.emit_onward(fate.port, frame))
     }
 
-    /// The same with other VLAN tags: `retag` may write a frame, of which the offset of the IP header is given, into a buffer, and says
-    /// how long it then is.
+    /// Like [`release`](Self::release), with other VLAN tags. `retag` gets a frame and the offset of its IP header, may write
+    /// the frame with new tags into a buffer, and returns the new length.
     pub fn release_tagged(
         &self,
         cx: &mut Cx<'_>,
@@ -331,7 +339,7 @@ impl Fragments {
         })
     }
 
-    /// The same by way of `send`, which is given a frame and the offset of its IP header.
+    /// Like [`release`](Self::release), but sends through `send`, which gets a frame and the offset of its IP header.
     pub fn release_with(
         &self,
         cx: &mut Cx<'_>,
@@ -350,7 +358,8 @@ impl Fragments {
         })
     }
 
-    /// Gives the pieces that wait for a first one, given as it came, to `send`: a frame and the offset of its IP header.
+    /// Passes the fragments held for a first one, given as received, unchanged to `send`: a frame and the offset of its IP
+    /// header.
     pub fn release_by(
         &self,
         cx: &mut Cx<'_>,
@@ -376,7 +385,7 @@ impl Fragments {
         Ok(())
     }
 
-    /// Takes out what is too old; to be called every [`SWEEP_EVERY`](super::aged::SWEEP_EVERY).
+    /// Removes entries that are too old; must be called every [`SWEEP_EVERY`](super::aged::SWEEP_EVERY).
     pub fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
         self.table.sweep(cx, share)?;
         if let Some(ended) = &self.ended {
@@ -401,7 +410,7 @@ impl Part for Fragments {
     }
 }
 
-/// Takes out waiting pieces of a datagram with these numbers, up to one that is not there.
+/// Removes the held fragments of a datagram with these numbers, up to the first that does not exist.
 fn forget(
     cx: &mut Cx<'_>,
     waiting: &Aged<PieceKey, Piece>,

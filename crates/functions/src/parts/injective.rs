@@ -1,5 +1,5 @@
-//! What every translator with mappings has to keep, for tests: each inside endpoint has an external one that is nobody else's, and a reply to that comes
-//! back to it.
+//! For tests, what every translator with mappings must guarantee: each inside endpoint has an external one that no other has,
+//! and a reply to it comes back to the inside endpoint.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -10,18 +10,18 @@ use proptest::prelude::*;
 
 use super::show;
 
-/// Host, its port, server, and whether by TCP.
+/// Host, its port, server, and whether the packet is TCP.
 pub type Sends = Vec<(u8, u16, u8, bool)>;
 
-/// An inside endpoint, a server as that sees it, and as it is.
+/// An inside endpoint, a server as the inside sees it, and the server's own address.
 pub type Ends = [String; 3];
 
-/// Some hosts with some ports, more than a hundred times at most.
+/// Up to about a hundred packets from some hosts and ports.
 pub fn sends() -> impl Strategy<Value = Sends> {
     prop::collection::vec((0u8..12, 0u16..6, 0u8..3, any::<bool>()), 1..120)
 }
 
-/// Sends them all, each with a reply.
+/// Sends all of them, each with a reply.
 pub fn check(bench: &mut Bench, sends: Sends, ends: impl Fn(u8, u16, u8) -> Ends) -> Result<(), TestCaseError> {
     let mut external = External::default();
     for (n, (host, port, server, tcp)) in sends.into_iter().enumerate() {
@@ -37,7 +37,7 @@ pub fn check(bench: &mut Bench, sends: Sends, ends: impl Fn(u8, u16, u8) -> Ends
     external.check()
 }
 
-/// The external endpoints of inside ones, by each protocol.
+/// The external endpoints of the inside ones, by protocol.
 #[derive(Debug)]
 pub struct External<K>(HashMap<(K, bool), String>);
 
@@ -48,14 +48,14 @@ impl<K> Default for External<K> {
 }
 
 impl<K: Eq + Hash + Debug> External<K> {
-    /// One keeps what it has.
+    /// Checks that an inside endpoint keeps its external one.
     pub fn note(&mut self, inside: K, tcp: bool, mapped: &str) -> Result<(), TestCaseError> {
         let before = self.0.insert((inside, tcp), mapped.to_owned());
         prop_assert!(before.as_ref().is_none_or(|before| before == mapped), "{:?}, then {}", before, mapped);
         Ok(())
     }
 
-    /// No two have the same.
+    /// Checks that no two inside endpoints have the same external one.
     pub fn check(&self) -> Result<(), TestCaseError> {
         let all: HashSet<_> = self.0.iter().map(|((_, tcp), mapped)| (*tcp, mapped)).collect();
         prop_assert_eq!(all.len(), self.0.len());

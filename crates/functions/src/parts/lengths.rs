@@ -1,17 +1,20 @@
-//! Whether an IP packet is as long as it says: what no end would take needs no way kept for it. And whether it fits where it goes.
+//! Checks whether an IP packet is as long as its headers claim, and whether it fits where it is to be sent.
+//!
+//! Functions keep no state for packets that no end system would accept.
 
 use braid_nf::Packet;
 use braid_nf::packet::headers::{Header, Ipv4, Ipv6, Tcp};
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{Flags, PLAIN};
 
-/// What a router's link takes that names no MTU, given the length of a packet that did not fit (RFC 1191 section 7).
+/// Estimates the MTU of a link from the length of a packet that did not fit, for a router that reported no MTU (RFC 1191
+/// section 7).
 pub fn plateau_below(len: u16) -> u16 {
     const PLATEAUS: [u16; 10] = [65535, 32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296];
     PLATEAUS.into_iter().find(|plateau| *plateau < len).unwrap_or(PLATEAUS[9])
 }
 
-/// Bytes of the IP packet, as its header says.
+/// The length of the IP packet in bytes, as its header says.
 #[inline(always)]
 pub fn ip_len(packet: &Packet<'_>) -> usize {
     match packet.ipv4() {
@@ -20,35 +23,37 @@ pub fn ip_len(packet: &Packet<'_>) -> usize {
     }
 }
 
-/// Whether an IPv4 packet is longer than `most` bytes and says that nobody may cut it. Of what a capture has cut the bytes that are left count.
+/// Whether an IPv4 packet is longer than `most` bytes and must not be fragmented. For a packet truncated by a capture, the
+/// bytes that are left count.
 #[inline(always)]
 pub fn is_too_long_to_cut(packet: &mut Packet<'_>, most: u16) -> bool {
     packet.len() > usize::from(packet.record().l3) + usize::from(most)
         && packet.out_of_line(|packet| says_too_long(packet, most))
 }
 
-/// The same as its header says: a link may have filled up what it carried.
+/// Checks the same by the header's length, since a link may have padded the packet.
 #[cold]
 #[inline(never)]
 fn says_too_long(packet: &Packet<'_>, most: u16) -> bool {
     packet.ipv4().is_some_and(|ip| ip.dont_fragment() && ip.total_len() > most)
 }
 
-/// As [`hold_the_headers`], and it is no piece: for packets of known flows, most of which need two looks.
+/// Like [`hold_the_headers`], and false for fragments. For packets of known flows, most of which need only two reads.
 #[inline(always)]
 pub fn hold_a_whole(packet: &mut Packet<'_>) -> bool {
     packet.plain().is_some_and(|(ip, is_udp)| hold_plainly(ip, is_udp))
         || packet.out_of_line(|packet| hold_otherwise(packet))
 }
 
-/// Whether a datagram of UDP is as long as its packet leaves it, behind a header of either version alone. One that is not, or stands
-/// behind options, may hold all the same: that is for [`hold_the_headers`].
+/// Whether the UDP length matches the packet length, for either IP version without options or extension headers. If false, the
+/// packet may still be valid; [`hold_the_headers`] decides that.
 #[inline(always)]
 pub fn fills_its_packet(packet: &Packet<'_>) -> bool {
     if let Some(ip) = packet.plainest_udp() {
         return fills([ip[24], ip[25]], [ip[2], ip[3]], Ipv4::LEN);
     }
-    // Words of a header of IPv4 without options, which no other is as short as, and of IPv6 without others behind it.
+    // `l4` is in words. Only an IPv4 header without options has the first value; the second belongs to IPv6 without extension
+    // headers, as the flag confirms.
     const V4: u8 = (Ipv4::LEN / 4) as u8;
     const V6: u8 = (Ipv6::LEN / 4) as u8;
     match packet.record().l4 {
@@ -62,7 +67,7 @@ pub fn fills_its_packet(packet: &Packet<'_>) -> bool {
     }
 }
 
-/// Bytes of the header that a protocol has at least, other than TCP and UDP (RFC 792, RFC 4443 section 2.1, RFC 9260 section 3.1).
+/// The shortest header of a protocol other than TCP and UDP, in bytes (RFC 792, RFC 4443 section 2.1, RFC 9260 section 3.1).
 #[inline(always)]
 pub fn least(number: u8) -> usize {
     match number {
@@ -72,7 +77,7 @@ pub fn least(number: u8) -> usize {
     }
 }
 
-/// Whether a packet's length leaves room for so many bytes behind the headers of IP.
+/// Whether a packet's length leaves room for `bytes` bytes after the IP headers.
 #[inline(always)]
 pub fn leaves_room(packet: &Packet<'_>, bytes: usize) -> bool {
     ip_len(packet) >= usize::from(packet.record().l4) * 4 + bytes
@@ -81,14 +86,15 @@ pub fn leaves_room(packet: &Packet<'_>, bytes: usize) -> bool {
 /// Where the checksum of a TCP header ends.
 const TCP_CHECKSUM_END: usize = 18;
 
-/// Whether UDP's length is that of all that the IP header says, less so many bytes of that header.
+/// Whether UDP's length equals the length `all` in the IP header, less `less` bytes of that header.
 #[inline(always)]
 fn fills(udp: [u8; 2], all: [u8; 2], less: usize) -> bool {
     let [udp, all] = [udp, all].map(|word| u32::from(u16::from_be_bytes(word)));
     udp >= 8 && udp + less as u32 == all
 }
 
-/// The same of nearly all, by what is [plain](Packet::plain) of them: IPv4 without options, whose UDP is as long as the packet leaves it.
+/// Like [`hold_the_headers`], for a [plain](Packet::plain) packet, as nearly all are: IPv4 without options; UDP must fill the
+/// packet.
 #[inline(always)]
 pub fn hold_plainly(ip: &[u8; PLAIN], is_udp: bool) -> bool {
     match is_udp {
@@ -97,7 +103,7 @@ pub fn hold_plainly(ip: &[u8; PLAIN], is_udp: bool) -> bool {
     }
 }
 
-/// The same of IPv6 without extension headers, from its header on.
+/// Like [`hold_plainly`], for IPv6 without extension headers; `ip` begins at the IP header.
 #[inline(always)]
 pub fn hold_plainly_v6(ip: &[u8], is_udp: bool) -> bool {
     match is_udp {
@@ -106,21 +112,22 @@ pub fn hold_plainly_v6(ip: &[u8], is_udp: bool) -> bool {
     }
 }
 
-/// The same of the others.
+/// Like [`hold_a_whole`], for packets that are not plain.
 #[cold]
 #[inline(never)]
 pub fn hold_otherwise(packet: &Packet<'_>) -> bool {
     !packet.is_fragment() && hold_by_each_header(packet)
 }
 
-/// Whether the lengths of a packet leave room for the headers that it claims (RFC 768, RFC 792, RFC 9293 section 3.1). Of pieces
-/// the first has to hold its checksum, for else who translates it could not keep that right. Nothing is asked of the others, nor whether the frame is as long as the packet: captures are cut.
+/// Whether the lengths of a packet leave room for the headers that it claims to have (RFC 768, RFC 792, RFC 9293 section 3.1).
+/// A first fragment must contain its transport checksum, or a translator could not update it. Later fragments are not checked,
+/// nor is the length of the frame, because captures may truncate it.
 #[inline]
 pub fn hold_the_headers(packet: &Packet<'_>) -> bool {
     packet.plain().is_some_and(|(ip, is_udp)| hold_plainly(ip, is_udp)) || hold_by_each_header(packet)
 }
 
-/// The same, header by header.
+/// Like [`hold_the_headers`], header by header.
 #[inline(never)]
 fn hold_by_each_header(packet: &Packet<'_>) -> bool {
     let Some(l4) = packet.l4_offset() else { return true };

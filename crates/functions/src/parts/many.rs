@@ -1,16 +1,16 @@
-//! One value or a list of them, as a plan file may have it: `53` or `[53, "1024-2047"]`.
+//! One value or a list of them, as written in a plan file: `53` or `[53, "1024-2047"]`.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, IntoDeserializer, SeqAccess, Visitor};
 
-/// Values of which one has to fit; none: whatever is there fits.
+/// Values of which one must match; an empty list matches everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Many<T>(pub Vec<T>);
 
 impl<T> Many<T> {
-    /// Whether `fits` holds for one of them, or there is none.
+    /// Whether `fits` holds for one of the values, or the list is empty.
     pub fn any(&self, fits: impl FnMut(&T) -> bool) -> bool {
         self.0.is_empty() || self.0.iter().any(fits)
     }

@@ -1,7 +1,14 @@
-//! Parts that several functions are made of: which ports are inside, address ranges, endpoints of a plan, packets that functions answer with, and how often,
-//! tables whose entries die of age, lengths that headers claim, code points, marks of congestion, which bytes of a packet count, kinds with names, fragments that follow their first piece,
-//! how tables are swept, how many a full one could not keep, logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, tallies of numbered owners, the version that a link header names, DNS responses, VLAN tags, frames that go back where they came from,
-//! questions and answers of neighbours, and application protocols told by their first bytes.
+//! Building blocks that several functions share.
+//!
+//! - Configuration: sides of the ports, address ranges, endpoints, code points, VLAN tags, rates and sizes with units, one
+//!   value or several.
+//! - Packets: lengths that headers claim, bytes that count against a rate, congestion marks, IP versions in link headers, DNS
+//!   responses, application protocols told by their first bytes, scopes of addresses.
+//! - Answers: ICMP errors and resets, how often they are sent, neighbour discovery messages, proxy answers, frames that go back
+//!   where they came from.
+//! - State: tables whose entries expire by age, fragments that follow their first one, sweeps of tables, tallies of numbered
+//!   owners.
+//! - Reports: logs of alerts, syslog, counts of what a full table could not keep, packets and bytes, kinds with names.
 
 pub mod aged;
 pub(crate) mod alerts;
@@ -49,24 +56,24 @@ pub(crate) use syslog::Syslog;
 pub(crate) use unkept::Unkept;
 pub use volume::Volume;
 
-/// A time as reports show it: seconds, to the millisecond.
+/// Formats a time for reports: seconds, to the millisecond.
 pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:03} s", ns / SECOND, ns % SECOND / MS)
 }
 
-/// How often something was, as reports say it: `once`, `2 times`.
+/// Formats a number of occurrences for reports: `once`, `2 times`.
 pub(crate) fn times(count: u64) -> String {
     if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
-/// Whether a TCP segment with these flags asks for a new connection.
+/// Whether a TCP segment with these flags requests a new connection.
 #[inline(always)]
 pub(crate) fn is_opening(flags: u8) -> bool {
     use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
     flags & (SYN | ACK | RST | FIN) == SYN
 }
 
-/// `1 answer`, `2 answers`.
+/// Formats a count with its noun: `1 answer`, `2 answers`.
 pub(crate) fn of_each(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

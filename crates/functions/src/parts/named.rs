@@ -1,6 +1,7 @@
-//! Kinds of things that state keeps as a number and reports show by a name.
+//! Kinds of things that state stores as a number and reports show by name.
 
-/// An enum of unit variants numbered from 0, each with its name; the first one is `Unknown`, for every number that is no other's.
+/// Declares an enum of unit variants numbered from 0, each with its name. The first must be `Unknown`, which stands for every
+/// number not assigned to a variant.
 macro_rules! named {
     ($(#[$meta:meta])* pub enum $kind:ident; $($variant:ident $name:literal,)*) => {
         $(#[$meta])*
@@ -10,15 +11,15 @@ macro_rules! named {
         pub enum $kind { $($variant,)* }
 
         impl $kind {
-            /// All of them.
+            /// All variants.
             pub const ALL: &[$kind] = &[$($kind::$variant,)*];
 
-            /// The one with this number.
+            /// The variant with this number.
             pub fn from_number(number: u8) -> $kind {
                 $kind::ALL.get(usize::from(number)).copied().unwrap_or($kind::Unknown)
             }
 
-            /// Its name in reports.
+            /// The variant's name in reports.
             pub const fn name(self) -> &'static str {
                 match self { $($kind::$variant => $name,)* }
             }

@@ -1,4 +1,4 @@
-//! Address ranges as they are written in configuration: `10.0.0.0/8`, `2001:db8::/32`, or a single address.
+//! Address ranges as written in configuration: `10.0.0.0/8`, `2001:db8::/32`, or a single address.
 
 use std::net::Ipv4Addr;
 
@@ -16,7 +16,7 @@ pub struct Prefix {
     bits: u8,
 }
 
-/// A text that is no address range.
+/// The error for a text that is not an address range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no address range, expected `10.0.0.0/8`, `2001:db8::/32`, a single address, or `0.0.0.0/0` or `::/0` for all"
@@ -26,7 +26,8 @@ pub struct PrefixError(pub String);
 braid_nf::plain!(Prefix);
 
 impl Prefix {
-    /// The range of the first `bits` bits of `address`, counted in its own family and cut to its length.
+    /// Returns the range of the addresses that share the first `bits` bits with `address`. `bits` counts within the address's
+    /// own family and is limited to its length.
     pub fn new(address: IpAddress, bits: u8) -> Prefix {
         let bits = bits.min(if address.is_v4() { 32 } else { 128 });
         Prefix { address: address.prefix(bits), bits }
@@ -50,7 +51,7 @@ impl Prefix {
         self.is_v4() == other.is_v4() && self.bits <= other.bits && self.contains(other.address)
     }
 
-    /// The first range of a list that adds nothing to the others: all of it lies in another one, which comes with it.
+    /// Returns the first range of a list that adds nothing to the others, and the range that already contains all of it.
     pub fn idle_of(list: &[Prefix]) -> Option<(Prefix, Prefix)> {
         let wider = |at: usize, range: &Prefix| {
             let covers = |(other, wide): &(usize, &Prefix)| {
@@ -61,28 +62,28 @@ impl Prefix {
         list.iter().enumerate().find_map(|(at, range)| Some((*range, wider(at, range)?)))
     }
 
-    /// Whether the range holds IPv4 addresses.
+    /// Whether the range consists of IPv4 addresses.
     pub fn is_v4(&self) -> bool {
         self.address.is_v4()
     }
 
-    /// How many bits its addresses share, of the 128 of the mapped form.
+    /// How many bits its addresses share, out of the 128 bits of the IPv4-mapped form.
     pub(crate) fn mapped_bits(&self) -> u32 {
         u32::from(self.bits) + if self.is_v4() { 96 } else { 0 }
     }
 
-    /// How many addresses an IPv4 range has; none if it is of the other family.
+    /// The number of addresses of an IPv4 range; `None` for an IPv6 range.
     pub fn len_v4(&self) -> Option<u64> {
         self.is_v4().then(|| 1 << (32 - u32::from(self.bits.min(32))))
     }
 
-    /// The addresses of an IPv4 range, in order; nothing if it is of the other family.
+    /// The addresses of an IPv4 range, in order; empty for an IPv6 range.
     pub fn addresses_v4(&self) -> impl Iterator<Item = [u8; 4]> {
         let first = self.address.v4().map_or(0, u32::from_be_bytes);
         (0..self.len_v4().unwrap_or(0)).map(move |n| first.wrapping_add(n as u32).to_be_bytes())
     }
 
-    /// How many first bits its addresses share.
+    /// How many leading bits its addresses share.
     pub fn bits(&self) -> u8 {
         self.bits
     }
@@ -93,11 +94,11 @@ impl Prefix {
     }
 }
 
-/// Ranges of IPv4 addresses, to be asked for each first packet.
+/// Ranges of IPv4 addresses, in a form that can be searched for each first packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrefixesV4(Box<[MaskedV4]>);
 
-/// Addresses that are `first` in the bits of `mask`.
+/// The addresses that equal `first` in the bits of `mask`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MaskedV4 {
     mask: u32,
@@ -107,7 +108,7 @@ struct MaskedV4 {
 braid_nf::plain!(PrefixesV4);
 
 impl PrefixesV4 {
-    /// The IPv4 ones of some ranges.
+    /// Collects the IPv4 ranges of a list.
     pub fn of(ranges: &[Prefix]) -> PrefixesV4 {
         let masked = |range: &Prefix| {
             let first = u32::from_be_bytes(range.address.v4()?);
@@ -116,7 +117,7 @@ impl PrefixesV4 {
         PrefixesV4(ranges.iter().filter_map(masked).collect())
     }
 
-    /// Whether an address is in one of them.
+    /// Whether an address is in one of the ranges.
     #[inline(always)]
     pub fn contains(&self, address: [u8; 4]) -> bool {
         let address = u32::from_be_bytes(address);
@@ -156,7 +157,8 @@ impl std::fmt::Display for Prefix {
     }
 }
 
-/// A network in a plan file, as `ip route` takes one: nothing stands behind its length, so that nobody thinks of the address alone.
+/// Reads a network in a plan file as `ip route` takes it: an address with bits beyond the prefix length is refused, since its
+/// author may have meant that address alone.
 pub(crate) fn network<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Prefix, D::Error> {
     let text = String::deserialize(deserializer)?;
     let prefix: Prefix = text.parse().map_err(D::Error::custom)?;
@@ -171,10 +173,10 @@ pub(crate) fn network<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Pref
     }
 }
 
-/// Most addresses that a range with two ends may have.
+/// The most addresses that a range with two ends may have.
 const SPAN_MAX: u32 = 1 << 16;
 
-/// Address ranges in a plan file, also such as have two ends: `198.51.100.3-198.51.100.9`.
+/// Reads address ranges in a plan file, including those with two ends: `198.51.100.3-198.51.100.9`.
 pub(crate) fn with_ends<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix>, D::Error> {
     let written = Vec::<Written>::deserialize(deserializer)?;
     Ok(written.into_iter().flat_map(|written| written.0).collect())
@@ -185,7 +187,7 @@ pub(crate) fn with_ends<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ve
 #[serde(try_from = "String")]
 struct Written(Vec<Prefix>);
 
-/// A text that is neither.
+/// The error for a text that is neither form of range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum WrittenError {
     #[error("{0}")]
@@ -218,7 +220,7 @@ impl TryFrom<String> for Written {
     }
 }
 
-/// Private addresses (RFC 1918, RFC 6598, RFC 4193): what is inside if nothing is said about it.
+/// Private addresses (RFC 1918, RFC 6598, RFC 4193): the inside, unless configured otherwise.
 pub(crate) fn private() -> Vec<Prefix> {
     let ranges = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"];
     ranges.iter().filter_map(|range| range.parse().ok()).collect()

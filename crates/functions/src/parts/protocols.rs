@@ -1,7 +1,8 @@
-//! Application protocols told by the first bytes of a payload, and failing that by the port.
+//! Recognises application protocols by the first bytes of a payload, or else by the port.
 //!
-//! One packet at a time: nothing is reassembled or decrypted. Rules ask for what the protocol's own specification demands of
-//! its first message (magic numbers, lengths that agree), so that other protocols on its port are not taken for it.
+//! Each packet is examined alone: nothing is reassembled or decrypted. The rules test what a protocol's own specification
+//! requires of its first message (magic numbers, lengths that agree), so that other protocols on its port are not mistaken for
+//! it.
 
 use super::named::named;
 
@@ -15,7 +16,7 @@ pub enum Transport {
 }
 
 named! {
-    /// What a session speaks.
+    /// The application protocol of a session.
     pub enum Protocol;
     Unknown "unknown", Amqp "amqp", Bgp "bgp", BitTorrent "bittorrent", Coap "coap", Dhcp "dhcp", Dhcpv6 "dhcpv6",
     Diameter "diameter", Dnp3 "dnp3", Dns "dns", Dtls "dtls", Ftp "ftp", GtpC "gtp_c", GtpU "gtp_u", Http "http", Http2 "http2",
@@ -29,7 +30,7 @@ named! {
 
 use Protocol::*;
 
-/// How a message in plain text begins.
+/// How messages in plain text begin.
 #[rustfmt::skip]
 const TCP_TEXT: &[(&[u8], Protocol)] = &[
     (b"GET ", Http), (b"POST ", Http), (b"HEAD ", Http), (b"PUT ", Http), (b"DELETE ", Http), (b"CONNECT ", Http),
@@ -49,7 +50,7 @@ const UDP_TEXT: &[(&[u8], Protocol)] = &[
     (b"d1:ad2:id20:", BitTorrent), (b"d1:rd2:id20:", BitTorrent), (b"\xff\xff\xff\xff", Steam),
 ];
 
-/// What a session is taken for whose bytes say nothing.
+/// The protocol assumed for a session whose bytes do not tell.
 #[rustfmt::skip]
 const TCP_PORTS: &[(u16, Protocol)] = &[
     (20, Ftp), (21, Ftp), (22, Ssh), (23, Telnet), (25, Smtp), (53, Dns), (80, Http), (88, Kerberos), (110, Pop3), (119, Nntp),
@@ -64,7 +65,7 @@ const UDP_PORTS: &[(u16, Protocol)] = &[
     (1900, Ssdp), (2123, GtpC), (2152, GtpU), (3478, Stun), (5060, Sip), (5353, Mdns), (5355, Llmnr), (6343, SFlow),
 ];
 
-/// The protocol whose first message this payload can only be; none if it says nothing.
+/// Returns the only protocol whose first message this payload can be, or `None` if it does not tell.
 pub fn by_payload(transport: Transport, ports: (u16, u16), payload: &[u8]) -> Option<Protocol> {
     let texts = if transport == Transport::Tcp { TCP_TEXT } else { UDP_TEXT };
     let text = texts.iter().find(|(beginning, _)| payload.starts_with(beginning)).map(|(_, protocol)| *protocol);
@@ -74,7 +75,7 @@ pub fn by_payload(transport: Transport, ports: (u16, u16), payload: &[u8]) -> Op
     })
 }
 
-/// The protocol that one of the ports is registered for.
+/// Returns the protocol for which one of the ports is registered; the destination port goes first.
 pub fn by_port(transport: Transport, (source, destination): (u16, u16)) -> Protocol {
     let table = if transport == Transport::Tcp { TCP_PORTS } else { UDP_PORTS };
     let named = |port: u16| table.iter().find(|(known, _)| *known == port).map(|(_, protocol)| *protocol);
@@ -93,7 +94,8 @@ fn contains(bytes: &[u8], word: &[u8]) -> bool {
     bytes.windows(word.len()).any(|window| window == word)
 }
 
-/// A DNS header (RFC 1035 section 4.1.1): a known opcode, few questions, and nothing else in a query.
+/// Whether this is a DNS header (RFC 1035 section 4.1.1): a known opcode, few questions, few answers, and the reserved bit
+/// zero.
 fn is_dns(message: &[u8]) -> bool {
     if message.len() < 17 {
         return false;
@@ -160,9 +162,9 @@ fn udp_binary(ports: (u16, u16), p: &[u8]) -> Option<Protocol> {
         _ if (on(137) || on(138)) && len >= 12 => NetBios,
         0x30 if (on(161) || on(162)) && len > 8 => Snmp,
         0x16 if len > 13 && p[1] == 0xfe && matches!(p[2], 0xff | 0xfd) => Dtls,
-        // RFC 9000 section 17.2: the long header's two upper bits, then a version that is not 0.
+        // RFC 9000 section 17.2: the two high bits of a long header, then a version that is not 0.
         _ if first & 0xc0 == 0xc0 && len > 20 && is_quic_version(be32(p, 1)) => Quic,
-        // Google's QUIC: flags, an 8-byte connection, `Q0nn`.
+        // Google's QUIC: flags, an 8-byte connection ID, `Q0nn`.
         _ if first & 0x09 == 0x09 && len > 13 && p[9] == b'Q' && p[10].is_ascii_digit() => Quic,
         0x01 if len == 148 && p[1..4] == [0; 3] => WireGuard,
         0x02 if len == 92 && p[1..4] == [0; 3] => WireGuard,

@@ -1,8 +1,8 @@
-//! Answers to neighbours' questions for addresses that no interface has: proxy ARP (RFC 1027) and its counterpart in neighbour discovery
-//! (RFC 4861 section 7.2.8).
+//! Answers neighbours' queries for addresses that no interface has: proxy ARP (RFC 1027) and its counterpart in neighbour
+//! discovery (RFC 4861 section 7.2.8).
 //!
-//! An answer goes back by the port by which the question came, with its VLAN tags. What else a question tells is not learnt: a function
-//! that translates has no table of neighbours.
+//! An answer leaves by the port on which the query arrived, with the query's VLAN tags. Nothing else is learnt from a query: a
+//! function that translates has no neighbour table.
 
 use braid_nf::packet::headers::{ArpOperation, Ethernet, icmpv6_type};
 use braid_nf::packet::{IpAddress, MacAddress};
@@ -13,15 +13,15 @@ use super::tags::TAG;
 use crate::bridge::WrittenMac;
 use crate::config::ConfigError;
 
-/// A question for an address of its own; it has been answered.
+/// A query for one of the function's own addresses; it has been answered.
 pub const ANSWERED: Reason = Reason("neighbour_answered");
 
 /// Bytes of both Ethernet addresses.
 const ADDRESSES: usize = 12;
-/// Room for the longest answer with two tags and some.
+/// Room for the longest answer with two tags, and some to spare.
 const ROOM: usize = 128;
 
-/// Who answers.
+/// The station that answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Proxy {
     mac: MacAddress,
@@ -30,7 +30,7 @@ pub struct Proxy {
 braid_nf::plain!(Proxy);
 
 impl Proxy {
-    /// With the address that a plan file gives under `mac`; none if it gives none.
+    /// Checks the Ethernet address that a plan file gives under `mac`; `None` if it gives none.
     pub fn check(mac: Option<WrittenMac>) -> Result<Option<Proxy>, ConfigError> {
         let Some(WrittenMac(mac)) = mac else { return Ok(None) };
         if mac.is_group() || mac == MacAddress::default() {
@@ -40,12 +40,12 @@ impl Proxy {
         Ok(Some(Proxy { mac }))
     }
 
-    /// Answers a packet that asks for an address that is `ours`; whether it did.
+    /// Answers a packet that asks for an address that is `ours`. Returns whether it did.
     #[cold]
     pub fn answers(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, ours: impl Fn(IpAddress) -> bool) -> bool {
         let message = match packet.arp() {
             Some(arp) => match (arp.operation(), arp.target_ip().v4(), arp.sender_ip().v4()) {
-                // Whoever asks for its own address tells it to others (RFC 5227 section 1.1).
+                // A host that asks for its own address is announcing it (RFC 5227 section 1.1).
                 (ArpOperation::Request, Some(target), Some(asker)) if target != asker && ours(arp.target_ip()) => {
                     Message::arp_reply(arp, self.mac, target, asker)
                 }
@@ -60,7 +60,7 @@ impl Proxy {
         true
     }
 
-    /// For which address a neighbour solicitation asks, and the Ethernet address of who asks.
+    /// Returns the address that a neighbour solicitation asks for, and the Ethernet address of the asker.
     fn asked(&self, packet: &Packet<'_>) -> Option<(IpAddress, MacAddress)> {
         let is_question = packet.icmpv6()?.kind() == icmpv6_type::NEIGHBOUR_SOLICITATION;
         let body = packet.ip_payload();
@@ -73,7 +73,7 @@ impl Proxy {
     }
 }
 
-/// Sends a frame without tags back with those of its cause.
+/// Sends an untagged frame back with the tags of the packet that caused it.
 fn send(cx: &mut Cx<'_>, cause: &Packet<'_>, frame: &[u8]) {
     let tags = cause.bytes().get(ADDRESSES..ADDRESSES + cause.vlans().count() * TAG).unwrap_or_default();
     let (mut tagged, mut len) = ([0; ROOM], 0);

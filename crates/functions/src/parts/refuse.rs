@@ -1,8 +1,8 @@
-//! Configurations that make no function, as tests write them.
+//! Configurations that are refused, for tests.
 
 use braid_nf::state::{Domain, HugePages, StateBuilder};
 
-/// Builds a function of the catalogue, for a plan with two ports, and compares what is wrong with its configuration.
+/// Builds a function of the catalogue for a plan with two ports, and compares the configuration error with `expected`.
 #[track_caller]
 pub fn refuse(function: &str, config: &str, expected: &str) {
     let build = crate::find(function).expect("a function of the catalogue").build;

@@ -1,4 +1,4 @@
-//! What a function that works on IP does with everything else, and with addresses that no router forwards.
+//! How far a packet may go: what is IP at all, and which addresses no router forwards.
 
 use std::net::Ipv6Addr;
 
@@ -6,15 +6,15 @@ use braid_nf::packet::headers::{ether_type, icmpv6_type};
 use braid_nf::packet::{IpAddress, IpVersion, Link};
 use braid_nf::{Packet, Reason};
 
-/// To or from an address that is no host's: a group, a broadcast address, loopback, or none.
+/// To or from an address that is not a host's: a group, broadcast, loopback or unspecified address.
 pub const NOT_UNICAST: Reason = Reason("not_unicast");
-/// No other host has this source address: a group, loopback, none, or one of the function's own.
+/// No other host can have this source address: it is a group, loopback or unspecified address, or one of the function's own.
 pub const BAD_SOURCE: Reason = Reason("bad_source");
-/// For its link only.
+/// For its own link only.
 pub const LINK_SCOPE: Reason = Reason("link_scope");
 
-/// Whether a packet without an IP header is a damaged IP packet: cut short, or with a header that contradicts itself.
-/// Otherwise it is something else (ARP, spanning tree), which concerns no IP function.
+/// Whether a packet without a parsed IP header is a damaged IP packet: truncated, or with an inconsistent header. Otherwise it
+/// is something else, such as ARP or spanning tree, which no IP function handles.
 pub fn is_damaged_ip(packet: &Packet<'_>) -> bool {
     let announced = match packet.link() {
         Link::RawIp => true,
@@ -23,19 +23,20 @@ pub fn is_damaged_ip(packet: &Packet<'_>) -> bool {
     !packet.is_ip() && (announced || packet.is_short())
 }
 
-/// Whether a packet stays on its link: one end is a link-local IPv6 address or a multicast group of that scope. Neighbour
-/// discovery is such; its hop limit must not be touched (RFC 4861 section 7.1).
+/// Whether a packet stays on its link because an end is link-local: a link-local IPv6 address, an unspecified source, or a
+/// multicast group of link scope. Neighbour discovery is such traffic; its hop limit must not be changed (RFC 4861 section
+/// 7.1).
 pub fn is_link_scope_v6(source: IpAddress, destination: IpAddress) -> bool {
     is_near(source) || is_link_local_v6(destination) || is_group_of_link(destination)
 }
 
-/// Whether an address is one of its link alone (RFC 4291 section 2.5.6).
+/// Whether an address is IPv6 link-local (RFC 4291 section 2.5.6).
 pub fn is_link_local_v6(address: IpAddress) -> bool {
     let [a, b, ..] = address.octets();
     a == 0xfe && b & 0xc0 == 0x80
 }
 
-/// Whether it is a link-local source, or none.
+/// Whether a source is link-local or unspecified.
 fn is_near(source: IpAddress) -> bool {
     is_link_local_v6(source) || source == IpAddress::UNSPECIFIED
 }
@@ -45,19 +46,22 @@ fn is_group_of_link(address: IpAddress) -> bool {
     a == 0xff && b & 0x0f <= 2
 }
 
-/// How far an IPv6 packet goes.
+/// How far an IPv6 packet may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// It concerns its link alone.
+    /// It stays on its link.
     Link,
-    /// Wherever routers take it.
+    /// It may be forwarded by routers.
     Beyond,
-    /// Nowhere, and why.
+    /// It must not be sent anywhere, for this reason.
     Nowhere(Reason),
 }
 
-/// How far an IPv6 packet goes by its addresses (RFC 4291 section 2): a group, the loopback address, an IPv4 address in its mapped form
-/// (RFC 6890 table 20) or none at all is where nothing comes from or goes to, and from a link-local address to one beyond the link leads no way but neighbour discovery and what listeners of groups report.
+/// How far an IPv6 packet may go, by its addresses (RFC 4291 section 2).
+///
+/// Nothing comes from a group or goes to the unspecified address, and nothing comes from or goes to the loopback address or an
+/// IPv4-mapped address (RFC 6890 table 20). A packet between a link-local address and one beyond the link goes nowhere, unless it
+/// is neighbour discovery or a multicast listener message, which stay on the link.
 pub fn reach_v6(packet: &Packet<'_>) -> Reach {
     let (source, destination) = (packet.src_ip(), packet.dst_ip());
     let is_loopback = |address: IpAddress| address.octets() == Ipv6Addr::LOCALHOST.octets();
@@ -75,9 +79,9 @@ pub fn reach_v6(packet: &Packet<'_>) -> Reach {
     }
 }
 
-/// Whether a packet concerns its link alone: IPv6 of link scope, or neighbour discovery, which no router forwards whatever its
-/// addresses. An answer goes from one global address to another (RFC 4861 section 7.2.4); its hop limit of 255 shows that it comes
-/// from this link.
+/// Whether a packet stays on its link: IPv6 of link scope, or neighbour discovery, which no router forwards whatever its
+/// addresses. An advertisement may go from one global address to another (RFC 4861 section 7.2.4); its hop limit of 255 shows
+/// that it comes from this link.
 pub fn stays_on_link(packet: &Packet<'_>) -> bool {
     packet.ip_version() == Some(IpVersion::V6)
         && (is_link_scope_v6(packet.src_ip(), packet.dst_ip()) || is_discovery(packet))
@@ -88,8 +92,8 @@ fn is_discovery(packet: &Packet<'_>) -> bool {
     packet.ttl() == Some(255) && packet.icmpv6().is_some_and(|icmp| DISCOVERY.contains(&icmp.kind()))
 }
 
-/// Whether a packet asks or says who listens to a group: link-local senders send it to the group itself, with a hop limit of 1 (RFC 2710
-/// section 3, RFC 9777 section 5).
+/// Whether a packet queries or reports the listeners of a group. Link-local senders send it to the group itself, with a hop
+/// limit of 1 (RFC 2710 section 3, RFC 9777 section 5).
 fn is_of_listeners(packet: &Packet<'_>) -> bool {
     const QUERY: u8 = 130;
     const DONE: u8 = 132;
@@ -101,20 +105,20 @@ fn is_of_listeners(packet: &Packet<'_>) -> bool {
         && packet.icmpv6().is_some_and(|icmp| is_theirs(icmp.kind()))
 }
 
-/// Whether an IPv4 address may be a host's: no group, no broadcast, no loopback, and some address.
+/// Whether an IPv4 address may be a host's: no group, broadcast, loopback or unspecified address.
 #[inline(always)]
 pub fn is_host_v4(address: [u8; 4]) -> bool {
     !matches!(address[0], 0 | 127 | 224..=255)
 }
 
-/// Whether addresses of an IPv6 prefix are hosts' beyond their link: no group, no link-local one, no loopback, and some address.
+/// Whether an IPv6 address may be a host's beyond its link: no group, link-local, loopback or unspecified address.
 pub fn is_routed_v6(address: IpAddress) -> bool {
     let octets = address.octets();
     octets[0] != 0xff && octets != Ipv6Addr::LOCALHOST.octets() && !is_link_scope_v6(address, address)
 }
 
-/// Whether an IPv4 packet goes from one host to one host. Multicast, broadcast, loopback and unspecified addresses are not
-/// translated and not forwarded (RFC 1812 sections 4.2.2.11 and 5.3.7).
+/// Whether an IPv4 packet goes from one host to one host. Packets with multicast, broadcast, loopback or unspecified addresses
+/// are neither translated nor forwarded (RFC 1812 sections 4.2.2.11 and 5.3.7).
 #[inline(always)]
 pub fn is_unicast_v4(source: [u8; 4], destination: [u8; 4]) -> bool {
     is_host_v4(source) && is_host_v4(destination)

@@ -1,19 +1,19 @@
-//! Packets as tests write them, read by another library than the one under test.
+//! Formats packets for tests, parsed by a library other than the one under test.
 
 use std::net::IpAddr;
 
 use braid_testkit::{Outcome, assert_checksums};
 use etherparse::{Icmpv4Type, Icmpv6Type, IpHeaders, NetHeaders, PacketHeaders, TransportHeader};
 
-/// What became of a packet: `1: udp 10.0.0.1:53 > 192.0.2.1:1024 ttl 63` for each that was sent, then ` | reason` if it was
-/// dropped. Every packet sent must have right checksums.
+/// Formats what became of a packet: `1: udp 10.0.0.1:53 > 192.0.2.1:1024 ttl 63` for each packet sent, and `drop reason` if it
+/// was dropped, separated by commas. Asserts that every packet sent has correct checksums.
 pub fn outcome(outcome: &Outcome) -> String {
     let mut parts: Vec<String> = outcome.sent.iter().map(|(port, bytes)| format!("{port}: {}", frame(bytes))).collect();
     parts.extend(outcome.dropped.map(|reason| format!("drop {reason}")));
     parts.join(", ")
 }
 
-/// One frame.
+/// Formats one frame.
 pub fn frame(bytes: &[u8]) -> String {
     assert_checksums(bytes);
     let packet = PacketHeaders::from_ethernet_slice(bytes).expect("a whole frame");
@@ -70,8 +70,8 @@ fn ip(packet: PacketHeaders<'_>, with_ttl: bool) -> String {
     if with_ttl { format!("{text} ttl {ttl}") } else { text }
 }
 
-/// A quoted packet in brackets. Its IPv4 header checksum must be right too, and so must its transport checksum if the whole
-/// packet is quoted.
+/// Formats a quoted packet in brackets. Asserts that its IPv4 header checksum is correct, and its transport checksum too if the
+/// whole packet is quoted.
 fn quoted(bytes: &[u8]) -> String {
     let mut frame = vec![0; 12];
     frame.extend(if bytes[0] >> 4 == 4 { [0x08, 0x00] } else { [0x86, 0xdd] });

@@ -1,25 +1,25 @@
-//! Which ports of the plan face inside and which outside.
+//! Which ports of the plan face the inside and which the outside.
 //!
-//! Unless told otherwise even ports are inside and odd ones outside, so that a plan with two ports needs no word about it.
-//! What leaves for the other side goes to the port's partner (0 and 1, 2 and 3, …) if that is there, else to the first port
-//! of the other side.
+//! By default even ports are inside and odd ones outside, so a plan with two ports need not configure it. A packet for the
+//! other side leaves by its port's partner (0 and 1, 2 and 3, …) if that port is there, else by the first port of the other
+//! side.
 
 use braid_nf::{Cx, Port};
 
 use crate::config::{ConfigError, check_port};
 
-/// Where a packet came from.
+/// The side a packet came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Side {
-    /// From the protected or private network.
+    /// The protected or private network.
     Inside = 0,
-    /// From the rest of the world.
+    /// The rest of the world.
     Outside = 1,
 }
 
 impl Side {
-    /// The other one.
+    /// The opposite side.
     #[inline(always)]
     pub fn other(self) -> Side {
         match self {
@@ -29,7 +29,7 @@ impl Side {
     }
 }
 
-/// The ports of both sides, as bits.
+/// The ports of both sides, as bit sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sides {
     inside: u64,
@@ -49,12 +49,13 @@ impl Sides {
     /// Even ports are inside, odd ones outside.
     pub const EVEN_INSIDE: Sides = Sides { inside: u64::MAX / 3, outside: u64::MAX / 3 * 2 };
 
-    /// From the lists under `inside_ports` and `outside_ports` of a plan with `ports` ports; both empty for the default.
+    /// Checks the lists `inside_ports` and `outside_ports` of a plan with `ports` ports; if both are empty, the default
+    /// applies.
     pub fn from_lists(inside: &[Port], outside: &[Port], ports: u16) -> Result<Sides, ConfigError> {
         Sides::from_lists_named(("inside_ports", inside), ("outside_ports", outside), ports)
     }
 
-    /// The same with other names of the lists.
+    /// Like [`from_lists`](Self::from_lists), with other names for the lists.
     pub fn from_lists_named(
         inside: (&str, &[Port]),
         outside: (&str, &[Port]),
@@ -76,7 +77,7 @@ impl Sides {
         }
     }
 
-    /// Where packets from `port` come from; none if the port is on neither side.
+    /// The side that packets from `port` come from; `None` if the port is on neither side.
     #[inline(always)]
     pub fn of(&self, port: Port) -> Option<Side> {
         let bit = 1u64.checked_shl(port.into()).unwrap_or(0);
@@ -89,20 +90,20 @@ impl Sides {
         }
     }
 
-    /// Whether a port is on a side, given as its number.
+    /// Whether a port is on a side, which is given as its number.
     #[inline(always)]
     pub fn is_on(&self, port: Port, side: u8) -> bool {
         let bits = if side == Side::Inside as u8 { self.inside } else { self.outside };
         port < 64 && bits >> port & 1 != 0
     }
 
-    /// By which port a packet from `port` leaves for the other side. If the plan has no port there, its own port.
+    /// The port by which a packet from `port` leaves for the other side; its own port if the plan has none there.
     #[inline(always)]
     pub fn across(&self, cx: &Cx<'_>, port: Port) -> Port {
         self.across_of(port, cx.ports())
     }
 
-    /// The same for all ports, looked up beforehand.
+    /// [`across`](Self::across) for all ports, computed in advance.
     pub fn across_all(&self, ports: u16) -> Across {
         Across(std::array::from_fn(|port| self.across_of(port as Port, ports) as u8))
     }
@@ -123,14 +124,14 @@ impl Sides {
     }
 }
 
-/// For each port the one on the other side.
+/// For each port, its counterpart on the other side.
 #[derive(Clone, Copy, Debug)]
 pub struct Across([u8; 256]);
 
 braid_nf::plain!(Across);
 
 impl Across {
-    /// Where packets from `port` leave. Plans have at most 256 ports, and none beyond the 64th is on a side.
+    /// The port by which packets from `port` leave. Plans have at most 256 ports, and only the first 64 can be on a side.
     #[inline(always)]
     pub fn of(&self, port: Port) -> Port {
         self.0[usize::from(port as u8)].into()

@@ -1,7 +1,8 @@
-//! Entries of a map that are over are taken out a few at a time: those of the piece whose turn it is, or some where all entries are in use.
+//! Removes expired entries from a map a few at a time: those of the piece whose turn it is, or some when the map is full.
 //!
-//! Whose turn it is follows from the time alone, so there is no cursor to share. Nothing depends on the entries that stay: which of those that are
-//! over go is left open, for workers differ in time, and while this one looks another may write what is over for it.
+//! Whose turn it is follows from the time alone, so there is no shared cursor. Nothing may depend on which expired entries
+//! remain. Which of them a sweep removes is left open, because the workers' clocks differ: while one worker examines an entry,
+//! another may write one that has already expired by the first worker's clock.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,21 +10,21 @@ use std::time::Duration;
 use braid_nf::state::{Map, Share};
 use braid_nf::{Conflict, Cx, Plain};
 
-/// Fewest rows of a piece.
+/// The fewest rows of a piece.
 const LEAST: u32 = 4;
-/// Places at which entries that are over are looked for.
+/// How many places of a full map are searched for expired entries.
 const PLACES: u64 = 8;
 
-/// How a map is swept.
+/// The schedule on which a map is swept.
 pub struct Sweep {
-    /// A tick's period: each looks at a piece.
+    /// The period of the tick; each tick sweeps one piece.
     pub every: Duration,
-    /// In so long all pieces have their turn, unless the map is small.
+    /// The time in which every piece gets its turn, unless the map is small.
     pub round: Duration,
 }
 
 impl Sweep {
-    /// The entries of the piece of a share whose turn it is, row by row.
+    /// The entries of that piece of a share whose turn it is, row by row.
     pub fn piece(&self, now_ns: u64, capacity: u32, share: Share) -> impl Iterator<Item = Range<u32>> + use<> {
         let (every_ns, round_ns) = (self.every.as_nanos() as u64, self.round.as_nanos() as u64);
         let rows = share.rows(capacity);
@@ -32,14 +33,14 @@ impl Sweep {
     }
 }
 
-/// The piece of so many that has this turn; nothing of nothing.
+/// The piece, of `len` entries out of `all`, that has this turn; empty if there are no entries.
 pub fn turn(turn: u64, len: u32, all: u32) -> Range<u32> {
     let first = (turn % u64::from(all.div_ceil(len).max(1))) as u32 * len;
     first..first.saturating_add(len).min(all)
 }
 
-/// Looks for entries that are over where all are in use, for a key that needs one: `take_out` is given some and says how many it took out. True if it
-/// took out any.
+/// Makes room for a key in a full map by removing expired entries. `take_out` gets a range of entries and returns how many of
+/// them it removed. Returns true if any were removed.
 pub fn make_room(
     cx: &mut Cx<'_>,
     key: &impl Plain,
@@ -54,8 +55,8 @@ pub fn make_room(
     Ok(false)
 }
 
-/// Where to look: so many at a time, other ones for each time and key. Places that lie far from each
-/// other, for what was found lately is where all entries are young.
+/// The places to search, `entries` entries each, which differ with time and key. They lie far apart, because entries near a
+/// place searched recently are all young.
 fn places(now_ns: u64, key: &impl Plain, entries: u32, capacity: u32) -> impl Iterator<Item = Range<u32>> {
     const PRIME: u64 = 0x0100_0000_01b3;
     let folded = key.as_bytes().iter().fold(now_ns, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(PRIME));
@@ -65,27 +66,28 @@ fn places(now_ns: u64, key: &impl Plain, entries: u32, capacity: u32) -> impl It
     })
 }
 
-/// A number below `end` (at least 1) that depends on all of `from`.
+/// A number below `end` (at least 1) that depends on all bits of `from`.
 pub fn scaled(from: u64, end: u32) -> u32 {
     let mixed = (from ^ from >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     ((mixed * u64::from(end)) >> 32) as u32
 }
 
-/// Says of entries whether they are over.
+/// Decides which entries have expired.
 pub trait Over<K, V> {
-    /// Whether this one is.
+    /// Whether this entry has expired.
     fn is_over(&self, key: &K, value: &V) -> bool;
 
-    /// Asks for what [`ended`](Self::ended) touches.
+    /// Prefetches what [`ended`](Self::ended) will access.
     fn prefetch(&self, _key: &K, _value: &V) {}
 
-    /// It has been taken out: what hangs on it goes too.
+    /// Called when an entry has been removed, to release what depends on it.
     fn ended(&mut self, _cx: &mut Cx<'_>, _key: &K, _value: &V) -> Result<(), Conflict> {
         Ok(())
     }
 }
 
-/// Takes out at most so many entries that are over among these, at most a [`ROW`](braid_nf::state::ROW) at a time; how many.
+/// Removes at most `most` expired entries from these ranges, at most a [`ROW`](braid_nf::state::ROW) at a time, and returns how
+/// many.
 pub fn take_out<K: Plain, V: Plain>(
     cx: &mut Cx<'_>,
     map: &Map<K, V>,

@@ -1,7 +1,8 @@
-//! Lines of a log that leave as packets: syslog (RFC 5424) over UDP (RFC 5426), to a collector behind a port of the plan.
+//! Log lines that leave as packets: syslog (RFC 5424) over UDP (RFC 5426), to a collector behind a port of the plan.
 //!
-//! A line is a packet that a handler makes, so it leaves if and only if the handler's transaction commits: none is lost before the
-//! link, none is sent twice, and a certificate covers them. What the network does to them is as for every datagram.
+//! A line is a packet that a handler makes, so it leaves if and only if the handler's transaction commits: no line is lost
+//! before the link, none is sent twice, and a certificate covers them. Beyond that the network may lose or duplicate them like
+//! any datagram.
 
 use std::fmt::Arguments;
 use std::io::Write;
@@ -18,11 +19,11 @@ use crate::config::{ConfigError, check_port};
 
 /// Facility local0, severity informational (RFC 5424 section 6.2.1).
 const PRIORITY: u8 = 16 * 8 + 6;
-/// Longest line; every receiver takes 480 bytes (RFC 5424 section 6.1).
+/// The longest line, in bytes; every receiver accepts 480 bytes (RFC 5424 section 6.1).
 const LINE: usize = 480;
 const HEADERS: usize = Ethernet::LEN + Ipv4::LEN + Udp::LEN;
 
-/// Where a log goes, as it stands in a plan file.
+/// Where a log is sent, as a plan file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -34,24 +35,24 @@ pub struct Collector {
     pub to_mac: WrittenMac,
 }
 
-/// A log that is sent while it is written.
+/// A log that is sent as it is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Syslog(Collector);
 
 impl Syslog {
-    /// To a collector, by a port that the plan has; `key` is what a plan file calls it.
+    /// Checks that the plan has the collector's port; `key` is the collector's name in a plan file.
     pub fn check(key: &'static str, collector: Collector, ports: u16) -> Result<Syslog, ConfigError> {
         check_port(key, collector.port, ports)?;
         Ok(Syslog(collector))
     }
 
-    /// Sends a line of a kind. A line that is too long is cut.
+    /// Sends a line of this kind; a line that is too long is truncated.
     #[cold]
     pub fn send(&self, cx: &mut Cx<'_>, kind: &str, text: Arguments<'_>) {
         let Collector { port, from, to, from_mac, to_mac } = self.0;
         let mut frame = [0; HEADERS + LINE];
         let mut rest = &mut frame[HEADERS..];
-        // The collector knows what time it is; a full buffer is the only error there can be.
+        // The collector adds the time. The only possible error is a full buffer.
         let _ = write!(rest, "<{PRIORITY}>1 - {} braid - {kind} - {text}", from.ip());
         let len = LINE - rest.len();
 

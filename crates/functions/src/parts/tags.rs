@@ -1,6 +1,6 @@
-//! VLAN tags: as plan files write them, and as frames get others.
+//! VLAN tags: how plan files write them, and how a frame's tags are replaced.
 //!
-//! A frame that gets other tags keeps its priority: that of its outermost tag stands in all of the new ones.
+//! A frame whose tags are replaced keeps its priority: the priority of its outermost tag is written to all new tags.
 
 use braid_nf::Packet;
 use braid_nf::packet::Tagging;
@@ -10,14 +10,14 @@ use serde::Deserialize;
 /// The frame has no room for its tags.
 pub const NO_ROOM_FOR_TAG: braid_nf::Reason = braid_nf::Reason("no_room_for_tag");
 
-/// The highest VLAN that may be used (IEEE 802.1Q table 9-2).
+/// The highest VLAN ID that may be used (IEEE 802.1Q table 9-2).
 pub const VLAN_MAX: u16 = 4094;
 /// Bytes before the first tag.
 const ADDRESSES: usize = Ethernet::LEN - 2;
 /// Bytes of a tag.
 pub const TAG: usize = 4;
 
-/// Tags as a plan file writes them: `10`, `"10-19"`, `"100.7"` (outer and inner tag), `"100.1-4094"`, `"untagged"`.
+/// Tags as written in a plan file: `10`, `"10-19"`, `"100.7"` (outer and inner tag), `"100.1-4094"`, `"untagged"`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct TagRange {
@@ -32,7 +32,7 @@ enum Written {
     Text(String),
 }
 
-/// What is written is no VLAN.
+/// The error for a text that is not a VLAN.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0:?} is no VLAN: write one from 1 to {VLAN_MAX} as 10, several as \"10-19\", an outer and an inner one as \"100.7\", or \"untagged\""
@@ -71,7 +71,7 @@ impl std::str::FromStr for TagRange {
 }
 
 impl TagRange {
-    /// All that it names, in order.
+    /// All taggings in the range, in order.
     pub fn iter(&self) -> impl Iterator<Item = Tagging> {
         (self.outer.0..=self.outer.1).flat_map(move |outer| {
             let (first, last) = self.inner.unwrap_or((0, 0));
@@ -82,33 +82,33 @@ impl TagRange {
         })
     }
 
-    /// What it names, if that is one tagging only.
+    /// The tagging, if the range contains only one.
     pub fn single(&self) -> Option<Tagging> {
         let mut all = self.iter();
         all.next().filter(|_| all.next().is_none())
     }
 }
 
-/// The type of the outer one of two tags.
+/// The type of the outer of two tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum OuterTag {
     /// A service tag: 0x88a8.
     #[default]
     #[serde(rename = "802.1ad")]
     Service,
-    /// Like the inner one: 0x8100.
+    /// The same type as the inner tag: 0x8100.
     #[serde(rename = "802.1q")]
     Customer,
 }
 
-/// A tag of a type, with its control information.
+/// Encodes a tag of a type with its control information.
 #[inline(always)]
 pub fn tag(kind: u16, control: u16) -> [u8; TAG] {
     let [[a, b], [c, d]] = [kind.to_be_bytes(), control.to_be_bytes()];
     [a, b, c, d]
 }
 
-/// Tags as they stand in a frame.
+/// Tags as encoded in a frame, and their length.
 struct Bytes([u8; 2 * TAG], usize);
 
 impl Bytes {
@@ -130,7 +130,7 @@ impl Bytes {
     }
 }
 
-/// Gives a frame these tags instead of its own. False, and nothing happened, if there is no room for them.
+/// Replaces the tags of a frame. Returns false, with the frame unchanged, if there is no room for them.
 pub fn exchange(packet: &mut Packet<'_>, tagging: Tagging, outer_tag: OuterTag) -> bool {
     let (old, priority) = (packet.vlans().count() * TAG, priority(packet.bytes()));
     let new = Bytes::of(tagging, outer_tag, priority);
@@ -138,7 +138,8 @@ pub fn exchange(packet: &mut Packet<'_>, tagging: Tagging, outer_tag: OuterTag) 
     packet.bytes().get(ADDRESSES..ADDRESSES + old) == Some(new) || put(packet, old, new)
 }
 
-/// Puts these bytes in the place of the `old` ones behind the addresses. False, and nothing happened, if there is no room for them.
+/// Replaces the `old` bytes after the Ethernet addresses with `new`. Returns false, with the frame unchanged, if there is no
+/// room.
 pub fn put(packet: &mut Packet<'_>, old: usize, new: &[u8]) -> bool {
     if new.len() > old {
         let more = new.len() - old;
@@ -156,10 +157,11 @@ pub fn put(packet: &mut Packet<'_>, old: usize, new: &[u8]) -> bool {
     true
 }
 
-/// The same for a frame of which the IP header stands at `ip`, written behind each other into `into`; its length, if there is room.
+/// Like [`exchange`], for a frame whose IP header is at `ip`: writes the frame with the new tags to `into`. Returns its length,
+/// or `None` if there is no room.
 pub fn exchanged(frame: &[u8], ip: usize, tagging: Tagging, outer_tag: OuterTag, into: &mut [u8]) -> Option<usize> {
     let new = Bytes::of(tagging, outer_tag, priority(frame));
-    // Two bytes of type stand before what follows the tags.
+    // The two bytes of the type come before what follows the tags.
     let (addresses, rest) = (frame.get(..ADDRESSES)?, frame.get(ip.checked_sub(2)?..)?);
     let mut len = 0;
     for part in [addresses, new.as_slice(), rest] {
@@ -169,7 +171,7 @@ pub fn exchanged(frame: &[u8], ip: usize, tagging: Tagging, outer_tag: OuterTag,
     Some(len)
 }
 
-/// Priority and drop eligibility of a frame's outermost tag.
+/// The priority and drop eligibility bits of a frame's outermost tag.
 fn priority(frame: &[u8]) -> u16 {
     match frame.get(ADDRESSES..ADDRESSES + TAG) {
         Some(&[0x81, 0, control, _] | &[0x88, 0xa8, control, _] | &[0x91, 0, control, _]) => {

@@ -1,6 +1,8 @@
-//! How many of something each of many numbered owners has, has had, and was refused: connections of backends, mappings of networks.
+//! How many of something each of many numbered owners has, has had and was refused: connections of backends, mappings of
+//! networks.
 //!
-//! Each worker counts its own, and may see the end of what another one saw begin: only sums mean something.
+//! Each worker keeps its own counts and may see the end of something whose beginning another worker counted, so only the sums
+//! over all workers are meaningful.
 
 use std::sync::Arc;
 
@@ -8,14 +10,14 @@ use braid_nf::Part;
 use braid_nf::prelude::*;
 use braid_nf::state::{DistributedVector, DistributedVectorConfig, StateError, StateObject, Tx};
 
-/// What one of them has, as far as a worker knows.
+/// The counts of one owner, as far as one worker knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Tally {
     live: i64,
-    /// All that it ever had.
+    /// How many it has ever had.
     pub all: u64,
-    /// All that it wanted and did not get.
+    /// How many it was refused.
     pub refused: u64,
 }
 
@@ -24,10 +26,10 @@ impl Tally {
     pub const BEGUN: Tally = Tally { live: 1, all: 1, refused: 0 };
     /// One ends.
     pub const ENDED: Tally = Tally { live: -1, all: 0, refused: 0 };
-    /// One could not begin.
+    /// One was refused.
     pub const REFUSED: Tally = Tally { live: 0, all: 0, refused: 1 };
 
-    /// What it has now.
+    /// How many it has now.
     pub fn live(&self) -> u64 {
         self.live.max(0) as u64
     }
@@ -41,21 +43,23 @@ impl Adds for Tally {
     }
 }
 
-/// What is counted for an owner.
+/// Counts that are kept for each owner.
 pub trait Adds: Plain + Default {
-    /// Adds what another worker counted, or what comes.
+    /// Adds other counts: those of another worker, or new ones.
     fn add(&mut self, more: &Self);
 }
 
-/// The tallies of all, by number, so many in each object: those that are there stay when there are more.
+/// The tallies of all owners by number, a fixed number of them in each object, so that existing objects stay when owners are
+/// added.
 pub struct Tallies<T = Tally> {
     objects: Vec<DistributedVector<T>>,
-    /// Logarithm of how many are in each.
+    /// The binary logarithm of the number of tallies in each object.
     step_bits: u32,
 }
 
 impl<T: Adds> Tallies<T> {
-    /// For `count` numbers from zero, `step` of them in each object: `name`, `name_1`, …; a power of two, for every flow that begins or ends asks which one.
+    /// Creates tallies for the numbers below `count`, `step` of them in each object: `name`, `name_1`, …. `step` must be a
+    /// power of two, because every flow that begins or ends looks up its object.
     pub fn new(builder: &mut StateBuilder, name: &str, count: u32, step: u32) -> Result<Tallies<T>, StateError> {
         let object = |number: u32| {
             let name = if number == 0 { name.to_owned() } else { format!("{name}_{number}") };
@@ -66,19 +70,19 @@ impl<T: Adds> Tallies<T> {
         Ok(Tallies { objects, step_bits: step.ilog2() })
     }
 
-    /// The object that has a number, if one has it, and its place there.
+    /// The object that contains a number, if there is one, and the number's place in it.
     #[inline(always)]
     fn at(&self, number: u32) -> Option<(&DistributedVector<T>, u32)> {
         let object = self.objects.get((number >> self.step_bits) as usize)?;
         Some((object, number & ((1 << self.step_bits) - 1)))
     }
 
-    /// Whether it is for no number at all.
+    /// Whether there are no tallies at all.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// Counts for a number; nothing if it is beyond those that are counted.
+    /// Adds `by` to the tally of a number; does nothing if the number has no tally.
     #[inline(always)]
     pub fn count(&self, tx: &mut Tx, number: u32, by: T) -> Result<(), Conflict> {
         match self.at(number) {
@@ -87,7 +91,7 @@ impl<T: Adds> Tallies<T> {
         }
     }
 
-    /// What all workers counted for a number.
+    /// The sum of what all workers counted for a number.
     pub fn sum(&self, cx: &mut Cx<'_>, number: u32) -> Result<T, Conflict> {
         let mut sum = T::default();
         if let Some((tallies, place)) = self.at(number) {

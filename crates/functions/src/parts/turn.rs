@@ -1,10 +1,12 @@
-//! Frames that go back by the port by which they came: a packet from an inside host for another one's external address. Who sent the
-//! frame is the station on that link to which it goes: the router of the inside, or the host that reaches itself.
+//! Frames that leave by the port on which they arrived, such as a packet from one inside host to the external address of
+//! another.
+//!
+//! The station that sent the frame is also the one to send it to: the inside router, or the host that sends to itself.
 
 use braid_nf::Packet;
 use braid_nf::packet::headers::{Ethernet, Header};
 
-/// Exchanges the Ethernet addresses, unless one of them is a group's.
+/// Exchanges the Ethernet addresses, unless the destination is a group address.
 pub fn turn(packet: &mut Packet<'_>) {
     let Some(ethernet) = packet.ethernet_mut() else { return };
     let (source, destination) = (ethernet.source(), ethernet.destination());
@@ -14,7 +16,7 @@ pub fn turn(packet: &mut Packet<'_>) {
     }
 }
 
-/// The same of a frame in bytes, of which the IP header stands at `ip`.
+/// Like [`turn`], for a frame in bytes whose IP header is at `ip`.
 pub fn turn_frame(frame: &mut [u8], ip: usize) {
     const ADDRESS: usize = 6;
     let is_group = frame.first().is_none_or(|byte| byte & 1 == 1);

@@ -1,7 +1,7 @@
 //! Rates and sizes as operators write them: a number of bytes, or a text with a unit, `"10mbit"`, `"1.25MB/s"`, `"15kB"`.
 //!
-//! A bit has a small b, a byte a large one; `k` is 1000 and `Ki` 1024. What others read in two ways is refused: `mbps` is megabytes to
-//! tc and megabits to most, `k` alone 1000 or 1024.
+//! A bit is a lower-case b, a byte an upper-case B; `k` is 1000 and `Ki` is 1024. Ambiguous units are refused: `mbps` means
+//! megabytes to tc and megabits to most others, and `k` alone may mean 1000 or 1024.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::de::{Deserializer, Error, Visitor};
 
 use crate::config::ConfigError;
 
-/// A whole number from 0 to `MOST`, and one that is refused is told so: for `#[serde(deserialize_with)]`.
+/// Reads a whole number from 0 to `MOST`; the error for any other number says so. For `#[serde(deserialize_with)]`.
 pub fn up_to<'de, D: Deserializer<'de>, const MOST: u32>(deserializer: D) -> Result<u32, D::Error> {
     deserializer.deserialize_u32(UpTo(MOST))
 }
@@ -29,7 +29,7 @@ impl Visitor<'_> for UpTo {
     }
 }
 
-/// A number of bytes (a second), and whether it was written with a unit.
+/// A number of bytes or bytes per second, and whether it was written with a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amount {
     value: u64,
@@ -37,7 +37,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// The number for what is counted in packets: it has no unit.
+    /// Returns the number. An error if packets are counted and the amount was written with a unit.
     pub fn of(self, key: &str, in_packets: bool) -> Result<u64, ConfigError> {
         if in_packets && self.has_unit {
             return Err(ConfigError::new(
@@ -62,12 +62,12 @@ impl From<Amount> for Option<u64> {
     }
 }
 
-/// Bytes a second: for `#[serde(deserialize_with)]`.
+/// Reads a rate in bytes per second, for `#[serde(deserialize_with)]`.
 pub fn rate<'de, D: Deserializer<'de>, T: From<Amount>>(deserializer: D) -> Result<T, D::Error> {
     deserializer.deserialize_any(Written { per_second: true }).map(T::from)
 }
 
-/// Bytes: for `#[serde(deserialize_with)]`.
+/// Reads a size in bytes, for `#[serde(deserialize_with)]`.
 pub fn size<'de, D: Deserializer<'de>, T: From<Amount>>(deserializer: D) -> Result<T, D::Error> {
     deserializer.deserialize_any(Written { per_second: false }).map(T::from)
 }
@@ -102,7 +102,7 @@ impl Visitor<'_> for Written {
     }
 }
 
-/// How many bytes (a second) a text says; none if it says none, or a part of one.
+/// Returns the number of bytes (per second) that a text states; `None` if it is malformed or not a whole number of bytes.
 fn bytes(text: &str, per_second: bool) -> Option<u64> {
     let at = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '_'))?;
     let (digits, unit) = (text[..at].replace('_', ""), text[at..].trim());
@@ -118,7 +118,7 @@ fn bytes(text: &str, per_second: bool) -> Option<u64> {
     u64::try_from(number / (scale * 8)).ok().filter(|_| is_whole)
 }
 
-/// How many bits a unit has.
+/// Returns the number of bits in a unit.
 fn bits_of(unit: &str) -> Option<u128> {
     let (prefix, bits) = match unit.strip_suffix("bit") {
         Some(prefix) => (prefix, 1),

@@ -1,4 +1,4 @@
-//! How many of something a full table could not keep: what is forgotten without a word would look as if it had never come.
+//! Counts what a full table could not keep; without the count it would look as if nothing had been lost.
 
 use std::sync::Arc;
 
@@ -6,27 +6,27 @@ use braid_nf::prelude::*;
 use braid_nf::state::{DistributedConfig, StateError, StateObject};
 use braid_nf::{Findings, Part};
 
-/// Their number. Each worker counts its own, so a flood of them makes no conflicts.
+/// The count. Each worker keeps its own, so a flood of losses causes no conflicts.
 pub struct Unkept {
     count: Distributed<u64>,
-    /// What the report calls them.
+    /// The name of the count in reports.
     told: String,
 }
 
 impl Unkept {
-    /// None so far.
+    /// Starts a count at zero.
     pub fn new(builder: &mut StateBuilder, name: &str, told: impl Into<String>) -> Result<Unkept, StateError> {
         let config = DistributedConfig { name: name.to_owned(), staleness_ns: 0 };
         Ok(Unkept { count: Distributed::new(builder, &config, 0)?, told: told.into() })
     }
 
-    /// Another one.
+    /// Counts one more.
     #[cold]
     pub fn count(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         self.count.update(cx, |count| *count += 1)
     }
 
-    /// Tells how many there were, if any.
+    /// Reports the count if it is not zero.
     pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let count = self.count.read(cx, |sum, part| *sum += part)?;
         if count > 0 {

@@ -1,9 +1,9 @@
-//! Which version of IP a link header says follows: what changes where one becomes the other, or goes within the other.
+//! The IP version that a link header announces, which changes when one version is translated to, or encapsulated in, the other.
 
 use braid_nf::packet::Link;
 use braid_nf::packet::headers::ether_type;
 
-/// Says in a link header which version follows. False if it has no place for that which is known here.
+/// Writes into a link header which IP version follows. Returns false if the header has no known field for it.
 pub fn write_version(link: &mut [u8], to_v4: bool, kind: Option<Link>) -> bool {
     let (old, new) = match to_v4 {
         true => (ether_type::IPV6, ether_type::IPV4),

@@ -1,35 +1,35 @@
-//! Packets and their bytes on the wire: what reports count by.
+//! Packets and their bytes on the wire, as counted in reports.
 
 use braid_nf::packet::Packet;
 use braid_nf::prelude::*;
 
-/// So many packets and bytes.
+/// A number of packets and of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Volume {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
 }
 
 impl Volume {
-    /// One packet more.
+    /// Counts one more packet.
     pub fn count(&mut self, packet: &Packet<'_>) {
         self.note(packet.wire_len() as usize);
     }
 
-    /// One of so many bytes more.
+    /// Counts one more packet, of `bytes` bytes.
     pub fn note(&mut self, bytes: usize) {
         *self = self.plus(Volume { packets: 1, bytes: bytes as u64 });
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn plus(self, more: Volume) -> Volume {
         Volume { packets: self.packets + more.packets, bytes: self.bytes + more.bytes }
     }
 
-    /// Adds both to the findings, under names made of `what`.
+    /// Adds both counts to the findings, under names that `what` makes.
     pub fn tell(self, into: &mut Findings, what: impl Fn(&str) -> String) {
         into.add(what("packets"), self.packets);
         into.add(what("bytes"), self.bytes);

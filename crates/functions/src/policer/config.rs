@@ -1,4 +1,4 @@
-//! What a plan file may say about `policer`.
+//! The configuration of `policer`, as written in a plan file.
 
 use braid_nf::Port;
 use serde::Deserialize;
@@ -16,43 +16,43 @@ use crate::token_bucket::Limit;
 pub struct Config {
     /// How packets are coloured.
     pub meter: Kind,
-    /// Bytes a second to one address; 12,500,000 if no rate is given.
+    /// Rate of one address in bytes per second; 12,500,000 if no rate is given.
     #[serde(deserialize_with = "units::rate")]
     pub bytes_per_s: Option<u64>,
-    /// Bytes at once to one address; a tenth of a second's worth if not given.
+    /// Burst of one address in bytes; by default a tenth of a second's worth.
     #[serde(deserialize_with = "units::size")]
     pub burst_bytes: Option<u64>,
-    /// Packets a second, instead of bytes.
+    /// Rate in packets per second, instead of bytes.
     pub packets_per_s: Option<u64>,
-    /// Packets at once; a tenth of a second's worth, at least 10, if not given.
+    /// Burst in packets; by default a tenth of a second's worth, but at least 10.
     pub burst_packets: Option<u64>,
-    /// Of `srtcm` and `rfc4115`: the excess burst, in units of the rate.
+    /// For `srtcm` and `rfc4115`: the excess burst, in the unit of the rate.
     #[serde(deserialize_with = "units::size")]
     pub excess_burst: Option<Amount>,
-    /// Of `rfc4115`: the excess rate, in units of the rate.
+    /// For `rfc4115`: the excess rate, in the unit of the rate.
     #[serde(deserialize_with = "units::rate")]
     pub excess_per_s: Option<Amount>,
-    /// Of `trtcm`: the peak rate, in units of the rate.
+    /// For `trtcm`: the peak rate, in the unit of the rate.
     #[serde(deserialize_with = "units::rate")]
     pub peak_per_s: Option<Amount>,
-    /// Of `trtcm`: the peak burst, in units of the rate.
+    /// For `trtcm`: the peak burst, in the unit of the rate.
     #[serde(deserialize_with = "units::size")]
     pub peak_burst: Option<Amount>,
-    /// Whether packets that come marked yellow or red stay so.
+    /// Whether packets that arrive marked yellow or red keep at least that colour.
     pub colour_aware: bool,
-    /// What is written to packets by their colour.
+    /// The code points to write, by colour.
     pub dscp: Marks,
     /// Which address is policed.
     pub by: By,
-    /// Police address ranges of these lengths instead of addresses.
+    /// The prefix lengths of address ranges to police instead of addresses.
     pub prefix: Option<Lengths>,
-    /// Police only packets that come in by this port; none: all.
+    /// The port whose arriving packets are policed; `None`: all.
     pub from_port: Option<Port>,
-    /// What all sets together may have.
+    /// The limit for all sets together.
     pub link: Option<Link>,
     /// Which bytes of a packet count.
     pub bytes_of: BytesOf,
-    /// Bytes that are added to each packet.
+    /// Bytes to add to each packet.
     pub overhead: i64,
 }
 
@@ -80,45 +80,45 @@ impl Default for Config {
     }
 }
 
-/// The meters.
+/// The kinds of meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// One bucket.
+    /// One token bucket.
     Single,
-    /// RFC 2697.
+    /// Single rate, three colours (RFC 2697).
     Srtcm,
-    /// RFC 2698.
+    /// Two rates, three colours (RFC 2698).
     Trtcm,
-    /// RFC 4115.
+    /// Two rates, three colours (RFC 4115).
     Rfc4115,
 }
 
-/// Which address a packet counts for.
+/// Which address of a packet is policed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
-    /// That to which it goes.
+    /// The destination address.
     Destination,
-    /// That from which it comes.
+    /// The source address.
     Source,
 }
 
 braid_nf::plain!(By, Marks, Lengths);
 
-/// Code points by colour; none: as it came. A red packet is dropped unless it has one.
+/// Code points by colour; `None`: unchanged. A red packet is dropped unless it has a code point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Marks {
-    /// Of green packets.
+    /// For green packets.
     pub green: Option<CodePoint>,
-    /// Of yellow ones.
+    /// For yellow packets.
     pub yellow: Option<CodePoint>,
-    /// Of red ones.
+    /// For red packets.
     pub red: Option<CodePoint>,
 }
 
-/// Lengths of address ranges, and how many there may be.
+/// Prefix lengths of address ranges, and their maximum number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Lengths {
@@ -126,7 +126,7 @@ pub struct Lengths {
     pub v4: u8,
     /// For IPv6.
     pub v6: u8,
-    /// Most ranges at a time.
+    /// The maximum number of ranges at a time.
     pub capacity: u32,
 }
 
@@ -136,26 +136,26 @@ impl Default for Lengths {
     }
 }
 
-/// A rate for all sets together: each of its two numbers in the unit of the sets' rate, or in bytes.
+/// A limit for all sets together. Rate and burst are each given in the unit of the sets' rate, or in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Link {
-    /// In the unit of the sets' rate, per second.
+    /// The rate per second, in the unit of the sets' rate.
     #[serde(deserialize_with = "units::rate")]
     pub per_s: Option<Amount>,
-    /// In that unit.
+    /// The burst, in the unit of the sets' rate.
     #[serde(deserialize_with = "units::size")]
     pub burst: Option<Amount>,
-    /// `per_s` where bytes are counted.
+    /// The rate in bytes per second, if bytes are counted.
     #[serde(deserialize_with = "units::rate")]
     pub bytes_per_s: Option<Amount>,
-    /// `burst` where bytes are counted.
+    /// The burst in bytes, if bytes are counted.
     #[serde(deserialize_with = "units::size")]
     pub burst_bytes: Option<Amount>,
 }
 
 impl Link {
-    /// One of its two numbers, which has two keys.
+    /// Reads the rate or the burst, each of which has two keys.
     fn number(
         (key, value): (&str, Option<Amount>),
         (of_bytes, bytes): (&str, Option<Amount>),
@@ -178,7 +178,7 @@ impl Link {
 const BYTES_PER_S_DEFAULT: u64 = 12_500_000;
 
 impl Config {
-    /// Whether packets are counted rather than bytes.
+    /// Whether packets are counted instead of bytes.
     pub(super) fn in_packets(&self) -> Result<bool, ConfigError> {
         let bytes = self.bytes_per_s.is_some() || self.burst_bytes.is_some();
         let packets = self.packets_per_s.is_some() || self.burst_packets.is_some();
@@ -189,7 +189,7 @@ impl Config {
         Ok(packets)
     }
 
-    /// How bytes are counted.
+    /// How the bytes of a packet are counted.
     pub(super) fn counted(&self) -> Result<Counted, ConfigError> {
         let counted = Counted::new(self.bytes_of, self.overhead)?;
         if self.in_packets()? && !counted.is_plain() {
@@ -225,7 +225,7 @@ impl Config {
             value.ok_or_else(missing)?.of(key, in_packets)
         };
         let passes = |key: &str, limit: Limit| match in_packets || self.dscp.red.is_some() {
-            // Or they are all marked: that may be meant.
+            // If not, all packets get the mark, which may be intended.
             true => Ok(limit),
             false => self.counted()?.check_burst(key, limit.burst()).map(|()| limit),
         };
@@ -252,7 +252,7 @@ impl Config {
         })
     }
 
-    /// Keys of other meters than the chosen one.
+    /// Rejects keys that belong to another meter than the chosen one.
     fn refuse_strangers(&self) -> Result<(), ConfigError> {
         let excess = matches!(self.meter, Kind::Srtcm | Kind::Rfc4115);
         for (key, value, belongs) in [
@@ -273,7 +273,7 @@ impl Config {
         Ok(())
     }
 
-    /// What all sets together may have.
+    /// The limit for all sets together.
     pub(super) fn link_limit(&self) -> Result<Option<Limit>, ConfigError> {
         let Some(link) = self.link else { return Ok(None) };
         let in_packets = self.in_packets()?;

@@ -1,4 +1,4 @@
-//! Meters of address ranges: one for all addresses that share their first bits, on whatever workers their packets are.
+//! Meters of address ranges: one for all addresses that share a prefix, whichever workers handle their packets.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::parts::Aged;
 pub use crate::parts::aged::SWEEP_EVERY;
 use crate::parts::aged::Stamp;
 
-/// A meter and when it was used.
+/// A meter, and when it was last used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Used {
@@ -29,14 +29,14 @@ impl Stamp for Used {
     }
 }
 
-/// The meters, forgotten when they are full again.
+/// The table of meters; a meter is forgotten once it is full again.
 pub struct Groups {
     lengths: Lengths,
     table: Aged<IpAddress, Used>,
 }
 
 impl Groups {
-    /// No range yet. `lifetime_ns` is the time in which a meter fills.
+    /// An empty table. `lifetime_ns` is the time in which a meter fills.
     pub fn new(builder: &mut StateBuilder, lengths: Lengths, lifetime_ns: u64) -> Result<Groups, ConfigError> {
         check_lengths("prefix", lengths.v4, lengths.v6)?;
         let table = Aged::new(builder, "ranges", lengths.capacity, lifetime_ns);
@@ -47,12 +47,12 @@ impl Groups {
         address.prefix(if address.is_v4() { self.lengths.v4 } else { self.lengths.v6 })
     }
 
-    /// The meter of an address's range, if it is remembered.
+    /// The meter of an address's range, if there is an entry.
     pub fn get(&self, cx: &mut Cx<'_>, address: IpAddress) -> Result<Option<Metered>, Conflict> {
         Ok(self.table.get(cx, &self.range(address))?.map(|used| used.metered))
     }
 
-    /// Remembers it; false if there is no room.
+    /// Stores the meter; false if the table is full.
     pub fn set(&self, cx: &mut Cx<'_>, address: IpAddress, metered: Metered) -> Result<bool, Conflict> {
         let seen_ns = cx.now();
         self.table.insert(cx, &self.range(address), &Used { metered, seen_ns })

@@ -1,4 +1,4 @@
-//! Meters that colour packets: one bucket, or two of them in the three ways that RFCs describe. All are exact: see
+//! Meters that colour packets, with one token bucket or with two, as in three RFCs. All are exact: see
 //! [`token_bucket`](crate::token_bucket).
 //!
 //! | meter | committed bucket fills at | second bucket fills at | a green packet takes from |
@@ -12,20 +12,20 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::token_bucket::{Bucket, Limit};
 
-/// What a meter says of a packet.
+/// The colour that a meter gives to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Colour {
     /// Within the committed rate.
     Green = 0,
     /// Above it, within the second bucket.
     Yellow = 1,
-    /// Neither.
+    /// Beyond both.
     Red = 2,
 }
 
 impl Colour {
-    /// The colour that an upstream meter has marked: the drop precedence of an assured forwarding class (RFC 2597 section 6);
-    /// green for all others.
+    /// The colour marked by an upstream meter: the drop precedence of an assured forwarding class (RFC 2597 section 6),
+    /// and green for all other code points.
     pub fn of_dscp(dscp: u8) -> Colour {
         let (class, precedence) = (dscp >> 3, dscp & 7);
         match (class, precedence) {
@@ -39,7 +39,7 @@ impl Colour {
 /// How packets are metered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meter {
-    /// Green or red.
+    /// One bucket: green or red.
     Single(Limit),
     /// Single rate, three colours (RFC 2697).
     SingleRate {
@@ -48,14 +48,14 @@ pub enum Meter {
         /// Excess burst.
         excess: Limit,
     },
-    /// Two rates, three colours (RFC 2698): the peak includes the committed rate.
+    /// Two rates, three colours (RFC 2698): the peak rate includes the committed rate.
     TwoRate {
         /// Committed rate and burst.
         committed: Limit,
         /// Peak rate and burst.
         peak: Limit,
     },
-    /// Two rates, three colours (RFC 4115): the excess is on top of the committed rate.
+    /// Two rates, three colours (RFC 4115): the excess rate adds to the committed rate.
     TwoRateApart {
         /// Committed rate and burst.
         committed: Limit,
@@ -66,7 +66,7 @@ pub enum Meter {
 
 braid_nf::plain!(Meter);
 
-/// What a meter remembers of one set.
+/// The state of a meter for one set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Metered {
@@ -75,7 +75,7 @@ pub struct Metered {
 }
 
 impl Metered {
-    /// Takes from the first bucket alone, if it holds enough.
+    /// Takes the cost from the committed bucket, if it holds enough.
     #[inline(always)]
     pub fn take(&mut self, limit: &Limit, now_ns: u64, cost: u32) -> bool {
         limit.take(&mut self.committed, now_ns, cost)
@@ -83,14 +83,14 @@ impl Metered {
 }
 
 impl Meter {
-    /// Full buckets.
+    /// The state with full buckets.
     pub fn full(&self, now_ns: u64) -> Metered {
         let (committed, second) = self.limits();
         Metered { committed: committed.full(now_ns), second: second.unwrap_or(committed).full(now_ns) }
     }
 
-    /// Colours a packet of `cost` units that came with the colour `came` (green for a colour-blind meter): it never gets a
-    /// better one. A red packet takes nothing.
+    /// Colours a packet of `cost` units that arrived with the colour `came` (green for a colour-blind meter). The result
+    /// is never better than `came`, and a red packet takes no tokens.
     #[inline(always)]
     pub fn colour(&self, metered: &mut Metered, now_ns: u64, cost: u32, came: Colour) -> Colour {
         match self {
@@ -123,14 +123,14 @@ impl Meter {
             return Colour::Red;
         }
         if let Meter::TwoRate { .. } = self {
-            // RFC 2698 section 3: first the peak, then the committed bucket; green takes from both.
+            // RFC 2698 section 3: first the peak bucket, then the committed one; a green packet takes from both.
             return match second.spend(cost) {
                 false => Colour::Red,
                 true if came == Colour::Green && committed.spend(cost) => Colour::Green,
                 true => Colour::Yellow,
             };
         }
-        // RFC 2697 section 3, RFC 4115 section 2: one bucket or the other.
+        // RFC 2697 section 3, RFC 4115 section 2: a packet takes from one bucket only.
         if came == Colour::Green && committed.spend(cost) {
             Colour::Green
         } else if second.spend(cost) {
@@ -140,7 +140,7 @@ impl Meter {
         }
     }
 
-    /// The largest packet that can ever be other than red, in units.
+    /// The size of the largest packet that is not always red, in units.
     pub fn burst(&self) -> u64 {
         let (committed, second) = self.limits();
         match self {
@@ -149,13 +149,13 @@ impl Meter {
         }
     }
 
-    /// After this time without a packet all buckets are full, whatever they held.
+    /// The time without a packet after which all buckets are full, whatever they held.
     pub fn timeout_ns(&self) -> u64 {
         let (committed, second) = self.limits();
         committed.timeout_ns() + second.map_or(0, |second| second.timeout_ns())
     }
 
-    /// Its name and its buckets.
+    /// Describes the meter and its buckets.
     pub fn in_words(&self, unit: &str) -> String {
         let name = match self {
             Meter::Single(_) => "single",

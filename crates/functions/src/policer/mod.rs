@@ -1,6 +1,6 @@
-//! Holds the traffic to every address to a rate: a meter for each, and perhaps one for all of them together.
+//! Polices the traffic of every address to a rate, with a meter for each, and optionally one for all of them together.
 //!
-//! The meter of an address is packet-set state. Meters of address ranges and that of the link are shared and changed by
+//! An address's meter is packet-set state. The meters of address ranges and of the link are shared and updated in
 //! transactions: no worker has a share of its own that it could overdraw.
 
 mod config;
@@ -24,20 +24,21 @@ use crate::parts::dscp;
 use crate::token_bucket::{Bucket, Limit};
 use crate::{ConfigError, FromConfig};
 
-/// A packet found too little credit.
+/// A packet exceeds the available credit.
 const RATE_EXCEEDED: Reason = Reason("rate_exceeded");
-/// A packet that even a full bucket does not cover.
+/// A packet is larger than the burst.
 const LARGER_THAN_BURST: Reason = Reason("larger_than_burst");
-/// The address had credit, but all together had none left.
+/// The address had credit, but the link had none left.
 const LINK_EXCEEDED: Reason = Reason("link_exceeded");
-/// No room for another address range.
+/// There is no room for another address range.
 const TABLE_FULL: Reason = Reason("table_full");
 
 network_function! {
     /// Polices addresses; see the README beside this file.
     pub struct Policer {
         meter: Meter,
-        /// The limit of a policer that does nothing but hold addresses to a rate: no colours, no marks, nothing shared, bytes of frames.
+        /// The limit, if the policer has a single meter per address and no colours, marks, shared state or adjusted byte
+        /// counts.
         plain: Option<Limit>,
         in_packets: bool,
         counted: Counted,
@@ -95,7 +96,7 @@ impl NetworkFunction for Policer {
     const ANY_SET: bool = true;
     const SET_KEYS: &'static [&'static str] = &["prefix", "by"];
 
-    /// A bucket is worth its credit under any limit; more than the burst is cut.
+    /// A bucket keeps its credit under any limit; credit beyond the burst is cut.
     fn inherits(&self, older: &Self) -> Result<(), String> {
         let same_unit = self.in_packets == older.in_packets && discriminant(&self.meter) == discriminant(&older.meter);
         if !same_unit || self.by != older.by || self.groups.is_some() != older.groups.is_some() {
@@ -111,7 +112,7 @@ impl NetworkFunction for Policer {
         Some(if self.by == By::Source { SetDef::src_ip() } else { SetDef::dst_ip() })
     }
 
-    /// Buckets that have had the time to fill are as good as none.
+    /// A bucket that has had time to fill equals a fresh one.
     fn timeout_ns(&self, _: &Metered) -> u64 {
         self.meter.timeout_ns()
     }
@@ -178,7 +179,7 @@ impl Policer {
         self.from_port.is_none_or(|port| port == packet.port())
     }
 
-    /// What a packet costs in a policer that is plain.
+    /// What a packet costs if the policer is plain.
     #[inline(always)]
     fn plain_cost(&self, packet: &Packet<'_>) -> u32 {
         if self.in_packets { 1 } else { packet.wire_len() }
@@ -192,7 +193,7 @@ impl Policer {
         u64::from(self.cost(packet)) > self.meter.burst()
     }
 
-    /// Meters a packet, at the link too if there is one; neither meter is charged unless both agree.
+    /// Meters a packet, at the link too if there is one. Neither meter is charged unless both admit the packet.
     #[inline(always)]
     fn police(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, metered: &mut Metered) -> Handled {
         let came =
@@ -210,7 +211,7 @@ impl Policer {
         Ok(self.mark(cx, packet, colour))
     }
 
-    /// The same for the range of the packet's address.
+    /// Polices a packet by the meter of its address range.
     fn police_group(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, groups: &Groups) -> Handled {
         let address = if self.by == By::Source { packet.src_ip() } else { packet.dst_ip() };
         let known = groups.get(cx, address)?;
@@ -222,7 +223,7 @@ impl Policer {
         Ok(verdict)
     }
 
-    /// What becomes of a packet of that colour.
+    /// Marks or drops a packet according to its colour.
     #[inline(always)]
     fn mark(&self, cx: &Cx<'_>, packet: &mut Packet<'_>, colour: Colour) -> Verdict {
         let mark = match colour {

@@ -1,4 +1,4 @@
-//! Destinations held to their rate, whoever sends and whatever is forgotten meanwhile.
+//! Addresses held to their rate, whoever sends, and even if buckets are forgotten meanwhile.
 
 use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;
@@ -79,7 +79,7 @@ fn what_is_not_ip_passes_and_tags_change_nothing() {
     assert_eq!(bench.send(1, 0, &tagged[..30]).ports(), [0]);
 }
 
-/// Type of service of an IPv4 frame without tags.
+/// The type of service of an IPv4 frame without VLAN tags.
 fn tos(frame: &[u8]) -> u8 {
     frame[15]
 }
@@ -248,7 +248,7 @@ fn a_port_that_the_plan_has_not_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Whatever comes whenever, also across forgotten buckets: never more than burst + rate × time to one address.
+    /// Any arrival pattern, also across forgotten buckets: never more than burst + rate × time to one address.
     #[test]
     fn the_bound_holds_over_every_stretch(
         rate in 1_000u64..1_000_000,
@@ -291,7 +291,7 @@ fn rates_and_bursts_have_units() {
     assert_eq!(link(&units), link(&plain));
 }
 
-/// How many frames pass at once when the burst is that of `many` of them.
+/// How many frames pass at once with this burst.
 fn passed(more: &str, burst: usize, frame: &[u8]) -> usize {
     let mut bench = bench(10, &format!("bytes_per_s = 1000\nburst_bytes = {burst}\n{more}"));
     (0..50).filter(|_| bench.send(1, 0, frame).dropped.is_none()).count()
@@ -313,7 +313,7 @@ fn bytes_are_those_of_the_frame_the_packet_or_the_line() {
             assert_eq!(passed(more, 10 * cost - 1, &to(host, 100)), 9, "{more}");
         }
     }
-    // A tag is of the frame, not of the packet.
+    // A VLAN tag belongs to the frame, not to the packet.
     let tagged = Frame::udp("10.9.9.9:1", "10.0.0.1:2").vlan(3).len(104).bytes();
     assert_eq!([passed("bytes_of = 'ip'", 860, &tagged), passed("", 1040, &tagged)], [10, 10]);
 }
@@ -325,7 +325,7 @@ fn what_fills_a_short_frame_is_none_of_the_packet_but_the_line_carries_it() {
     assert_eq!(passed("bytes_of = 'line'", 840, &short), 10, "a driver fills it up");
     short.resize(60, 0);
     assert_eq!([passed("bytes_of = 'ip'", 280, &short), passed("bytes_of = 'line'", 840, &short)], [10, 10]);
-    // Whoever says that most of a long frame is nothing is not believed.
+    // The header's total length is not trusted if it declares most of a long frame to be padding.
     let mut liar = to("10.0.0.1", 500);
     liar[16..18].copy_from_slice(&28u16.to_be_bytes());
     assert_eq!(passed("bytes_of = 'ip'", 4860, &liar), 10);

@@ -1,11 +1,11 @@
-//! What a plan file may say about `port_scan`.
+//! The configuration of `port_scan`, as written in a plan file.
 
 use serde::Deserialize;
 
 use super::Thresholds;
 use crate::config::{ConfigError, share};
 
-/// What becomes of connections that a scanner opens.
+/// What happens to connections that a scanner opens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -26,17 +26,17 @@ pub struct Config {
     pub honest_success: f64,
     /// Share of a scanner's first contacts that succeed.
     pub scanner_success: f64,
-    /// Honest hosts that may be taken for scanners, as a share.
+    /// Acceptable share of honest hosts that are taken for scanners.
     pub false_alarms: f64,
-    /// Scanners that may be missed, as a share.
+    /// Acceptable share of scanners that are missed.
     pub misses: f64,
-    /// Milliseconds after which a handshake that is not complete has failed.
+    /// Time after which an incomplete handshake has failed, in milliseconds.
     pub answer_ms: u32,
-    /// Seconds without a packet after which a host is forgotten.
+    /// Time without a packet after which a host is forgotten, in seconds.
     pub forget_s: u64,
-    /// What becomes of connections that a scanner opens.
+    /// What happens to connections that a scanner opens.
     pub action: Action,
-    /// Scanners that the report has room for.
+    /// How many scanners the report has room for.
     pub alerts_max: u32,
 }
 

@@ -1,5 +1,5 @@
-//! Tells port scanners by how few of the services they ask answer: the threshold random walk of Jung, Paxson, Berger and
-//! Balakrishnan (IEEE Symposium on Security and Privacy 2004).
+//! Detects port scanners by the low share of services that answer them: the threshold random walk of Jung, Paxson, Berger
+//! and Balakrishnan (IEEE Symposium on Security and Privacy 2004).
 
 mod config;
 mod walk;
@@ -19,7 +19,7 @@ use crate::{ConfigError, FromConfig};
 const SCANNER: Reason = Reason("scanner");
 const TCP: u8 = 6;
 
-/// What speaks against a scanner.
+/// The evidence against a scanner.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Evidence {
@@ -56,7 +56,7 @@ impl NetworkFunction for PortScan {
     type Set = Walk;
     const NAME: &'static str = "port_scan";
 
-    /// How high a walk stands was reckoned with the shares.
+    /// The height of a walk depends on the shares with which it was computed.
     fn inherits(&self, older: &Self) -> Result<(), String> {
         let Thresholds { answer_ms, .. } = self.thresholds;
         if self.thresholds != (Thresholds { answer_ms, ..older.thresholds }) {
@@ -74,13 +74,13 @@ impl NetworkFunction for PortScan {
         self.forget_ns
     }
 
-    /// Only a host that opens a connection is watched.
+    /// Watches only hosts that open connections.
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Walk>) -> Handled {
         let mut walk = Walk::default();
         let verdict = self.packet(cx, packet, &mut walk)?;
         let is_watched = walk.contacts() == 0 || set.register(cx, walk);
         match self.action {
-            // Unwatched it could scan.
+            // An unwatched host could scan.
             Action::Drop if !is_watched => Ok(Verdict::Drop(Reason::SET_TABLE_FULL)),
             _ => Ok(verdict),
         }
@@ -128,7 +128,7 @@ impl NetworkFunction for PortScan {
         })
     }
 
-    /// Whoever has not answered by the end of the traffic has not answered.
+    /// Contacts that are unanswered at the end of the traffic count as failed.
     fn report_set(&self, key: &SetKey, walk: &Walk, into: &mut Findings) {
         let mut walk = *walk;
         into.add("hosts that open connections", 1);

@@ -1,4 +1,4 @@
-//! Who is taken for a scanner and who is not, after how many contacts, and what becomes of it.
+//! Which hosts are taken for scanners, after how many contacts, and what happens then.
 
 use braid_testkit::{Bench, Frame};
 
@@ -10,7 +10,7 @@ fn bench(config: &str) -> Bench {
     Bench::with_sets(2, 1000, |builder| build("watch", config.parse().unwrap(), builder, 2).unwrap())
 }
 
-/// A packet of host 10.0.0.1 to a service.
+/// A packet from host 10.0.0.1 to a service.
 fn packet(service: u16, flags: &str) -> Vec<u8> {
     let to = format!("192.0.2.{}:{}", service % 200, 1000 + service);
     Frame::tcp("10.0.0.1:40000", &to).flags(flags).bytes()
@@ -21,7 +21,8 @@ fn scanners(bench: Bench) -> Vec<String> {
     findings.list().iter().map(|finding| format!("{}: {}", finding.subject, finding.detail)).collect()
 }
 
-/// `contacts` one second apart, each of which succeeds or not: is the host a scanner at the end?
+/// Makes `contacts` one second apart, each of which succeeds or fails, and checks whether the host is a scanner at the
+/// end.
 #[track_caller]
 fn check(contacts: &[bool], expected: Option<&str>) {
     let mut bench = bench("");
@@ -50,7 +51,7 @@ fn four_failures_more_than_successes_convict() {
 fn who_mostly_succeeds_is_no_scanner() {
     check(&[YES; 30], None);
     check(&[YES, YES, NO, YES, YES, YES, NO, YES, YES, NO, YES], None);
-    // Four successes end the walk; it begins anew and does not go further down.
+    // Four successes end the walk: it starts again and does not go further down.
     check(&[YES, YES, YES, YES, NO, NO, NO, NO], Some("10.0.0.1: 4 of 8 first contacts failed, by the end"));
 }
 

@@ -1,27 +1,27 @@
-//! The random walk of one host: up when a service that it asks for the first time does not answer, down when it does.
+//! The random walk of one host: up when a service that it contacts for the first time does not answer, down when it does.
 //!
-//! Everything is seen from the host's own packets: who completes a handshake sends an ACK, who resets what it opened or
-//! falls silent has failed. So the walk needs no packet of the other direction and no state but its own.
+//! Outcomes are inferred from the host's own packets: a host that completes a handshake sends an ACK; one that resets
+//! what it opened, or falls silent, has failed. So the walk needs no packets of the other direction and no other state.
 
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 
-/// Contacts whose outcome is awaited at once; more are not looked at meanwhile.
+/// The maximum number of contacts with a pending outcome; further ones are ignored meanwhile.
 const AWAITED: usize = 4;
 
-/// Where the walk ends, in thousandths of a natural logarithm of likelihoods.
+/// The steps and ends of the walk, in thousandths of the natural logarithm of a likelihood ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// A failure's step up.
+    /// The step up after a failure.
     pub up: i32,
-    /// A success's step down.
+    /// The step down after a success.
     pub down: i32,
-    /// At or above it a host is a scanner.
+    /// A host at or above this height is a scanner.
     pub scanner: i32,
-    /// At or below it a host is honest, and the walk begins anew.
+    /// A host at or below this height is honest, and its walk starts again.
     pub honest: i32,
-    /// A contact that is not complete after so many milliseconds has failed.
+    /// Time after which an incomplete contact has failed, in milliseconds.
     pub answer_ms: u32,
 }
 
@@ -39,7 +39,7 @@ struct Awaited {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Walk {
-    /// Two bits for each service that was asked: no contact but the first counts.
+    /// A Bloom filter with two bits for each contacted service: only the first contact counts.
     known: [u64; 2],
     awaited: [Awaited; AWAITED],
     height: i32,
@@ -54,7 +54,7 @@ pub(super) fn service(address: IpAddress, port: u16) -> u32 {
 }
 
 impl Walk {
-    /// A connection is opened.
+    /// Notes that the host opens a connection.
     pub(super) fn ask(&mut self, service: u32, now_ms: u32) {
         let bits = 1u128 << (service & 127) | 1 << (service >> 7 & 127);
         let known = u128::from(self.known[0]) | u128::from(self.known[1]) << 64;
@@ -63,13 +63,13 @@ impl Walk {
         }
         let Some(free) = self.awaited.iter_mut().find(|awaited| awaited.service == 0) else { return };
         *free = Awaited { service, since_ms: now_ms };
-        // Half full it would take strangers for known ones: it forgets.
+        // A filter that is half full would take new services for known ones, so it is cleared.
         let known = if known.count_ones() >= 64 { bits } else { known | bits };
         self.known = [known as u64, (known >> 64) as u64];
         self.contacts = self.contacts.saturating_add(1);
     }
 
-    /// The host goes on with a connection, or resets it.
+    /// Notes that the host continues a connection, or resets it.
     pub(super) fn hear(&mut self, thresholds: &Thresholds, service: u32, success: bool) {
         let Some(awaited) = self.awaited.iter_mut().find(|awaited| awaited.service == service) else { return };
         *awaited = Awaited::default();
@@ -79,7 +79,7 @@ impl Walk {
         }
     }
 
-    /// Contacts that have waited too long have failed.
+    /// Counts contacts that have been pending too long as failed.
     pub(super) fn give_up(&mut self, thresholds: &Thresholds, now_ms: u32) {
         for at in 0..AWAITED {
             let Awaited { service, since_ms } = self.awaited[at];
@@ -91,7 +91,7 @@ impl Walk {
         }
     }
 
-    /// Nobody will answer any more.
+    /// Counts all pending contacts as failed.
     pub(super) fn give_up_all(&mut self, thresholds: &Thresholds) {
         for awaited in std::mem::take(&mut self.awaited) {
             if awaited.service != 0 {
@@ -112,19 +112,19 @@ impl Walk {
         }
     }
 
-    /// Whether the walk has just reached the upper end.
+    /// Whether the walk has just reached the scanner threshold.
     pub(super) fn convicts(&mut self, thresholds: &Thresholds) -> bool {
         let convicts = self.scanner == 0 && self.height >= thresholds.scanner;
         self.scanner |= u8::from(convicts);
         convicts
     }
 
-    /// Whether it ever did.
+    /// Whether the walk has ever reached the scanner threshold.
     pub fn is_scanner(&self) -> bool {
         self.scanner != 0
     }
 
-    /// First contacts that were looked at.
+    /// The number of first contacts that were counted.
     pub fn contacts(&self) -> u32 {
         self.contacts.into()
     }

@@ -1,4 +1,4 @@
-//! What a plan file may say about `protocol_classifier`.
+//! The configuration of `protocol_classifier`, as written in a plan file.
 
 use serde::Deserialize;
 
@@ -8,9 +8,9 @@ use crate::config::ConfigError;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Packets with a payload after which bytes have said nothing, and the port decides.
+    /// Packets with payload to examine before the port decides.
     pub packets_max: u8,
-    /// Seconds without a packet after which a session ends.
+    /// Idle time after which a session ends, in seconds.
     pub idle_timeout_s: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Says what every TCP and UDP session speaks, as nDPI does: by its first bytes, and failing that by its port.
+//! Identifies the application protocol of every TCP and UDP session, as nDPI does: by its first bytes, or else by its
+//! port.
 
 mod config;
 
@@ -16,27 +17,27 @@ use crate::{ConfigError, FromConfig};
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// What is known of a session.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Session {
     volume: Volume,
-    /// Number of the protocol; 0: not known yet.
+    /// The protocol's number; 0: not known yet.
     protocol: u8,
-    /// Packets with a payload that were looked at.
+    /// The number of packets with payload that were examined.
     looked: u8,
-    /// What the ports say.
+    /// The protocol that the ports suggest.
     by_port: u8,
     zero: [u8; 5],
 }
 
-/// What the ended sessions of a protocol come to.
+/// Sums over the ended sessions of a protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Usage {
     /// Sessions.
     pub sessions: u64,
-    /// Their packets.
+    /// Their packets and bytes.
     pub volume: Volume,
 }
 
@@ -66,7 +67,7 @@ impl NetworkFunction for ProtocolClassifier {
     type Set = Session;
     const NAME: &'static str = "protocol_classifier";
 
-    /// What a session speaks does not depend on how long one looks.
+    /// A session's protocol does not depend on the configuration.
     fn inherits(&self, _older: &Self) -> Result<(), String> {
         Ok(())
     }
@@ -86,7 +87,7 @@ impl NetworkFunction for ProtocolClassifier {
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Session>) -> Handled {
         let mut session = Session::default();
         let verdict = self.packet(cx, packet, &mut session)?;
-        // A session that finds no room is not counted; it passes all the same.
+        // A session that finds no room is not counted, but passes.
         let _counted = set.register(cx, session);
         Ok(verdict)
     }

@@ -1,4 +1,4 @@
-//! Sessions by what they say, by their ports if they say nothing, and none of them lost when they end.
+//! Sessions classified by content, or by their ports if their content is unknown, and none of them lost when they end.
 
 use braid_testkit::{Bench, Frame};
 
@@ -15,7 +15,7 @@ fn sums(bench: Bench, what: &str) -> Vec<String> {
     sums.map(|(name, sum)| format!("{name}{sum}")).collect()
 }
 
-/// Payloads of one session to a port: what is it?
+/// Sends payloads of one session to a port, and checks its classification.
 #[track_caller]
 fn check(port: u16, payloads: &[&[u8]], expected: &str) {
     let mut bench = bench("");

@@ -1,4 +1,4 @@
-//! What a plan file may say about `rate_limiter`.
+//! The configuration of `rate_limiter`, as written in a plan file.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use crate::token_bucket::Limit;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Bytes a second; 1,250,000 if neither rate is given.
+    /// Rate in bytes per second; 1,250,000 if no rate is given.
     #[serde(deserialize_with = "units::rate")]
     pub bytes_per_s: Option<u64>,
-    /// Bytes at once; a tenth of a second's worth, at least 10,000, if not given.
+    /// Burst in bytes; by default a tenth of a second's worth, but at least 10,000.
     #[serde(deserialize_with = "units::size")]
     pub burst_bytes: Option<u64>,
-    /// Packets a second, instead of bytes.
+    /// Rate in packets per second, instead of bytes.
     pub packets_per_s: Option<u64>,
-    /// Packets at once; a tenth of a second's worth, at least 10, if not given.
+    /// Burst in packets; by default a tenth of a second's worth, but at least 10.
     pub burst_packets: Option<u64>,
-    /// Seconds without a packet after which a flow is forgotten.
+    /// Idle time after which a flow is forgotten, in seconds.
     pub idle_timeout_s: u64,
 }
 
@@ -36,7 +36,7 @@ impl Default for Config {
 const BYTES_PER_S_DEFAULT: u64 = 1_250_000;
 
 impl Config {
-    /// The limit, and whether it counts packets.
+    /// The limit, and whether it counts packets instead of bytes.
     pub(super) fn limit(&self) -> Result<(Limit, bool), ConfigError> {
         let Some(packets) = self.packets_per_s else {
             if self.burst_packets.is_some() {

@@ -1,4 +1,4 @@
-//! Holds every flow to a rate of its own: a token bucket for each 5-tuple.
+//! Limits every flow to a rate of its own: a token bucket for each 5-tuple.
 
 mod config;
 
@@ -11,7 +11,7 @@ use crate::config::READS_WIRE_LEN;
 use crate::token_bucket::{Bucket, Limit};
 use crate::{ConfigError, FromConfig};
 
-/// A packet found too little credit.
+/// A packet exceeds the available credit.
 const RATE_EXCEEDED: Reason = Reason("rate_exceeded");
 
 network_function! {
@@ -38,7 +38,7 @@ impl NetworkFunction for RateLimiter {
     const NAME: &'static str = "rate_limiter";
     const ANY_SET: bool = true;
 
-    /// A bucket is worth its credit under any limit; more than the burst is cut.
+    /// A bucket keeps its credit under any limit; credit beyond the burst is cut.
     fn inherits(&self, _older: &Self) -> Result<(), String> {
         Ok(())
     }

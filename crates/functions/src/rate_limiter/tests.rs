@@ -1,4 +1,4 @@
-//! Flows held to their rates in bytes and in packets; configurations that contradict themselves.
+//! Flows held to their rates in bytes and in packets, and contradictory configurations.
 
 use braid_nf::packet::FrameInfo;
 use braid_testkit::{Bench, Frame};
@@ -15,7 +15,7 @@ fn flow(port: u16) -> Vec<u8> {
     Frame::udp(&format!("10.0.0.1:{port}"), "10.0.0.2:2").len(100).bytes()
 }
 
-/// Sends a frame of 100 bytes at each time (in milliseconds) and says which pass.
+/// Sends a frame of 100 bytes at each time (in milliseconds), and checks which pass.
 #[track_caller]
 fn check(config: &str, times: &[u64], expected: &str) {
     let mut bench = bench(100, config);
@@ -54,7 +54,7 @@ fn bytes_are_those_on_the_wire() {
 
 #[test]
 fn forgetting_a_flow_changes_nothing() {
-    // The bucket takes 10 s to fill, and is forgotten after 11: never before it is full.
+    // The bucket takes 10 s to fill and is forgotten after 11 s: never before it is full.
     let config = "bytes_per_s = 100\nburst_bytes = 1000\nidle_timeout_s = 11";
     let mut bench = bench(100, config);
     (0..10).for_each(|_| assert_eq!(bench.send(0, 0, &flow(1)).dropped, None));

@@ -1,4 +1,5 @@
-//! The ICMP errors of a router, so many a second at each port (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 (f)).
+//! The ICMP errors of a router, limited to a number per second on each port (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4
+//! (f)).
 
 use std::sync::Arc;
 
@@ -13,37 +14,37 @@ use crate::ConfigError;
 use crate::parts::AnswerRate;
 use crate::parts::answer::{self, Cause};
 
-/// What a router has to say about a packet.
+/// What a router reports about a packet to its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Complaint {
-    /// Its hops are used up.
+    /// Its time to live or hop limit has expired.
     TimeExceeded,
-    /// No route leads there.
+    /// No route leads to its destination.
     NoRoute,
-    /// A route says that nobody is there.
+    /// A route declares the destination unreachable.
     Unreachable,
-    /// A route says that nobody may go there.
+    /// A route prohibits traffic to the destination.
     Prohibited,
-    /// Its source is an address of one link, and it goes beyond (RFC 4443 section 3.1, code 2).
+    /// Its source is a link-local address, and its destination is beyond that link (RFC 4443 section 3.1, code 2).
     BeyondScope,
     /// The host, or the next router, does not answer.
     HostAbsent,
-    /// Longer than the next link takes, which is so many bytes.
+    /// It is longer than the MTU of the next link, which is given in bytes.
     TooLong(u16),
-    /// This router has nothing at that port.
+    /// Nothing on this router uses that port.
     NoPort,
-    /// This router does not speak that protocol, which stands there in a packet of IPv6.
+    /// This router does not support its protocol. The offset of the protocol number in an IPv6 packet is given.
     NoProtocol(u32),
-    /// Nor does it know an option of IPv6 that stands there.
+    /// This router does not know an IPv6 option, whose offset is given.
     UnknownOption(u32),
-    /// A field of IPv6 says there what is not possible, or not here.
+    /// A field of an IPv6 packet, whose offset is given, has an impossible or unsupported value.
     WrongField(u32),
-    /// The other pieces of it have not come in time.
+    /// Its other fragments have not arrived in time.
     PiecesMissing,
 }
 
 impl Complaint {
-    /// Type, code and the word behind the checksum: for IPv4 (RFC 792, RFC 1191), for IPv6 (RFC 4443).
+    /// Type, code and the word after the checksum: for IPv4 (RFC 792, RFC 1191) or IPv6 (RFC 4443).
     fn message(self, is_v4: bool) -> ((u8, u8), u32) {
         use icmp_type as v4;
         use icmpv6_type as v6;
@@ -74,31 +75,32 @@ impl Complaint {
         }
     }
 
-    /// Whether it is about a packet for the router itself.
+    /// Whether it concerns a packet addressed to the router itself.
     fn is_about_own(self) -> bool {
         use Complaint::*;
         matches!(self, NoPort | NoProtocol(_) | UnknownOption(_) | WrongField(_) | PiecesMissing)
     }
 
-    /// In whose name it is said of a packet from `sender` to `to`: of what was for the router itself over IPv6 in that of the address for which it was
-    /// (RFC 4443 section 2.2 (a)), else in that of an address of the interface (RFC 1812 section 4.3.2.4).
+    /// The source address of an error about a packet from `sender` to `to`. About an IPv6 packet for the router itself, it is
+    /// the address to which the packet was sent (RFC 4443 section 2.2 (a)); otherwise an address of the interface (RFC 1812
+    /// section 4.3.2.4).
     fn speaker(self, interface: &Interface, sender: IpAddress, to: Option<IpAddress>) -> Option<IpAddress> {
         to.filter(|to| self.is_about_own() && !to.is_v4()).or_else(|| interface.address_towards(sender))
     }
 }
 
-/// The errors, and how many of them may be sent.
+/// Sends ICMP errors, within a rate limit.
 pub struct Errors {
     rate: AnswerRate,
 }
 
 impl Errors {
-    /// So many a second by each port, a tenth of a second's worth (at least 10) at once.
+    /// Allows `per_second` errors by each port, in bursts of a tenth of a second's worth (at least 10).
     pub fn new(builder: &mut StateBuilder, per_second: u64, ports: u16) -> Result<Errors, ConfigError> {
         Ok(Errors { rate: AnswerRate::new(builder, per_second, ports)? })
     }
 
-    /// Drops a packet for `reason`, and tells its sender if that is allowed, and not too often.
+    /// Drops a packet for `reason`, and sends its sender an error if that is allowed and within the limit.
     #[cold]
     pub fn send(
         &self,
@@ -117,7 +119,8 @@ impl Errors {
         Ok(Verdict::Drop(reason))
     }
 
-    /// Tells the sender of a packet of which only this is left: what is answered, and what is quoted. It came by `interface`.
+    /// Sends an error about a packet that is no longer there, from its cause and the bytes to quote. The packet arrived by
+    /// `interface`.
     #[cold]
     pub fn send_about(
         &self,
@@ -136,8 +139,8 @@ impl Errors {
         Ok(())
     }
 
-    /// Tells a neighbour that `next`, on its own network, is nearer to where it sends: ICMP redirect for a host (RFC 1812 section 5.2.7.2).
-    /// IPv4 alone; the packet goes its way.
+    /// Tells a neighbour that `next`, on its own network, is a better first hop for its packet: an ICMP redirect for a host
+    /// (RFC 1812 section 5.2.7.2). Only for IPv4; the packet is forwarded nevertheless.
     #[cold]
     pub fn redirect(
         &self,
@@ -158,17 +161,17 @@ impl Errors {
         Ok(())
     }
 
-    /// Whether the packet may be answered by one more error.
+    /// Whether one more error may be sent in answer to the packet.
     pub fn admits(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<bool, Conflict> {
         self.rate.admits(cx, packet)
     }
 
-    /// The same of one that may be answered at all, and came by this port.
+    /// Like [`admits`](Self::admits), for a packet that may be answered at all and arrived on this port.
     pub fn admits_by(&self, cx: &mut Cx<'_>, port: Port) -> Result<bool, Conflict> {
         self.rate.admits_by(cx, port)
     }
 
-    /// How many packets were not answered because of the limit.
+    /// Reports how many packets were not answered because of the limit.
     pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         self.rate.report(cx, into)
     }

@@ -1,4 +1,4 @@
-//! What a plan file may say about `router`.
+//! The configuration of `router` in a plan file.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -21,37 +21,39 @@ use crate::parts::prefix::{self, Prefix};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Interfaces, at most one for each port and one for each VLAN there. None at all: 10.0.0.1/8 and fd00::1/8 at port 0, 192.0.2.1/24 and 2001:db8::1/32 at
-    /// port 1, and default routes by way of 192.0.2.254 and 2001:db8::fe.
+    /// Interfaces, at most one for each port and one for each VLAN of a port. With neither interfaces nor routes configured:
+    /// 10.0.0.1/8 and fd00::1/8 at port 0, 192.0.2.1/24 and 2001:db8::1/32 at port 1, and default routes via 192.0.2.254 and
+    /// 2001:db8::fe.
     #[serde(rename = "interface")]
     pub interfaces: Vec<InterfaceConfig>,
-    /// Routes beside those to the interfaces' own networks.
+    /// Routes, in addition to those to the interfaces' own networks.
     #[serde(rename = "route")]
     pub routes: Vec<RouteConfig>,
-    /// Neighbours that are known from the start, and stay.
+    /// Static neighbours, which are known from the start and never expire.
     #[serde(rename = "neighbour")]
     pub neighbours: Vec<NeighbourConfig>,
-    /// Most neighbours, static ones included.
+    /// The most neighbours, including static ones.
     pub neighbours_max: u32,
     /// Seconds after which a neighbour is asked again.
     pub neighbour_lifetime_s: u64,
-    /// Most neighbours for which a packet waits until they answer.
+    /// The most packets that wait for neighbours to answer.
     pub waiting_max: u32,
-    /// Most kilobytes of pieces for the router itself that wait for the rest of their datagram.
+    /// The most kilobytes of fragments, addressed to the router itself, that wait for the rest of their datagrams.
     pub reassembly_max: u32,
-    /// ICMP errors a second at each port.
+    /// ICMP errors per second on each port.
     pub icmp_errors_per_s: u64,
-    /// Whether a packet that goes on has one hop less. Not if a translator before it, in both directions, has counted the hop.
+    /// Whether forwarding decrements the hop count. It should not where a translator before the router already does so, in both
+    /// directions.
     pub counts_hops: bool,
-    /// Whether neighbours are told of nearer routers.
+    /// Whether ICMP redirects are sent to neighbours.
     pub redirects: bool,
-    /// Whether segments that begin a TCP connection announce no more than both links take (RFC 4459 section 3.2).
+    /// Whether the MSS in segments that begin a TCP connection is lowered to what both links can carry (RFC 4459 section 3.2).
     pub clamp_mss: bool,
-    /// By what one of several ways is chosen.
+    /// What decides which of several next hops a packet takes.
     pub hash: Hash,
-    /// What becomes of packets whose sender says by way of whom they go.
+    /// What happens to packets with a source route.
     pub source_routes: SourceRoutes,
-    /// Whether frames for any Ethernet address are taken, as of a capture that was recorded elsewhere.
+    /// Whether frames for any Ethernet address are accepted, as when replaying a capture recorded elsewhere.
     pub promiscuous: bool,
 }
 
@@ -76,25 +78,26 @@ impl Default for Config {
     }
 }
 
-/// What becomes of packets with a source route (RFC 7126 sections 4.3 and 4.4).
+/// What happens to packets with a source route (RFC 7126 sections 4.3 and 4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceRoutes {
     /// They are dropped.
     Drop,
-    /// They are forwarded as if they did not have one.
+    /// They are forwarded as if they had none.
     Ignore,
 }
 
 braid_nf::plain!(SourceRoutes);
 
-/// By what the way of a packet is chosen where a route has several.
+/// What decides which next hop a packet takes where a route has several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hash {
-    /// Packets between two hosts take one way.
+    /// Addresses: all packets between two hosts take the same next hop.
     Addresses,
-    /// Packets of a connection take one way; those without ports, and pieces, by their addresses.
+    /// Addresses and ports: all packets of a connection take the same next hop. For packets without ports and for fragments,
+    /// only the addresses count.
     Ports,
 }
 
@@ -106,16 +109,16 @@ braid_nf::plain!(Hash);
 pub struct InterfaceConfig {
     /// Its port.
     pub port: Port,
-    /// Its VLAN there; none: what has no tag.
+    /// Its VLAN on that port; `None` for untagged frames.
     pub vlan: Option<u16>,
-    /// Its Ethernet address; 02:00:00:01:00:00 at port 0, 02:00:00:01:00:01 at port 1 and so on if not given.
+    /// Its Ethernet address; by default 02:00:00:01:00:00 at port 0, 02:00:00:01:00:01 at port 1 and so on.
     pub mac: Option<WrittenMac>,
-    /// Its addresses with the length of their network, such as `192.0.2.1/24`.
+    /// Its addresses with their prefix lengths, such as `192.0.2.1/24`.
     pub addresses: Vec<String>,
-    /// Most bytes of an IP packet.
+    /// The MTU: the most bytes of an IP packet.
     #[serde(default = "mtu_default")]
     pub mtu: u16,
-    /// What is asked of the way back to whoever sends by it.
+    /// The reverse-path check for packets that arrive here.
     #[serde(default)]
     pub reverse_path: ReversePath,
 }
@@ -128,33 +131,33 @@ fn mtu_default() -> u16 {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteConfig {
-    /// Where packets go.
+    /// The destination network.
     #[serde(deserialize_with = "prefix::network")]
     pub to: Prefix,
-    /// By way of this neighbour.
+    /// The neighbour to forward to.
     pub via: Option<IpAddr>,
-    /// Or straight out by this port.
+    /// The port of the interface to leave by; without `via`, destinations are on its link.
     pub port: Option<Port>,
-    /// And there in this VLAN.
+    /// The VLAN of that interface.
     pub vlan: Option<u16>,
-    /// Or by way of several neighbours, each pair of addresses by one of them.
+    /// Several next hops among which traffic is spread, instead of `via` and `port`.
     #[serde(default)]
     pub hops: Vec<HopConfig>,
-    /// Or nowhere.
+    /// Instead of a next hop: packets to this destination are refused in this way.
     pub refuse: Option<Refusal>,
 }
 
-/// One of several ways to the same.
+/// One of several next hops of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HopConfig {
     /// The neighbour.
     pub via: IpAddr,
-    /// Where it is; none: where an interface has its network.
+    /// The neighbour's port; by default that of the interface whose network contains the neighbour.
     pub port: Option<Port>,
-    /// In which VLAN there; none: without a tag.
+    /// The neighbour's VLAN on that port; `None` for untagged frames.
     pub vlan: Option<u16>,
-    /// Its share, against the sum of all.
+    /// Its share of the traffic, relative to the sum of all weights.
     #[serde(default = "weight_default")]
     pub weight: u16,
 }
@@ -163,19 +166,19 @@ fn weight_default() -> u16 {
     1
 }
 
-/// What becomes of packets to where a route leads nowhere (as `ip route add blackhole`, `unreachable`, `prohibit`).
+/// What happens to packets that a route refuses (like `ip route add blackhole`, `unreachable`, `prohibit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// They are dropped in silence.
+    /// They are dropped silently.
     Blackhole,
-    /// Senders are told that there is no such host; of IPv6, no route.
+    /// Senders are told that the host is unreachable; over IPv6, that there is no route.
     Unreachable,
-    /// Senders are told that it is forbidden.
+    /// Senders are told that communication is prohibited.
     Prohibit,
 }
 
-/// A neighbour.
+/// A static neighbour.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NeighbourConfig {
@@ -183,30 +186,30 @@ pub struct NeighbourConfig {
     pub address: IpAddr,
     /// Its Ethernet address.
     pub mac: WrittenMac,
-    /// Where it is.
+    /// Its port.
     pub port: Port,
-    /// In which VLAN there; none: without a tag.
+    /// Its VLAN on that port; `None` for untagged frames.
     pub vlan: Option<u16>,
 }
 
 /// Where a route leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Out by an interface, to a neighbour; none: to the destination itself.
+    /// Out by an interface, to a neighbour; `None`: directly to the destination.
     To(Link, Option<IpAddress>),
-    /// By one of the spread's hops.
+    /// To one of the hops of the spread with this number.
     Spread(u32),
-    /// Nowhere.
+    /// Nowhere: packets are refused.
     Nowhere(Refusal),
 }
 
 braid_nf::plain!(Way, Refusal);
 
-/// Ways, tables by family, spreads.
+/// Ways, the tables of both families, and spreads.
 type Routes = (Vec<Way>, [Lpm; 2], Vec<Spread>);
 
 impl Config {
-    /// The configuration with its interfaces, if none are given.
+    /// Returns the configuration with the default interfaces and routes, if neither are given.
     pub(super) fn completed(mut self) -> Config {
         if self.interfaces.is_empty() && self.routes.is_empty() {
             let address = |text: &str| text.to_owned();
@@ -238,7 +241,8 @@ impl Config {
         self
     }
 
-    /// The ways, for IPv4 and IPv6 which way a destination takes, and the ways that are several.
+    /// Checks the routes. Returns the ways, the IPv4 and IPv6 tables from destination to way, and the spreads of routes with
+    /// several next hops.
     pub(super) fn routes(&self, interfaces: &[Option<Interface>]) -> Result<Routes, ConfigError> {
         let mut spreads = Vec::new();
         let mut ways = Vec::new();
@@ -298,7 +302,7 @@ impl Config {
     }
 }
 
-/// An address as the routing tables look at it: from the highest bit on.
+/// An address as a key of the routing tables, from the highest bit on.
 #[inline(always)]
 pub fn key(address: IpAddress) -> u128 {
     match address.v4() {
@@ -307,15 +311,15 @@ pub fn key(address: IpAddress) -> u128 {
     }
 }
 
-/// Ranges to which nothing is ever forwarded, for they hold groups, loopback or link-local addresses, or none (`objections::to_forwarding`). To drop what
-/// goes there in silence, as lists of such ranges do, is to say the same.
+/// Ranges to which nothing is ever forwarded, because they contain groups, loopback, link-local or unspecified addresses
+/// (`objections::to_forwarding`). A blackhole route to one of them, as found in bogon lists, is redundant but accepted.
 fn nowhere() -> Vec<Prefix> {
     let ranges =
         ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "ff00::/8", "fe80::/10", "::/128", "::1/128"];
     ranges.iter().filter_map(|range| range.parse().ok()).collect()
 }
 
-/// The number of the interface of a port, or of a VLAN there.
+/// The number of the interface at a port, or in a VLAN of it.
 pub(super) fn link(interfaces: &[Option<Interface>], port: Port, vlan: Option<u16>) -> Option<Link> {
     let is_there = |one: &Option<Interface>| one.as_ref().is_some_and(|one| one.place() == (port, vlan));
     interfaces.iter().position(is_there).map(|link| link as Link)
@@ -325,13 +329,13 @@ pub(super) fn place(port: Port, vlan: Option<u16>) -> String {
     vlan.map_or_else(|| format!("port {port}"), |vlan| format!("VLAN {vlan} of port {port}"))
 }
 
-/// Whether an address is the router's.
+/// Whether an address belongs to the router.
 pub(super) fn is_own(interfaces: &[Option<Interface>], address: IpAddress) -> bool {
     interfaces.iter().flatten().any(|interface| interface.owns(address))
 }
 
 impl RouteConfig {
-    /// Whether packets may go straight to a neighbour by it, though that is in no network of an interface.
+    /// Whether this route can send packets to a static neighbour outside the networks of all interfaces.
     pub(super) fn leads_to(&self, neighbour: &NeighbourConfig) -> bool {
         let NeighbourConfig { address, port, vlan, .. } = *neighbour;
         let there = (Some(port), vlan);
@@ -341,7 +345,8 @@ impl RouteConfig {
             || self.hops.iter().any(|hop| hop.via == address && (hop.port, hop.vlan) == there)
     }
 
-    /// Its way, on which neighbours can be asked for or stand in the plan.
+    /// Checks the route and returns its way. Its interface must have an address from which to ask for neighbours, or the plan a
+    /// static neighbour for it.
     pub(super) fn way(
         &self,
         interfaces: &[Option<Interface>],

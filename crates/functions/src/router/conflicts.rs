@@ -1,5 +1,8 @@
-//! Stations that say they have an address of this router. They are counted, and the last one is named: neighbours go to either. Nothing more is
-//! said than who asks for an address is answered always (`local.rs`), also who asks whether it is free, or for its own.
+//! Detects stations that claim an address of this router (address conflicts).
+//!
+//! Claims are counted, and the report names the last one, because neighbours may send to either station. The router does not
+//! defend its address beyond answering every query for it (`local.rs`), including probes for whether it is free and
+//! announcements.
 
 use std::sync::Arc;
 
@@ -10,7 +13,7 @@ use braid_nf::state::{StateError, StateObject, VectorConfig};
 
 use super::interface::Interface;
 
-/// How often that was said, and the last time.
+/// How many claims there were, and the last one.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Said {
@@ -20,7 +23,7 @@ struct Said {
     port: Port,
 }
 
-/// What has been said.
+/// The claims heard so far.
 pub(super) struct Conflicts {
     said: Vector<Said>,
 }
@@ -31,7 +34,8 @@ impl Conflicts {
         Ok(Conflicts { said: Vector::new(builder, &config, Said::default())? })
     }
 
-    /// Hears that a station has an address; a frame of the router's own that comes back to it says nothing.
+    /// Records that a station claims an address, if the address is the router's. The router's own frames that come back do not
+    /// count.
     pub(super) fn hear(
         &self,
         cx: &mut Cx<'_>,

@@ -1,4 +1,4 @@
-//! Neighbours that stay: those in the plan.
+//! Static neighbours: those given in the plan.
 
 use braid_nf::packet::MacAddress;
 
@@ -7,14 +7,14 @@ use super::interface::Interface;
 use super::neighbours::Hop;
 use crate::config::{ConfigError, check_port};
 
-/// A neighbour from the configuration.
+/// A static neighbour from the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fixed(pub(super) Hop, pub(super) MacAddress);
 
 braid_nf::plain!(Fixed);
 
 impl NeighbourConfig {
-    /// Refuses a place where no interface is, and what is no neighbour there.
+    /// Refuses a place that has no interface, and an address that cannot be a neighbour's there.
     fn check(&self, interfaces: &[Option<Interface>], routes: &[RouteConfig], ports: u16) -> Result<(), ConfigError> {
         check_port("neighbour.port", self.port, ports)?;
         let wrong = |key: &str, reason: String, instead: &str| Err(ConfigError::new(key, reason, instead));
@@ -50,7 +50,7 @@ impl NeighbourConfig {
 }
 
 impl Config {
-    /// The neighbours that stay, checked: each once, and no more than there is room for.
+    /// Checks the static neighbours: each is given once, and there are no more than the table can hold.
     pub(super) fn fixed(&self, interfaces: &[Option<Interface>], ports: u16) -> Result<Vec<Fixed>, ConfigError> {
         if self.neighbours.len() > self.neighbours_max as usize {
             let reason = format!("there are {} in the plan", self.neighbours.len());

@@ -1,4 +1,4 @@
-//! Cuts an IPv4 packet that is longer than the next link takes (RFC 791 section 3.2), and of the router's own those of IPv6 too.
+//! Fragments IPv4 packets that are longer than the next link's MTU (RFC 791 section 3.2), and the router's own IPv6 packets.
 
 use braid_nf::packet::checksum;
 use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
@@ -7,18 +7,18 @@ use braid_nf::{Cx, Packet, Port};
 
 /// The largest MTU of an interface.
 pub const MTU_MAX: u16 = 9216;
-/// The header of a piece of IPv6.
+/// Bytes of the IPv6 fragment header.
 const PIECE_V6: usize = 8;
-/// A piece with its link header.
+/// Room for a fragment with its link header.
 pub const ROOM: usize = MTU_MAX as usize + 256;
 
-/// Sends all pieces but the first out by `port`, and leaves the first in `packet`. False, and nothing happened, if the packet is
-/// no whole IPv4 packet or has more header than a piece may have.
+/// Sends all fragments but the first out by `port`, and leaves the first in `packet`. Returns false, with nothing done, if the
+/// packet is not a complete IPv4 packet or its header leaves no room for a fragment.
 pub fn cut(cx: &mut Cx<'_>, packet: &mut Packet<'_>, port: Port, mtu: u16) -> bool {
     cut_by(packet, mtu, |piece| cx.emit_onward(port, piece))
 }
 
-/// The same; `send` gets all pieces but the first.
+/// Like [`cut`], but passes all fragments except the first to `send`.
 pub fn cut_by(packet: &mut Packet<'_>, mtu: u16, mut send: impl FnMut(&[u8])) -> bool {
     let l3 = usize::from(packet.record().l3);
     let Some(cut) = Cut::of(packet.bytes(), l3, mtu) else { return false };
@@ -33,7 +33,8 @@ pub fn cut_by(packet: &mut Packet<'_>, mtu: u16, mut send: impl FnMut(&[u8])) ->
     true
 }
 
-/// Gives all pieces of a frame, of which the IP header stands at `l3`, to `send`, the first one first. False, and nothing happened, as above.
+/// Passes all fragments of a frame, whose IP header is at `l3`, to `send`, the first one first. Returns false, with nothing
+/// done, under the conditions of [`cut`].
 pub fn cut_frame(frame: &[u8], l3: usize, mtu: u16, mut send: impl FnMut(&[u8])) -> bool {
     let Some(cut) = Cut::of(frame, l3, mtu) else { return false };
     let mut piece = [0; ROOM];
@@ -44,7 +45,8 @@ pub fn cut_frame(frame: &[u8], l3: usize, mtu: u16, mut send: impl FnMut(&[u8]))
     true
 }
 
-/// The same of an IPv6 packet of the router's own, under a number that its pieces have (RFC 8200 section 4.5): behind the fixed header.
+/// Fragments an IPv6 packet of the router's own under this identification (RFC 8200 section 4.5). The fragment header follows
+/// the fixed header.
 pub fn cut_own_v6(frame: &[u8], l3: usize, mtu: u16, identification: u32, mut send: impl FnMut(&[u8])) {
     let (start, step) = (l3 + Ipv6::LEN, usize::from(mtu).saturating_sub(Ipv6::LEN + PIECE_V6) / 8 * 8);
     let Some(carried) = frame.get(start..).filter(|_| step > 0 && start + PIECE_V6 + step <= ROOM) else { return };
@@ -63,17 +65,17 @@ pub fn cut_own_v6(frame: &[u8], l3: usize, mtu: u16, identification: u32, mut se
     }
 }
 
-/// How a frame is cut.
+/// How a frame is fragmented.
 struct Cut {
-    /// Where its IP header begins.
+    /// The offset of its IP header.
     l3: usize,
-    /// Bytes of that header, and of what stands behind it.
+    /// Bytes of that header, and of what follows it.
     header: usize,
     carried: usize,
-    /// Where that stands in its datagram, in units of eight bytes, and whether more of the datagram is behind it.
+    /// The offset of this payload in its datagram, in bytes, and whether more of the datagram follows it.
     offset: u16,
     more: bool,
-    /// Bytes of it in each piece but the last: whole units of eight.
+    /// Payload bytes of each fragment but the last, a multiple of eight.
     step: usize,
 }
 
@@ -86,7 +88,7 @@ impl Cut {
         if step == 0 || total <= header || l3 + total > frame.len() || l3 + header + step > ROOM {
             return None;
         }
-        // One that reaches beyond any datagram's end is not cut.
+        // A packet that reaches beyond the end of any datagram is not fragmented.
         let carried = total - header;
         let fits = usize::from(offset) + carried <= usize::from(u16::MAX);
         fits.then_some(Cut { l3, header, carried, offset, more, step })
@@ -96,7 +98,7 @@ impl Cut {
         self.carried.div_ceil(self.step)
     }
 
-    /// Writes a piece with its headers; says how long it is.
+    /// Writes a fragment with its headers and returns its length.
     fn write(&self, frame: &[u8], number: usize, piece: &mut [u8; ROOM]) -> usize {
         let Cut { l3, header, .. } = *self;
         let (from, start) = (number * self.step, l3 + header);
@@ -112,7 +114,7 @@ impl Cut {
     }
 }
 
-/// Makes a header that of a piece with so many bytes behind it.
+/// Rewrites an IPv4 header for a fragment that carries `carried` bytes.
 pub(super) fn rewrite(header: &mut [u8], carried: usize, more: bool, offset: u16) {
     let total = header.len() + carried;
     if let Some(mut ip) = Ipv4::parse_mut(header) {
@@ -126,7 +128,7 @@ pub(super) fn rewrite(header: &mut [u8], carried: usize, more: bool, offset: u16
     }
 }
 
-/// Only options with their first bit set are in later pieces; the others become "no operation".
+/// Keeps in later fragments only the options whose first bit is set, and replaces the others with "no operation".
 fn forget_options(options: &mut [u8]) {
     let mut at = 0;
     while let Some(kind) = options.get(at).copied().filter(|kind| *kind != 0) {

@@ -1,4 +1,4 @@
-//! What is known of a datagram for the router itself of which pieces have come.
+//! What is known of a fragmented datagram for the router itself, some of whose fragments have arrived.
 
 use braid_nf::packet::headers::{Header, Ipv6};
 use braid_nf::packet::parse::protocol;
@@ -8,45 +8,45 @@ use super::piece::Piece;
 use crate::parts::SECOND;
 use crate::parts::fragments::Datagram;
 
-/// How long pieces wait for the others (RFC 1122 section 3.3.2, RFC 8200 section 4.5).
+/// How long fragments wait for the others (RFC 1122 section 3.3.2, RFC 8200 section 4.5).
 pub(super) const LIFETIME_NS: u64 = 60 * SECOND;
-/// The longest link header and IP header that are kept to answer by: Ethernet with two tags, IPv4 with all options.
+/// The longest link header and IP header that are kept for an answer: Ethernet with two tags, IPv4 with all options.
 const LINK_MAX: usize = 22;
 const HEAD_MAX: usize = LINK_MAX + 60;
-/// Where IPv6 says what stands behind its fixed header.
+/// The offset at which the IPv6 fixed header names what follows it.
 pub(super) const NEXT: usize = 6;
 
-/// What is known of a datagram of which pieces have come.
+/// What is known of a datagram, some of whose fragments have arrived.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Gathered {
-    /// When the first of them came.
+    /// When the first of them arrived.
     pub(super) since_ns: u64,
-    /// Bytes that have come.
+    /// Bytes that have arrived.
     pub(super) have: u32,
-    /// Bytes of all of it; 0: the last piece has not come.
+    /// Bytes of the whole datagram; 0 until the last fragment has arrived.
     pub(super) total: u32,
-    /// How far the farthest piece reaches.
+    /// The farthest offset that any fragment reaches, in bytes.
     pub(super) reached: u32,
-    /// Bytes of the first piece; 0: it has not come.
+    /// Bytes of the first fragment; 0 until it has arrived.
     pub(super) first: u32,
-    /// 0, or why nothing becomes of it: [`OVERLAPS`], [`FULL`].
+    /// 0, or why the datagram cannot be completed: [`OVERLAPS`] or [`FULL`].
     pub(super) ended: u8,
     pub(super) link_len: u8,
     header_len: u8,
     zero: u8,
-    /// The VLAN by which they come; 0: none.
+    /// The VLAN on which the fragments arrive; 0: none.
     pub(super) vlan: u16,
-    /// Link header and IP header of the first piece.
+    /// Link header and IP header of the first fragment.
     pub(super) head: [u8; HEAD_MAX],
 }
 
-/// A piece contradicts another one.
+/// A fragment contradicts another one.
 pub(super) const OVERLAPS: u8 = 1;
-/// There was no room for a piece.
+/// There was no room for a fragment.
 pub(super) const FULL: u8 = 2;
 
-/// Whether its pieces have waited for as long as they may.
+/// Whether the fragments have waited longer than allowed.
 pub(super) fn is_old(gathered: &Gathered, now: u64) -> bool {
     now.saturating_sub(gathered.since_ns) > LIFETIME_NS
 }
@@ -68,7 +68,7 @@ impl Gathered {
         }
     }
 
-    /// Whether a piece says otherwise than the others about where the datagram ends.
+    /// Whether a fragment disagrees with the others about where the datagram ends.
     pub(super) fn contradicts(&self, piece: &Piece<'_>) -> bool {
         let (end, total) = (piece.end() as u32, self.total);
         match piece.more {
@@ -77,7 +77,7 @@ impl Gathered {
         }
     }
 
-    /// Counts a piece, and keeps the headers of the first one.
+    /// Counts a fragment, and keeps the headers of the first one.
     pub(super) fn take_in(&mut self, piece: &Piece<'_>, packet: &Packet<'_>) {
         self.have += piece.bytes.len() as u32;
         self.reached = self.reached.max(piece.end() as u32);
@@ -89,7 +89,7 @@ impl Gathered {
             let (link, header) = (link.unwrap_or_default(), piece.header);
             self.head[..link.len()].copy_from_slice(link);
             self.head[link.len()..][..header.len()].copy_from_slice(header);
-            // What others say they are is not asked (RFC 8200 section 4.5).
+            // The protocol that other fragments name is ignored (RFC 8200 section 4.5).
             if piece.is_v6() {
                 self.head[link.len() + NEXT] = piece.next;
             }
@@ -98,12 +98,13 @@ impl Gathered {
         }
     }
 
-    /// The IP header of the first piece.
+    /// The IP header of the first fragment.
     pub(super) fn header(&self) -> &[u8] {
         &self.head[self.link_len.into()..][..self.header_len.into()]
     }
 
-    /// The first piece as it came, as far as its bytes are quoted: without headers of IPv6 that stand before that of the piece.
+    /// Rebuilds the first fragment as received, up to the bytes that are quoted, without IPv6 headers before the fragment
+    /// header.
     pub(super) fn first_piece(&self, datagram: &Datagram, bytes: &[u8]) -> Vec<u8> {
         let (header, first) = (self.header(), &bytes[..bytes.len().min(self.first as usize)]);
         let mut piece = header.to_vec();

@@ -1,5 +1,5 @@
-//! Handing a packet over to the neighbour on its way: who that is where there are several, where it is, and what becomes of the packet
-//! until that is known.
+//! Hands a packet over to its next hop: which neighbour that is where there are several, its Ethernet address, and what happens
+//! to the packet until the address is known.
 
 use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
@@ -16,7 +16,7 @@ use super::{
 use crate::parts::discovery::Message;
 
 impl Router {
-    /// Finds the neighbour and gives it the packet, or lets the packet wait.
+    /// Finds the neighbour and sends it the packet, or lets the packet wait.
     pub(super) fn hand_over(
         &self,
         cx: &mut Cx<'_>,
@@ -62,7 +62,8 @@ impl Router {
         }
     }
 
-    /// Hears where a neighbour says it is, and gives it what has waited for that: to the functions behind this one first.
+    /// Learns a neighbour's Ethernet address, and sends it the packets that have waited for it, through the functions behind
+    /// this one first.
     pub(super) fn hear(
         &self,
         cx: &mut Cx<'_>,
@@ -77,7 +78,7 @@ impl Router {
         Ok(())
     }
 
-    /// Where a neighbour is; asks for it if it is time to.
+    /// Looks up a neighbour, and asks for it if that is due.
     pub(super) fn resolve(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<Resolved, Conflict> {
         let resolved = self.neighbours.resolve(cx, hop)?;
         if matches!(resolved, Resolved::Waits { ask: true } | Resolved::Doubtful(..))
@@ -90,7 +91,8 @@ impl Router {
         Ok(resolved)
     }
 
-    /// The way of a packet where there are several: by the share that its hash lies in, or the next one whose neighbour answers.
+    /// Chooses one of several next hops: the one in whose share the packet's hash lies, or the next one whose neighbour
+    /// answers.
     #[cold]
     pub(super) fn one_of(
         &self,

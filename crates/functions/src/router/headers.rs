@@ -1,15 +1,15 @@
-//! The headers between that of IPv6 and what it carries, of packets for the router itself: what they ask for that a router has not is refused
-//! as RFC 8200 sections 4.1 to 4.4 say. Packets that go on are not looked into.
+//! Checks the IPv6 extension headers of packets for the router itself. What they demand and a router does not support is
+//! refused as in RFC 8200 sections 4.1 to 4.4. Forwarded packets are not examined.
 
 use braid_nf::packet::headers::{Header, Ipv6, Ipv6Extension};
 use braid_nf::packet::parse::protocol;
 
 use super::Complaint;
 
-/// Behind it comes nothing (RFC 8200 section 4.7).
+/// "No next header" (RFC 8200 section 4.7).
 pub(super) const NOTHING: u8 = 59;
 
-/// Where the header of IPv6 says what follows it.
+/// The offset at which the IPv6 header names what follows it.
 pub(super) const FIRST: u32 = 6;
 
 /// Why a packet ends at its headers.
@@ -17,25 +17,26 @@ pub(super) const FIRST: u32 = 6;
 pub(super) enum Objection {
     /// Its sender is told.
     Told(Complaint),
-    /// An option asks for silence, or is cut.
+    /// An option demands that the packet be dropped silently, or is truncated.
     Silent,
 }
 
-/// What is wrong with the headers of an IP packet, and where its last number of a header stands, from its beginning.
+/// Walks the extension headers of an IP packet. Returns the offset, from the start of the packet, of the field that names the
+/// protocol behind them, or what is wrong with them.
 pub(super) fn walk(packet: &[u8]) -> Result<u32, Objection> {
     let Some(ip) = Ipv6::parse(packet).filter(|_| packet.first().is_some_and(|first| first >> 4 == 6)) else {
         return Ok(0);
     };
-    // Of the field that announces the next header, and of that header.
+    // The offset of the field that names the next header, and the offset of that header.
     let (mut announced, mut at) = (FIRST, Ipv6::LEN as u32);
     for header in ip.extensions() {
         match header.number {
-            // It comes first or not at all.
+            // A hop-by-hop header must be the first.
             protocol::HOP_BY_HOP if at > Ipv6::LEN as u32 => {
                 return Err(Objection::Told(Complaint::NoProtocol(announced)));
             }
             protocol::HOP_BY_HOP | protocol::DESTINATION_OPTIONS => options(&header, at)?,
-            // No type of them is known here.
+            // No routing type is supported, so no segments may be left.
             protocol::ROUTING if header.bytes.get(3).is_some_and(|left| *left != 0) => {
                 return Err(Objection::Told(Complaint::WrongField(at + 2)));
             }
@@ -46,7 +47,7 @@ pub(super) fn walk(packet: &[u8]) -> Result<u32, Objection> {
     Ok(announced)
 }
 
-/// An option that is not known says by its upper two bits what becomes of the packet.
+/// Checks the options of a header: the two high bits of an unknown option's type say what to do with the packet.
 fn options(header: &Ipv6Extension<'_>, at: u32) -> Result<(), Objection> {
     const PAD_1: u8 = 0;
     const PAD_N: u8 = 1;

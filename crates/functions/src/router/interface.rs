@@ -1,4 +1,4 @@
-//! Interfaces: what is written of them, checked, and what they say about addresses.
+//! Interfaces: their checked configuration, and what they imply about addresses.
 
 use braid_nf::Port;
 use braid_nf::packet::{IpAddress, MacAddress};
@@ -11,33 +11,33 @@ use crate::config::{ConfigError, check_port};
 use crate::parts::scope::{is_host_v4, is_routed_v6};
 use crate::parts::tags::VLAN_MAX;
 
-/// An interface, checked.
+/// A checked interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Its port of the plan.
     pub port: Port,
-    /// Its VLAN; none: what comes by the port without a tag.
+    /// Its VLAN; `None` for frames that arrive on the port untagged.
     pub vlan: Option<u16>,
     /// Its Ethernet address.
     pub mac: MacAddress,
-    /// Most bytes of an IP packet.
+    /// The MTU: the most bytes of an IP packet.
     pub mtu: u16,
-    /// Its addresses with the length of their network.
+    /// Its addresses with their prefix lengths.
     pub addresses: Vec<(IpAddress, u8)>,
-    /// What is asked of the way back to whoever sends by it.
+    /// The reverse-path check for packets that arrive here.
     pub reverse_path: ReversePath,
 }
 
 braid_nf::plain!(Interface);
 
-/// Most interfaces of ports and VLANs.
+/// The most interfaces, counting those of ports and of VLANs.
 const LINKS_MAX: usize = 4096;
-/// Smallest MTUs (RFC 791, RFC 8200 section 5).
+/// The smallest MTUs (RFC 791, RFC 8200 section 5).
 const MTU_MIN: u16 = 68;
 const MTU_MIN_V6: u16 = 1280;
 
 impl Config {
-    /// The interface of each port, and behind those the interfaces of VLANs.
+    /// Checks the interfaces: one entry for each port, followed by the interfaces of VLANs.
     pub(super) fn interfaces(&self, ports: u16) -> Result<Vec<Option<Interface>>, ConfigError> {
         let (mut interfaces, mut networks) = (vec![None; ports.into()], HashSet::default());
         for (number, written) in self.interfaces.iter().enumerate() {
@@ -49,7 +49,7 @@ impl Config {
 }
 
 impl InterfaceConfig {
-    /// Puts it to those before it: no two have one place, nor one network.
+    /// Adds this interface to those before it. No two may have the same place or the same network.
     fn add_to(
         &self,
         interfaces: &mut Vec<Option<Interface>>,
@@ -130,7 +130,7 @@ impl InterfaceConfig {
     }
 }
 
-/// Whether an address may be a router's: no group, no loopback, no broadcast address, and some address; of its link alone it may be.
+/// Whether an address may be a router's: no group, loopback, broadcast or unspecified address. It may be link-local.
 fn is_host(address: IpAddress) -> bool {
     match address.v4() {
         Some(v4) => is_host_v4(v4),
@@ -138,7 +138,7 @@ fn is_host(address: IpAddress) -> bool {
     }
 }
 
-/// Whether an IPv6 address is of one link, whichever.
+/// Whether an address is IPv6 link-local, on any link.
 pub(super) fn is_link_local(address: IpAddress) -> bool {
     let [a, b, ..] = address.octets();
     a == 0xfe && b & 0xc0 == 0x80
@@ -153,7 +153,7 @@ impl Interface {
         networks
     }
 
-    /// Whether one of its networks is this one.
+    /// Whether this is one of its networks.
     pub fn has_network(&self, first: IpAddress, bits: u8) -> bool {
         self.networks().contains(&(first, bits))
     }
@@ -171,7 +171,7 @@ impl Interface {
         is_link_local(address) || self.addresses.iter().any(same)
     }
 
-    /// Whether an IPv4 address is that of all hosts of one of its networks, or of the network itself.
+    /// Whether an IPv4 address is the broadcast address of one of its networks, or of the network itself.
     pub fn is_broadcast(&self, address: IpAddress) -> bool {
         let host = |bits: u8| u32::MAX.checked_shr(bits.into()).unwrap_or(0);
         let of = |v4: [u8; 4]| u32::from_be_bytes(v4);
@@ -185,7 +185,7 @@ impl Interface {
         })
     }
 
-    /// The address that it speaks with to `to`: of the same network, else the first of the family.
+    /// The source address to use towards `to`: one of the same network, else the first of the same family.
     pub fn address_towards(&self, to: IpAddress) -> Option<IpAddress> {
         let family = || self.addresses.iter().filter(|(own, _)| own.is_v4() == to.is_v4());
         let near = family().find(|(own, bits)| own.prefix(*bits) == to.prefix(*bits));

@@ -1,5 +1,5 @@
-//! Interfaces by their numbers: those of ports come first, each under its port's number, those of VLANs behind them. A function without
-//! VLANs never looks at tags.
+//! Interfaces by number: those of ports come first, each under its port's number, followed by those of VLANs. A router without
+//! VLANs never examines tags.
 
 use braid_nf::packet::{IpAddress, Tagging};
 use braid_nf::prelude::*;
@@ -12,29 +12,30 @@ use crate::parts::tags::{self, OuterTag};
 /// The number of an interface.
 pub type Link = u16;
 
-/// Values of a tag.
+/// The number of VLAN IDs.
 const VLANS: usize = 4096;
-/// Behind all interfaces.
+/// The number of no interface.
 const NONE: Link = Link::MAX;
-/// The longest of the router's own frames, and a tag.
+/// Room for the longest of the router's own frames with a tag.
 const ROOM: usize = 86 + 4;
 
-/// The interfaces.
+/// The interfaces by number, by port and VLAN, and by address.
 #[derive(Clone, Debug, Default)]
 pub struct Links {
     interfaces: Vec<Option<Interface>>,
-    /// By port the number of the interface for each VLAN, at 0 for frames without a tag; nothing for a port without VLANs.
+    /// For each port, the number of the interface for each VLAN, with untagged frames at index 0; empty for a port without
+    /// VLANs.
     by_vlan: Vec<Vec<Link>>,
     /// The addresses of all interfaces.
     own: HashSet<IpAddress>,
-    /// Those of all hosts of their networks, but for the router's own.
+    /// The broadcast addresses of their networks, except those that are also the router's own.
     broadcasts: HashSet<IpAddress>,
 }
 
 braid_nf::plain!(Links);
 
 impl Links {
-    /// Those of `ports` ports, and behind them those of VLANs.
+    /// Numbers the interfaces: one for each of `ports` ports, followed by those of VLANs.
     pub fn new(interfaces: Vec<Option<Interface>>, ports: u16) -> Links {
         let addresses = || interfaces.iter().flatten().flat_map(|one| &one.addresses);
         let own: HashSet<IpAddress> = addresses().map(|(address, _)| *address).collect();
@@ -54,17 +55,17 @@ impl Links {
         links
     }
 
-    /// Whether some interface is a VLAN's.
+    /// Whether any interface belongs to a VLAN.
     pub fn have_vlans(&self) -> bool {
         !self.by_vlan.is_empty()
     }
 
-    /// Whether an address is that of an interface.
+    /// Whether an address belongs to an interface.
     pub fn own(&self, address: IpAddress) -> bool {
         self.own.contains(&address)
     }
 
-    /// Whether an address is that of all hosts of a network that is here, so that nobody sends from it.
+    /// Whether an address is the broadcast address of a connected network, from which no packet can come.
     pub fn is_broadcast(&self, address: IpAddress) -> bool {
         self.broadcasts.contains(&address)
     }
@@ -75,13 +76,13 @@ impl Links {
         self.interfaces.get(usize::from(link))?.as_ref()
     }
 
-    /// The interface by which a packet has come; one that is not there, if no interface has its tags.
+    /// The interface by which a packet arrived; the number of no interface if none matches its tags.
     #[inline(always)]
     pub fn of(&self, packet: &Packet<'_>) -> Link {
         if self.by_vlan.is_empty() { packet.port() } else { self.by_tags(packet) }
     }
 
-    /// The interface of a port, or of a VLAN there if that is not 0.
+    /// The interface at a port, or in a VLAN of it if `vlan` is not 0.
     pub fn at(&self, port: Port, vlan: u16) -> Link {
         match self.by_vlan.get(usize::from(port)).filter(|of_port| !of_port.is_empty()) {
             Some(of_port) => of_port.get(usize::from(vlan)).copied().unwrap_or(NONE),
@@ -90,7 +91,8 @@ impl Links {
         }
     }
 
-    /// A port with VLANs takes frames with the tag of one of them, and frames without a tag or with one that gives a priority alone.
+    /// Finds the interface by port and tags. A port with VLANs accepts frames with the tag of one of them, and as untagged
+    /// those without a tag or with a priority tag.
     fn by_tags(&self, packet: &Packet<'_>) -> Link {
         let port = packet.port();
         if self.by_vlan.get(usize::from(port)).is_none_or(Vec::is_empty) {
@@ -103,7 +105,7 @@ impl Links {
         }
     }
 
-    /// Gives a packet that goes from one interface to another the tag of that one. False if there is no room for it.
+    /// Gives a packet the tag of the interface by which it leaves. Returns false if there is no room for it.
     #[inline(always)]
     pub fn retag(&self, packet: &mut Packet<'_>, to: &Interface) -> bool {
         self.by_vlan.is_empty() || self.exchange(packet, to)
@@ -120,14 +122,14 @@ impl Links {
     }
 }
 
-/// The address of all hosts of an IPv4 network; of two hosts on a link nobody is all (RFC 3021).
+/// The broadcast address of an IPv4 network; none for prefixes of 31 bits (RFC 3021) and 32 bits.
 fn broadcast_of(address: IpAddress, bits: u8) -> Option<IpAddress> {
     let host = u32::MAX.checked_shr(bits.into()).filter(|_| bits < 31)?;
     Some(IpAddress::from_v4((u32::from_be_bytes(address.v4()?) | host).to_be_bytes()))
 }
 
 impl Interface {
-    /// Its port, and its VLAN there.
+    /// Its port, and its VLAN on that port.
     pub fn place(&self) -> (Port, Option<u16>) {
         (self.port, self.vlan)
     }
@@ -136,7 +138,7 @@ impl Interface {
     pub fn say(&self, cx: &mut Cx<'_>, frame: &[u8]) {
         let Some(vlan) = self.vlan else { return cx.emit(self.port, frame) };
         let mut tagged = [0; ROOM];
-        // The type stands behind both addresses, and the packet behind the type.
+        // The type follows both addresses, and the packet follows the type.
         if let Some(len) = tags::exchanged(frame, 14, Tagging::one(vlan), OuterTag::Customer, &mut tagged) {
             cx.emit(self.port, &tagged[..len]);
         }

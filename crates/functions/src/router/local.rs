@@ -1,4 +1,5 @@
-//! What is for the router itself: its neighbours' questions and answers, and echo requests. Anything else finds nobody.
+//! Packets for the router itself: neighbours' queries and answers, and echo requests. Anything else is answered with an error or
+//! a reset, or dropped.
 
 use braid_nf::packet::headers::{Arp, ArpOperation, Ethernet, Header, Icmp, icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
@@ -15,21 +16,21 @@ use super::{Complaint, Router};
 use crate::parts::discovery::{self, By, Message};
 use crate::parts::{answer, lengths};
 
-/// An ARP packet; it has been heard.
+/// An ARP packet, which has been processed.
 const ARP: Reason = Reason("arp");
-/// A message of neighbour discovery; it has been heard.
+/// A neighbour discovery message, which has been processed.
 const DISCOVERY: Reason = Reason("neighbour_discovery");
-/// For this router, which does not speak that.
+/// For this router, which does not support it.
 pub(super) const FOR_ROUTER: Reason = Reason("for_this_router");
 
-/// Whether a packet is a neighbour's question or answer.
+/// Whether a packet is a neighbour solicitation or advertisement.
 pub fn is_discovery(packet: &Packet<'_>) -> bool {
     let kinds = [icmpv6_type::NEIGHBOUR_SOLICITATION, icmpv6_type::NEIGHBOUR_ADVERTISEMENT];
     packet.icmpv6().is_some_and(|icmp| kinds.contains(&icmp.kind()))
 }
 
 impl Router {
-    /// Answers questions for own addresses, and learns who asked and who answers (RFC 826).
+    /// Answers queries for the router's own addresses, and learns from the asker and from answers (RFC 826).
     pub(super) fn arp(&self, cx: &mut Cx<'_>, interface: &Interface, arp: &Arp) -> Handled {
         let (sender, target) = (arp.sender_ip(), arp.target_ip());
         self.conflicts.hear(cx, interface, (sender, arp.sender_mac()))?;
@@ -48,7 +49,7 @@ impl Router {
         Ok(Verdict::Drop(ARP))
     }
 
-    /// The same for IPv6 (RFC 4861 sections 7.1 and 7.2).
+    /// The counterpart of [`arp`](Self::arp) for IPv6 (RFC 4861 sections 7.1 and 7.2).
     pub(super) fn discovery(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, interface: &Interface) -> Handled {
         if packet.ttl() != Some(255) || !packet.checksums_ok() {
             return Ok(Verdict::Drop(DISCOVERY));
@@ -62,7 +63,7 @@ impl Router {
         let Some((target, mac)) = discovery::heard(body, option) else { return Ok(Verdict::Drop(DISCOVERY)) };
         let from = mac.or(packet.ethernet().map(Ethernet::source)).unwrap_or_default();
         self.conflicts.hear(cx, interface, (if asks { source } else { target }, from))?;
-        // A question for somebody else is none of this router's (section 7.2.3).
+        // A solicitation for another node does not concern this router (section 7.2.3).
         if asks && !interface.owns(target) {
             return Ok(Verdict::Drop(DISCOVERY));
         }
@@ -83,7 +84,7 @@ impl Router {
         Ok(Verdict::Drop(DISCOVERY))
     }
 
-    /// A packet for one of the router's own addresses.
+    /// Receives a packet for one of the router's own addresses.
     pub(super) fn receive(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, interface: &Interface) -> Handled {
         if packet.is_fragment() {
             return self.receive_piece(cx, packet, interface);
@@ -97,13 +98,13 @@ impl Router {
         if !lengths::hold_the_headers(packet) {
             return Ok(Verdict::Drop(Reason::MALFORMED));
         }
-        // Over IPv6 a datagram has a checksum (RFC 8200 section 8.1).
+        // Over IPv6 a UDP datagram must have a checksum (RFC 8200 section 8.1).
         let lacks_one = !packet.dst_ip().is_v4() && packet.udp().is_some_and(|udp| udp.checksum() == 0);
         if lacks_one || !packet.checksums_ok() {
             return Ok(Verdict::Drop(BAD_CHECKSUM));
         }
         match Answer::to(packet.dst_ip().is_v4(), (packet.protocol(), number_at), packet.ip_payload()) {
-            // Headers of the request are none of the reply's.
+            // The reply must not have the extension headers of the request.
             Answer::Echo if number_at > headers::FIRST => {
                 echo_whole(cx, packet, interface, datagram, packet.ip_payload());
             }
@@ -120,19 +121,19 @@ impl Router {
     }
 }
 
-/// What a packet for the router is answered by.
+/// How a packet for the router is answered.
 pub(super) enum Answer {
-    /// An echo reply.
+    /// With an echo reply.
     Echo,
-    /// The end of a connection that there is not.
+    /// With a reset, because there is no such connection.
     Reset,
     Error(Complaint),
-    /// Nobody is to know.
+    /// Not at all.
     Nothing,
 }
 
 impl Answer {
-    /// To a packet of a protocol, whose number stands there, and of which this stands behind the IP headers.
+    /// The answer to a packet of protocol `number`, which is named at offset `at`; `body` is what follows the IP headers.
     pub(super) fn to(is_v4: bool, (number, at): (u8, u32), body: &[u8]) -> Answer {
         let kind = Icmp::parse(body).map(|icmp| icmp.kind());
         match number {
@@ -147,8 +148,8 @@ impl Answer {
     }
 }
 
-/// Turns an echo request into its reply, and sends it where it came from (RFC 1812 section 4.3.3.6, RFC 4443 section 4.2), back through functions that
-/// have changed the request.
+/// Turns an echo request into its reply and sends it back to where it came from (RFC 1812 section 4.3.3.6, RFC 4443 section
+/// 4.2), through the functions that have changed the request.
 fn echo_back(cx: &mut Cx<'_>, packet: &mut Packet<'_>, own: MacAddress) {
     let (source, destination) = (packet.src_ip(), packet.dst_ip());
     let asker = packet.ethernet().map(Ethernet::source).unwrap_or_default();

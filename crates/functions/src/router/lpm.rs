@@ -1,12 +1,13 @@
 //! Longest-prefix match: a compressed trie of 64-way nodes, as in Asai and Ohara, "Poptrie" (SIGCOMM 2015).
 //!
-//! A node looks at six bits of the address. Two words of 64 bits say which of its children are nodes, and where runs of equal
-//! leaves begin; counting ones below a bit gives a child's place in an array. IPv4 takes at most six steps, IPv6 at most 22.
+//! A node examines six bits of the address. Two 64-bit words say which of its children are nodes, and where runs of equal
+//! leaves begin; counting the ones below a bit gives a child's place in an array. IPv4 takes at most six steps, IPv6 at most
+//! 22.
 
-/// What a leaf holds: a value, or 0 for none.
+/// What a leaf holds: a value plus 1, or 0 for none.
 type Leaf = u32;
 
-/// Bits that a node looks at.
+/// Bits of the address that a node examines.
 const STRIDE: u32 = 6;
 const FANOUT: u32 = 1 << STRIDE;
 
@@ -14,24 +15,24 @@ const FANOUT: u32 = 1 << STRIDE;
 struct Node {
     /// Bit *v*: child *v* is a node.
     nodes: u64,
-    /// Bit *v*: child *v* is a leaf, and another one than the leaf before it.
+    /// Bit *v*: child *v* is a leaf that differs from the leaf before it.
     leaves: u64,
     first_node: u32,
     first_leaf: u32,
 }
 
-/// A prefix: its first `len` bits, from the highest on; and what it stands for.
+/// A prefix, the first `len` bits from the highest on, and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefixed {
     /// The bits.
     pub bits: u128,
     /// How many of them count.
     pub len: u32,
-    /// What is found.
+    /// The value that a lookup returns.
     pub value: u32,
 }
 
-/// A table of prefixes, made once.
+/// A table of prefixes, built once and then only read.
 #[derive(Clone, Debug)]
 pub struct Lpm {
     nodes: Vec<Node>,
@@ -41,7 +42,7 @@ pub struct Lpm {
 braid_nf::plain!(Lpm);
 
 impl Lpm {
-    /// Of these prefixes; of two equal ones the later counts.
+    /// Builds a table of these prefixes; of two equal ones the later counts.
     pub fn new(prefixes: &[Prefixed]) -> Lpm {
         let mut lpm = Lpm { nodes: vec![Node::default()], leaves: Vec::new() };
         let mut sorted = prefixes.to_vec();
@@ -50,7 +51,7 @@ impl Lpm {
         lpm
     }
 
-    /// The value of the longest prefix of `address`.
+    /// Returns the value of the longest prefix of `address`.
     #[inline]
     pub fn get(&self, address: u128) -> Option<u32> {
         let (mut node, mut rest) = (&self.nodes[0], address);
@@ -66,8 +67,8 @@ impl Lpm {
         }
     }
 
-    /// Fills the node at `index`, which stands behind `depth` bits; `prefixes` are those that begin as it does, the shortest
-    /// first, and `inherited` is what holds where none of them does.
+    /// Fills the node at `index`, at `depth` bits. `prefixes` are those that match the node's path, the shortest first;
+    /// `inherited` applies where none of them does.
     fn fill(&mut self, index: usize, prefixes: &[Prefixed], depth: u32, inherited: Leaf) {
         let children: Vec<_> = (0..FANOUT).map(|at| below(prefixes, depth, at, inherited)).collect();
         let mut node =
@@ -91,7 +92,8 @@ impl Lpm {
     }
 }
 
-/// Of the prefixes of a node: those that reach beyond child `at`, and the value of the longest that ends before or in it.
+/// From the prefixes of a node, returns those that reach beyond child `at`, and the value of the longest one that ends at or
+/// before it.
 fn below(prefixes: &[Prefixed], depth: u32, at: u32, inherited: Leaf) -> (Vec<Prefixed>, Leaf) {
     let (mut longer, mut leaf) = (Vec::new(), inherited);
     for prefix in prefixes {
@@ -115,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// The longest of all that match, looked at one by one.
+    /// The longest of all matching prefixes, found by examining them one by one.
     fn linear(prefixes: &[Prefixed], address: u128) -> Option<u32> {
         let matches = |prefix: &&Prefixed| {
             let mask = u128::MAX.checked_shl(128 - prefix.len).unwrap_or(0);
@@ -125,7 +127,7 @@ mod tests {
     }
 
     fn prefixes() -> impl Strategy<Value = Vec<Prefixed>> {
-        // Few different bits, so that prefixes lie within each other.
+        // Few distinct bits, so that prefixes contain each other.
         let bits = (any::<u128>(), 0u32..4).prop_map(|(bits, kind)| match kind {
             0 => bits,
             1 => bits & 0x3 << 120 | 0x2001_0db8 << 96,

@@ -1,8 +1,9 @@
-//! A router for IPv4 and IPv6 (RFC 1812, RFC 4443, RFC 4861): finds the way of each packet, counts its hop, and hands it to the
-//! neighbour that lies on it.
+//! A router for IPv4 and IPv6 (RFC 1812, RFC 4443, RFC 4861): finds the route of each packet, decrements its hop count, and
+//! sends it to the next hop.
 //!
-//! A packet set, a pair of addresses, remembers the way and the neighbour, and in which *era*: a number that changes with neighbours and configuration.
-//! While that number stays, a packet reads that one shared word, and neither routes nor neighbours.
+//! A packet set, normally a pair of addresses, remembers the route and the neighbour, and the *era* in which they were found: a
+//! number that changes with neighbours and configuration. While that number stays the same, a packet reads only this one shared
+//! word, and neither routes nor neighbours.
 
 mod complain;
 mod config;
@@ -54,21 +55,21 @@ use reassembly::Reassembly;
 const NO_INTERFACE: Reason = Reason("no_interface");
 /// No route leads to the destination.
 const NO_ROUTE: Reason = Reason("no_route");
-/// A route says that packets to there end here, in silence.
+/// A route silently drops packets to the destination.
 const BLACKHOLE: Reason = Reason("blackhole");
-/// A route says that nobody is there.
+/// A route declares the destination unreachable.
 const UNREACHABLE: Reason = Reason("unreachable");
-/// A route says that nobody may go there.
+/// A route prohibits traffic to the destination.
 const PROHIBITED: Reason = Reason("prohibited");
-/// Longer than the next link takes, and not to be cut; or too damaged to be.
+/// Longer than the next link's MTU, and must not be fragmented or is too damaged to be.
 const TOO_LONG: Reason = Reason("too_long");
 /// The packet is kept until its neighbour answers; it leaves later, as a copy.
 const WAITS: Reason = Reason("waits_for_neighbour");
-/// No room for one more packet that waits.
+/// There is no room for another waiting packet.
 const WAITING_FULL: Reason = Reason("waiting_full");
 /// The neighbour does not answer.
 const ABSENT: Reason = Reason("neighbour_absent");
-/// No room for one more neighbour.
+/// There is no room for another neighbour.
 const NEIGHBOURS_FULL: Reason = Reason("neighbours_full");
 
 network_function! {
@@ -86,16 +87,17 @@ network_function! {
         errors: Errors,
         reassembly: Reassembly,
         promiscuous: bool,
-        /// Whether no function with state stands before it.
+        /// Whether no function with state objects precedes this one in the chain.
         is_first: bool,
-        /// Packets with so many hops left, or fewer, go no further: 1, or 0 if somebody else counts hops.
+        /// Packets with this hop count or less are not forwarded: 1, or 0 if another function counts hops.
         last_hop: u8,
         source_routes: SourceRoutes,
         redirects: bool,
         clamp_mss: bool,
         /// A hash of interfaces and routes.
         fingerprint: u64,
-        /// A hash of the first Ethernet address: what hashes of flows begin with, so that routers one behind the other spread differently (RFC 2991 section 3).
+        /// A hash of the first Ethernet address. It seeds the hashes of flows, so that consecutive routers spread them
+        /// differently (RFC 2991 section 3).
         seed: u64,
     }
 }
@@ -104,15 +106,15 @@ network_function! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Known {
-    /// The era in which it was found out: a number that changes with neighbours, interfaces and routes.
+    /// The era in which this was found: a number that changes with neighbours, interfaces and routes.
     era: u64,
-    /// When to look again in any case.
+    /// When the lookup must be repeated even in the same era.
     due_ns: u64,
     neighbour: [u8; 6],
     from: Link,
     to: Link,
     mtu: u16,
-    /// 1 if the way was chosen by ports: pieces have another one.
+    /// 1 if the next hop was chosen by ports; fragments may take a different one.
     by_ports: u8,
     unused: [u8; 3],
 }
@@ -128,7 +130,7 @@ impl FromConfig for Router {
         let (most, waiting, lifetime_ns) = (config.neighbours_max, config.waiting_max, config.lifetime_ns()?);
         let neighbours = Neighbours::new(builder, most, waiting, lifetime_ns, choices);
         let fixed = config.fixed(&interfaces, ports)?;
-        // Routers one behind another choose differently, and interfaces that come and go move no connection.
+        // Consecutive routers choose differently, and adding or removing other interfaces moves no connection.
         let own = interfaces.iter().flatten().next().map_or([0; 6], |first| first.mac.0);
         Ok(Router {
             links: Links::new(interfaces, ports),
@@ -157,7 +159,7 @@ impl NetworkFunction for Router {
     type Set = Known;
     const NAME: &'static str = "router";
 
-    /// Neighbours stay; sets look their way up again if interfaces or routes have changed.
+    /// Neighbours are kept; sets repeat the lookup if interfaces or routes have changed.
     fn inherits(&self, older: &Self) -> Result<(), String> {
         if self.fixed != older.fixed {
             return Err("neighbours that are written down stand in the table: `neighbour` stays".to_owned());
@@ -168,7 +170,7 @@ impl NetworkFunction for Router {
         Ok(())
     }
 
-    /// Packets between two hosts keep their order, fragments included; with ways by ports those of a connection do.
+    /// Packets between two hosts keep their order, fragments included. With `hash = "ports"` only those of a connection do.
     fn packet_set(&self) -> Option<SetDef> {
         Some(match self.hash {
             Hash::Addresses => SetDef::new("address pair", &[FieldId::IpSrc, FieldId::IpDst]),
@@ -211,7 +213,7 @@ impl NetworkFunction for Router {
         let mut known = Known::default();
         let verdict = self.route(cx, packet, &mut known)?;
         if known.due_ns > cx.now() {
-            // With no room for the set its packets look the way up again: slower, not wrong.
+            // If there is no room for the set, its packets repeat the lookup: slower, but correct.
             let _ = set.register(cx, known);
         }
         Ok(verdict)
@@ -228,7 +230,7 @@ impl NetworkFunction for Router {
         Ok(self.forward(packet, known.to, MacAddress(known.neighbour)))
     }
 
-    /// ARP, and what no router forwards.
+    /// Handles ARP, and drops what no router forwards.
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let link = self.links.of(packet);
         match self.links.get(link) {
@@ -246,7 +248,7 @@ impl NetworkFunction for Router {
 
     const TURNS_BACK: bool = true;
 
-    /// It came as a frame for the next station, and goes to the one from which its cause came.
+    /// The answer arrives as a frame for the next station, and goes to the one that its cause came from.
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let link = self.links.of(packet);
         match self.links.get(link) {
@@ -255,8 +257,8 @@ impl NetworkFunction for Router {
         }
     }
 
-    /// Neighbours are forgotten; those for whom packets wait, or who are one of several and were missed, are asked again. Pieces are let go whose
-    /// datagram stays in pieces.
+    /// Forgets old neighbours. Asks again for those that packets wait for, and for those among several next hops that did not
+    /// answer. Gives up datagrams whose fragments have not all arrived.
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
         self.neighbours.sweep(cx)?;
         for hop in self.neighbours.waited_for(cx)? {
@@ -288,7 +290,7 @@ impl Router {
         Ok(self.neighbours.changes(cx)? ^ self.fingerprint)
     }
 
-    /// Whether a packet of a known set needs nothing but to be handed on.
+    /// Whether a packet of a known set only has to be forwarded.
     #[inline(always)]
     fn is_ordinary(&self, packet: &Packet<'_>, link: Link, mtu: u16) -> bool {
         let for_us = |ethernet: &Ethernet| match self.links.get(link) {
@@ -303,23 +305,24 @@ impl Router {
             && !objections::has_options(packet)
     }
 
-    /// Whether a frame is for this router: sent to its Ethernet address, or turned round by a function before it, which has put that in the
-    /// place of the source.
+    /// Whether a frame is for this router: sent to its Ethernet address, or turned round by an earlier function, in which case
+    /// that address is the source.
     #[inline(always)]
     fn takes(&self, interface: &Interface, frame: &Ethernet) -> bool {
         let to = frame.destination();
         to == interface.mac || (self.promiscuous || frame.source() == interface.mac) && !to.is_group()
     }
 
-    /// Whether a packet says that it comes from this router: nobody else has its addresses (RFC 1812 section 5.3.7). A function before this one may
-    /// have written one that is another interface's, as a translator does, or turned the frame round by which it came.
+    /// Whether a packet claims to come from this router itself; no other station has its addresses (RFC 1812 section 5.3.7). An
+    /// earlier function may have written another interface's address, as a translator does, or turned the frame round on the
+    /// interface where it arrived.
     fn has_own_source(&self, packet: &Packet<'_>, interface: &Interface) -> bool {
         let source = packet.src_ip();
         let is_turned = || packet.ethernet().is_some_and(|frame| frame.source() == interface.mac);
         self.links.own(source) && (self.is_first || interface.owns(source) && !is_turned())
     }
 
-    /// Everything that may become of a packet, and what its set is to remember.
+    /// Decides about a packet in full, and fills in what its set should remember.
     fn route(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
         (known.due_ns, known.by_ports) = (0, 0);
         let link = self.links.of(packet);
@@ -343,7 +346,7 @@ impl Router {
         self.find_way(cx, packet, known, (link, interface))
     }
 
-    /// The same of what has come by an interface, is for this router and has a source.
+    /// Continues [`route`](Self::route) for a packet that is for this router and passed the checks of its source.
     fn find_way(
         &self,
         cx: &mut Cx<'_>,
@@ -389,7 +392,7 @@ impl Router {
         self.hand_over(cx, packet, known, (link, to_link), via.unwrap_or(to))
     }
 
-    /// Drops a packet to where a route says that none goes.
+    /// Drops a packet whose destination a route refuses.
     #[cold]
     fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, interface: &Interface, refusal: Refusal) -> Handled {
         match refusal {
@@ -399,7 +402,8 @@ impl Router {
         }
     }
 
-    /// Tells the ends of a connection that begins, in the segment that says what its sender takes, of no longer segments than both links do.
+    /// Lowers the MSS in a segment that begins a connection, so that segments in neither direction are longer than both links
+    /// can carry.
     #[inline(always)]
     fn clamp(&self, packet: &mut Packet<'_>, out: &Interface) {
         if self.clamp_mss && packet.tcp_flags().is_some_and(|flags| flags & tcp_flags::SYN != 0) {
@@ -410,7 +414,7 @@ impl Router {
         }
     }
 
-    /// Counts the hop, unless that was done, and writes tag and Ethernet addresses of the next link.
+    /// Decrements the hop count, unless another function does, and writes the tag and Ethernet addresses of the next link.
     #[inline(always)]
     fn forward(&self, packet: &mut Packet<'_>, to: Link, neighbour: MacAddress) -> Verdict {
         let Some(out) = self.links.get(to) else { return Verdict::Drop(NO_INTERFACE) };
@@ -429,8 +433,9 @@ impl Router {
     }
 }
 
-/// Whether a function before this one has sent a frame to a host on a link, in the router's name: a load balancer whose backends have the
-/// service's address, which is one of the router's own. What is only turned round goes to another address, and is routed.
+/// Whether an earlier function has sent a frame to a host on a link in the router's name, as a load balancer does whose
+/// backends have the service's address, which is also one of the router's own. A frame that was only turned round has another
+/// destination, and is routed.
 fn is_addressed(packet: &Packet<'_>, interface: &Interface) -> bool {
     let is_ours = |frame: &Ethernet| frame.source() == interface.mac && frame.destination() != interface.mac;
     packet.ethernet().is_some_and(is_ours)

@@ -1,12 +1,12 @@
-//! Who is where on the links: a bounded table, filled by answers of ARP and neighbour discovery, and the packets that wait for
-//! them.
+//! The neighbour table: a bounded table of who is where on the links, filled by answers of ARP and neighbour discovery, and the
+//! packets that wait for those answers.
 //!
-//! A neighbour that has not answered is asked once a second, three times. One that has answered is believed for its
-//! lifetime; then it is asked again and used meanwhile, until it has not answered three times. The last four packets for
-//! a neighbour wait (RFC 1122 section 2.3.2.2 asks for one at least); of those that have waited in vain the senders are told.
+//! A neighbour that has not answered is asked once a second, three times. One that has answered is trusted for its lifetime;
+//! then it is asked again, and still used until three queries have gone unanswered. The last four packets for a neighbour wait
+//! (RFC 1122 section 2.3.2.2 asks for at least one); the senders of those that have waited in vain are told.
 //!
-//! Whoever sends to all addresses of a network has this router ask for all of them (RFC 6583). So those that have not answered are forgotten
-//! soon, and where the table is full they make room for others.
+//! A host that sends to all addresses of a network makes this router ask for all of them (RFC 6583). Therefore neighbours that
+//! have not answered are forgotten soon, and make room for others when the table is full.
 
 use std::iter::once;
 use std::sync::Arc;
@@ -24,18 +24,18 @@ use crate::ConfigError;
 use crate::parts::sweep::{Over, make_room, take_out, turn};
 use crate::parts::{SECOND, fragments};
 
-/// How often a neighbour is asked before it counts as absent.
+/// How often a neighbour is asked before it is considered absent.
 const TRIES: u8 = 3;
-/// How long an absent one is left alone, and a packet waits.
+/// How long an absent neighbour is not asked again, and how long a packet waits.
 const REST_NS: u64 = 3 * SECOND;
-/// Most packets that wait for one neighbour.
+/// The most packets that wait for one neighbour.
 const PLACES: u8 = 4;
-/// Entries that one sweep looks at.
+/// Entries that one sweep examines.
 const PIECE: u32 = 256;
-/// How often [`Neighbours::sweep`] is to be called.
+/// The period at which [`Neighbours::sweep`] must be called.
 pub const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// A neighbour's address and the interface where it is looked for.
+/// A neighbour's address and the interface on which it is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Hop {
@@ -43,91 +43,91 @@ pub struct Hop {
     pub address: IpAddress,
     /// The port.
     pub port: Port,
-    /// Of packets that wait for it: which one.
+    /// In keys of waiting packets: the index of the packet.
     place: u8,
     zero: u8,
-    /// The VLAN there; 0: none.
+    /// The VLAN on that port; 0: none.
     pub vlan: u16,
     zeros: [u8; 2],
 }
 
 impl Hop {
-    /// A neighbour at a port, or in a VLAN there.
+    /// A neighbour at a port, or in a VLAN of it.
     pub fn new(address: IpAddress, (port, vlan): (Port, Option<u16>)) -> Hop {
         Hop { address, port, place: 0, zero: 0, vlan: vlan.unwrap_or(0), zeros: [0; 2] }
     }
 
-    /// The places of packets that wait for it.
+    /// The keys of the packets that may wait for it.
     fn places(self) -> impl Iterator<Item = Hop> {
         (0..PLACES).map(move |place| Hop { place, ..self })
     }
 }
 
-/// What is known of it.
+/// What is known of a neighbour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Neighbour {
-    /// When it answered last; for ever, if the configuration says where it is.
+    /// When it last answered; for ever, if it is static.
     seen_ns: u64,
     asked_ns: u64,
     mac: [u8; 6],
-    /// Questions without an answer.
+    /// Unanswered queries.
     tries: u8,
-    /// 1 if `mac` is known, [`MISSED`] if it has not answered when it was asked last.
+    /// 1 if `mac` is known, [`MISSED`] if the neighbour did not answer when it was last asked.
     known: u8,
 }
 
 const MISSED: u8 = 2;
 const FIXED: u64 = u64::MAX;
 
-/// What a message of a neighbour says.
+/// What a neighbour's message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
-    /// It asks for this router: it is added if it is not known.
+    /// It asks for this router; it is added if it is not known.
     Asks,
-    /// Where it is, for whoever has asked for it.
+    /// Where it is; ignored unless this router has asked for it.
     IsHere,
-    /// The same where nothing else is known: an advertisement that does not override (RFC 4861 section 7.2.5).
+    /// Where it may be, if nothing else is known: an advertisement without the override flag (RFC 4861 section 7.2.5).
     MayBeHere,
 }
 
-/// What is known of a neighbour now.
+/// The result of looking up a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolved {
-    /// Where it is, until when that need not be looked at again.
+    /// Its Ethernet address, and the time until which it need not be looked up again.
     At(MacAddress, u64),
-    /// It has been asked for, or is to be with this answer.
+    /// It has been asked for, or must be now; the packet has to wait.
     Waits {
-        /// Whether it is to be asked for now.
+        /// Whether the caller must ask for it now.
         ask: bool,
     },
-    /// Where it is; it is to be asked for again now.
+    /// Its Ethernet address, and the time as in `At`; the caller must ask for it again now.
     Doubtful(MacAddress, u64),
     /// It does not answer.
     Absent,
-    /// No room for another one.
+    /// There is no room for another neighbour.
     Full,
 }
 
-/// The table.
+/// The neighbour table and the packets that wait.
 pub struct Neighbours {
     table: Map<Hop, Neighbour>,
     waiting: Map<Hop, Held>,
     /// How often a neighbour has moved, was forgotten or has come back.
     changes: Vector<u64>,
-    /// Packets that have waited in vain, and that made room for later ones.
+    /// Counts of packets that have waited in vain or were replaced by later ones, and of neighbours crowded out.
     ends: DistributedVector<u64>,
     lifetime_ns: u64,
-    /// Several that lead one way: which of them is silent is to be known.
+    /// Neighbours that are one of several next hops; it must be known which of them are silent.
     choices: Box<[Hop]>,
 }
 
 const IN_VAIN: u32 = 0;
 const REPLACED: u32 = 1;
-/// Not packets but neighbours: those that made room for others.
+/// Counts not packets but neighbours: those that made room for others.
 const CROWDED_OUT: u32 = 2;
 
-/// Neighbours that have not answered, and were asked at least so long ago.
+/// Matches neighbours that have not answered and were asked at least `age_ns` ago, except those in `but`.
 struct Silent<'a> {
     now_ns: u64,
     age_ns: u64,
@@ -142,7 +142,7 @@ impl Over<Hop, Neighbour> for Silent<'_> {
 }
 
 impl Neighbours {
-    /// Nobody yet.
+    /// Creates an empty table.
     pub fn new(
         builder: &mut StateBuilder,
         most: u32,
@@ -166,24 +166,26 @@ impl Neighbours {
         })
     }
 
-    /// How often a neighbour has moved or was forgotten: while it stays, so do the answers, for as long as they said.
+    /// A number that grows whenever a neighbour moves, comes back or is forgotten. While it stays the same, the results of
+    /// [`resolve`](Self::resolve) stay valid until the time that they state.
     #[inline(always)]
     pub fn changes(&self, cx: &mut Cx<'_>) -> Result<u64, Conflict> {
         Ok(self.changes.get(cx, 0)?.unwrap_or(0))
     }
 
-    /// A neighbour that the configuration knows.
+    /// Adds a static neighbour.
     pub fn fix(&self, cx: &mut Cx<'_>, hop: Hop, mac: MacAddress) -> Result<(), Conflict> {
         let fixed = Neighbour { seen_ns: FIXED, mac: mac.0, known: 1, ..Neighbour::default() };
         self.table.insert(cx, &hop, &fixed).map(drop)
     }
 
-    /// Where a neighbour is, and whether to ask.
+    /// Looks up a neighbour, and says whether it must be asked for.
     pub fn resolve(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<Resolved, Conflict> {
         let now = cx.now();
         let Some(entry) = self.table.get(cx, &hop)? else {
             let asked = Neighbour { asked_ns: now, tries: 1, ..Neighbour::default() };
-            // Not sooner than it would be asked again: so questions are at most as many a second as neighbours that find room.
+            // It may replace only entries that are old enough to be asked again. So there are at most as many queries a second
+            // as there is room for neighbours.
             let has_room = self.enter(cx, &hop, &asked, SECOND)?;
             return Ok(if has_room { Resolved::Waits { ask: true } } else { Resolved::Full });
         };
@@ -193,7 +195,7 @@ impl Neighbours {
             return Ok(Resolved::At(mac, until));
         }
         let since = now.saturating_sub(entry.asked_ns);
-        // The count of an earlier doubt is old when there was an answer since.
+        // If there was an answer since, the count belongs to an earlier doubt.
         let tries = if entry.asked_ns < entry.seen_ns || since >= REST_NS { 0 } else { entry.tries };
         if tries > 0 && since < SECOND {
             let at = Resolved::At(mac, entry.asked_ns + SECOND);
@@ -203,7 +205,7 @@ impl Neighbours {
             if entry.known != MISSED {
                 self.table.update(cx, &hop, |entry| entry.known = MISSED)?;
             }
-            // No set remembers a way by one that has never answered.
+            // No set remembers a route through a neighbour that has never answered.
             if known {
                 self.changes.update(cx, 0, |changes| *changes += 1)?;
             }
@@ -218,12 +220,12 @@ impl Neighbours {
         Ok(if known { Resolved::Doubtful(mac, now + SECOND) } else { Resolved::Waits { ask: true } })
     }
 
-    /// Whether a neighbour has not answered when it was asked last: others that lead the same way are better.
+    /// Whether a neighbour did not answer when it was last asked, so that another next hop of the same route is preferable.
     pub fn is_missed(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<bool, Conflict> {
         Ok(self.table.get(cx, &hop)?.is_some_and(|entry| entry.known == MISSED))
     }
 
-    /// Notes where a neighbour says it is; gives the packets that have waited for that, in their order.
+    /// Records where a neighbour says it is, and returns the packets that have waited for it, in order.
     pub fn learn(&self, cx: &mut Cx<'_>, hop: Hop, mac: MacAddress, says: Says) -> Result<Vec<Held>, Conflict> {
         let now = cx.now();
         let before = self.table.get(cx, &hop)?;
@@ -253,7 +255,8 @@ impl Neighbours {
         Ok(waited)
     }
 
-    /// Notes a neighbour, if need be in the place of one that was asked `age_ns` ago and has not answered; false if there is no room.
+    /// Adds a neighbour, if necessary in place of one that was asked at least `age_ns` ago and has not answered. Returns false
+    /// if there is no room.
     fn enter(&self, cx: &mut Cx<'_>, hop: &Hop, entry: &Neighbour, age_ns: u64) -> Result<bool, Conflict> {
         if self.table.insert(cx, hop, entry)? != Inserted::Full {
             return Ok(true);
@@ -267,7 +270,7 @@ impl Neighbours {
         Ok(has_room && self.table.insert(cx, hop, entry)? != Inserted::Full)
     }
 
-    /// Has a neighbour asked again, and used meanwhile, as if its lifetime were over.
+    /// Expires a neighbour's lifetime early: it is asked again, and used in the meantime.
     fn doubt(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<(), Conflict> {
         let over_ns = cx.now().saturating_sub(self.lifetime_ns);
         let began = self.table.update(cx, &hop, |entry| {
@@ -281,7 +284,8 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Keeps a packet until the neighbour answers, instead of the earliest one if four wait already; false if there is no room.
+    /// Keeps a packet until the neighbour answers, replacing the earliest one if four are waiting already. Returns false if
+    /// there is no room.
     pub fn hold(&self, cx: &mut Cx<'_>, hop: Hop, held: &Held) -> Result<bool, Conflict> {
         let mut earliest = (u64::MAX, hop);
         for place in hop.places() {
@@ -295,7 +299,7 @@ impl Neighbours {
         Ok(self.waiting.insert(cx, &earliest.1, held)? != Inserted::Full)
     }
 
-    /// How packets that waited have ended, but for those that left, and how many neighbours made room for others.
+    /// Reports how many packets waited in vain or were replaced, and how many neighbours made room for others.
     pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let ends = [
             (IN_VAIN, "waited_in_vain"),
@@ -312,7 +316,7 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Forgets who has been silent for long, or has never answered, a piece at a time.
+    /// Forgets neighbours that have been silent for long or have never answered, one piece of the table at a time.
     pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         let now = cx.now();
         let from = piece(now, self.table.capacity());
@@ -330,7 +334,7 @@ impl Neighbours {
         Ok(())
     }
 
-    /// For whom packets wait: a piece of them.
+    /// The neighbours for which packets wait, from one piece of the table.
     pub fn waited_for(&self, cx: &mut Cx<'_>) -> Result<Vec<Hop>, Conflict> {
         let from = piece(cx.now(), self.waiting.capacity());
         let mut hops = Vec::new();
@@ -343,7 +347,8 @@ impl Neighbours {
         Ok(hops)
     }
 
-    /// Takes the packets that wait for a neighbour, if that is absent, or of them those that have waited long enough.
+    /// Removes the packets that wait for a neighbour: all of them if it is absent, otherwise those that have waited long
+    /// enough.
     pub fn give_up(&self, cx: &mut Cx<'_>, hop: Hop, resolved: Resolved) -> Result<Vec<Held>, Conflict> {
         let now = cx.now();
         let mut given_up = Vec::new();
@@ -359,7 +364,7 @@ impl Neighbours {
     }
 }
 
-/// Where the piece begins whose turn it is.
+/// The start of the piece whose turn it is.
 fn piece(now: u64, capacity: u32) -> u32 {
     turn(now / SWEEP_EVERY.as_nanos() as u64, PIECE, capacity).start
 }

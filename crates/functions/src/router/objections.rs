@@ -1,4 +1,4 @@
-//! What a router looks at in a packet, and what keeps it from forwarding one.
+//! What a router checks in a packet, and the reasons not to forward it.
 
 use braid_nf::Packet;
 use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
@@ -15,12 +15,12 @@ pub const NOT_IP: Reason = Reason("not_ip");
 pub const OTHER_STATION: Reason = Reason("other_station");
 /// The checksum of the IPv4 header, or of a message for this router, is wrong.
 pub const BAD_CHECKSUM: Reason = Reason("bad_checksum");
-/// For a group, for all hosts of a network, or an address that is never on a link.
+/// For a group or broadcast address, or an address that is never on a link.
 pub const NOT_UNICAST: Reason = Reason("not_unicast");
-/// Its sender says by way of whom it goes.
+/// The packet has a source route.
 pub const SOURCE_ROUTED: Reason = Reason("source_routed");
 
-/// Whether the checksum of an IPv4 header is right (RFC 1812 section 5.2.2).
+/// Whether the checksum of an IPv4 header is correct (RFC 1812 section 5.2.2).
 #[inline(always)]
 pub fn header_is_right(packet: &Packet<'_>) -> bool {
     let Some(len) = packet.ipv4().map(|ip| ip.header_len()) else { return true };
@@ -28,7 +28,7 @@ pub fn header_is_right(packet: &Packet<'_>) -> bool {
     packet.bytes().get(at..at + len).is_some_and(checksum::ipv4_header_ok)
 }
 
-/// Whether an IP packet is no shorter than its header and no longer than the frame that brought it (RFC 1812 section 5.2.2).
+/// Whether an IP packet is no shorter than its header and no longer than the frame that carried it (RFC 1812 section 5.2.2).
 #[inline(always)]
 pub fn length_is_right(packet: &Packet<'_>) -> bool {
     let header = packet.ipv4().map_or(Ipv6::LEN, |ip| ip.header_len());
@@ -36,7 +36,7 @@ pub fn length_is_right(packet: &Packet<'_>) -> bool {
     (header..=most).contains(&ip_len(packet))
 }
 
-/// Whether the sender says by way of whom a packet goes: options loose and strict source route (RFC 791 section 3.1).
+/// Whether a packet has a loose or strict source route option (RFC 791 section 3.1).
 pub fn has_source_route(packet: &Packet<'_>) -> bool {
     const LOOSE: u8 = 0x83;
     const STRICT: u8 = 0x89;
@@ -45,18 +45,18 @@ pub fn has_source_route(packet: &Packet<'_>) -> bool {
     options.any(|option| matches!(option.kind, LOOSE | STRICT))
 }
 
-/// Whether an IPv4 header is longer than the shortest.
+/// Whether an IPv4 header has options.
 #[inline(always)]
 pub fn has_options(packet: &Packet<'_>) -> bool {
     packet.ipv4().is_some_and(|ip| ip.header_len() > Ipv4::LEN)
 }
 
-/// Whether it must not be cut: IPv6, or IPv4 with that bit.
+/// Whether a packet must not be fragmented: IPv6, or IPv4 with the don't-fragment bit.
 pub fn is_whole(packet: &Packet<'_>) -> bool {
     packet.ipv4().is_none_or(|ip| ip.dont_fragment())
 }
 
-/// What is wrong with a packet, wherever it goes.
+/// What is wrong with a packet regardless of its destination.
 pub fn to_any(packet: &Packet<'_>) -> Option<Reason> {
     if packet.ethernet().is_none() || !packet.is_ip() {
         return Some(NOT_IP);
@@ -68,7 +68,7 @@ pub fn to_any(packet: &Packet<'_>) -> Option<Reason> {
         return Some(Reason::MALFORMED);
     }
     let (source, destination) = (packet.src_ip(), packet.dst_ip());
-    // An IPv4 address in the mapped form is none of a packet (RFC 6890 table 20): it would be taken for that of an IPv4 host.
+    // An IPv4-mapped address must not occur in a packet (RFC 6890 table 20); it would be mistaken for that of an IPv4 host.
     let is_v6 = packet.ip_version() == Some(IpVersion::V6);
     let is_bad = match source.v4() {
         Some(v4) => is_v6 || !is_host_v4(v4),
@@ -80,14 +80,14 @@ pub fn to_any(packet: &Packet<'_>) -> Option<Reason> {
     (is_v6 && destination.is_v4()).then_some(NOT_UNICAST)
 }
 
-/// Whether its sender has an address of one link, and sends beyond: it may be told so (RFC 4007 section 9).
+/// Whether a packet goes from a link-local address beyond its link; its sender may be told so (RFC 4007 section 9).
 pub fn leaves_its_link(packet: &Packet<'_>) -> bool {
     is_link_local_v6(packet.src_ip()) && is_routed_v6(packet.dst_ip())
 }
 
 const LOOPBACK_V6: IpAddress = IpAddress::from_v6([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 
-/// Why a packet that is not for this router goes no further (RFC 1812 section 5.3.7, RFC 4291 section 2).
+/// Why a packet that is not for this router must not be forwarded (RFC 1812 section 5.3.7, RFC 4291 section 2).
 pub fn to_forwarding(packet: &Packet<'_>) -> Option<Reason> {
     let (source, destination) = (packet.src_ip(), packet.dst_ip());
     match packet.ip_version()? {

@@ -1,4 +1,4 @@
-//! A piece of a datagram as it is read from a packet, by the chunks in which its bytes are to lie.
+//! A fragment as read from a packet, divided into the chunks in which its bytes are stored.
 
 use braid_nf::Packet;
 use braid_nf::packet::headers::{Header, Ipv6};
@@ -8,28 +8,29 @@ use crate::parts::answer::datagram;
 
 /// Bytes of a chunk.
 pub const CHUNK: usize = 1024;
-/// Where a piece may begin, and what all but the last are made of: units of so many bytes (RFC 791 section 3.2, RFC 8200 section 4.5).
+/// The unit of fragment offsets, and of the length of all fragments but the last, in bytes (RFC 791 section 3.2, RFC 8200
+/// section 4.5).
 const UNIT: usize = 8;
-/// The longest datagram.
+/// The longest datagram, in bytes.
 const LONGEST: usize = 65535;
 
-/// A piece.
+/// A fragment.
 pub struct Piece<'p> {
-    /// The IPv4 header, or the fixed one of IPv6, which then names what the bytes are.
+    /// The IPv4 header, or the IPv6 fixed header.
     pub header: &'p [u8],
-    /// Protocol of what its first bytes are.
+    /// The protocol of its payload, which matters for the first fragment.
     pub next: u8,
-    /// Where it stands in its datagram, in bytes.
+    /// Its offset in the datagram, in bytes.
     pub offset: usize,
-    /// Whether more of that is behind it.
+    /// Whether more of the datagram follows.
     pub more: bool,
     pub bytes: &'p [u8],
-    /// Bytes of headers that IPv6 has before that of the piece.
+    /// Bytes of the IPv6 headers before the fragment header.
     extensions: usize,
 }
 
 impl<'p> Piece<'p> {
-    /// Of a packet that is all there.
+    /// Reads a fragment from a packet that is complete.
     pub fn read(packet: &'p Packet<'_>) -> Option<Piece<'p>> {
         let ip = datagram(packet).filter(|ip| ip.len() == ip_len(packet))?;
         if let Some(v4) = packet.ipv4() {
@@ -56,19 +57,19 @@ impl<'p> Piece<'p> {
         self.offset + self.bytes.len()
     }
 
-    /// Where the number stands that is wrong: that of its length, or of its place in the datagram.
+    /// If the fragment is malformed, the offset of the wrong field: the length, or the fragment's offset.
     pub fn is_wrong(&self) -> Option<u32> {
         const LENGTH: u32 = 4;
         if self.bytes.is_empty() || self.more && !self.bytes.len().is_multiple_of(UNIT) {
             return Some(LENGTH);
         }
-        // Of IPv6 the fixed header does not count.
+        // For IPv6 the fixed header does not count.
         let before = if self.is_v6() { self.extensions } else { self.header.len() };
         let place = Ipv6::LEN + self.extensions + 2;
         (before + self.end() > LONGEST).then_some(place as u32)
     }
 
-    /// Its bytes by chunks.
+    /// Its bytes, divided by chunk.
     pub fn parts(&self) -> impl Iterator<Item = PartOf<'p>> + use<'p> {
         let (mut at, mut rest) = (self.offset, self.bytes);
         std::iter::from_fn(move || {
@@ -80,7 +81,7 @@ impl<'p> Piece<'p> {
     }
 }
 
-/// What of a piece lies in one chunk.
+/// The part of a fragment that lies in one chunk.
 pub struct PartOf<'p> {
     pub number: u32,
     pub at: usize,

@@ -1,5 +1,6 @@
-//! Packets for the router itself that come in pieces: what is put together is answered as what comes whole is. The pieces themselves end here, the
-//! last one too: a reply is a packet of the router's own, cut for the link by which it leaves.
+//! Fragments of packets for the router itself: a reassembled datagram is answered like one that arrived whole. The fragments
+//! themselves are dropped, including the last one; a reply is a packet of the router's own, fragmented for the link by which it
+//! leaves.
 
 use braid_nf::packet::headers::{Header, Ipv6, Tcp, Udp, icmp_type, icmpv6_type};
 use braid_nf::packet::parse::{parse, protocol};
@@ -17,7 +18,7 @@ use crate::parts::answer::{self, Cause};
 use crate::parts::fragments::Datagram;
 
 impl Router {
-    /// A piece of such a packet: what it makes whole is answered.
+    /// Receives a fragment of such a packet, and answers the datagram that it completes.
     #[cold]
     pub(super) fn receive_piece(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, interface: &Interface) -> Handled {
         if packet.src_ip() == IpAddress::UNSPECIFIED {
@@ -39,7 +40,7 @@ impl Router {
         }
     }
 
-    /// Tells those of whose datagrams pieces have waited in vain (RFC 792, RFC 4443 section 3.3).
+    /// Tells the senders of datagrams whose fragments have waited in vain (RFC 792, RFC 4443 section 3.3).
     pub(super) fn tell_expired(&self, cx: &mut Cx<'_>, all: &[Expired]) -> Result<(), Conflict> {
         for expired in all {
             if let Some(came) = self.links.get(expired.link(&self.links)) {
@@ -49,7 +50,7 @@ impl Router {
         Ok(())
     }
 
-    /// A packet for the router that came in pieces, `last` the last of them.
+    /// Receives a reassembled packet for the router; `last` is its last fragment to arrive.
     fn receive_whole(&self, cx: &mut Cx<'_>, last: &Packet<'_>, interface: &Interface, datagram: &[u8]) -> Handled {
         let found = parse(datagram, Link::RawIp);
         let is_whole = found.l4 > 0 && !found.flags.has(Flags::SHORT);
@@ -96,7 +97,8 @@ impl Router {
     }
 }
 
-/// Answers an echo request that came in pieces, or behind other headers; the reply is cut for the link anew.
+/// Answers an echo request that arrived in fragments or with extension headers; the reply is fragmented for the link if
+/// necessary.
 pub(super) fn echo_whole(cx: &mut Cx<'_>, last: &Packet<'_>, interface: &Interface, request: &[u8], body: &[u8]) {
     let (asker, own, port, mtu) = (last.src_ip(), last.dst_ip(), last.port(), interface.mtu);
     let link = last.bytes().get(..last.record().l3.into()).unwrap_or_default();

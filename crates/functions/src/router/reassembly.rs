@@ -1,9 +1,10 @@
-//! Pieces of datagrams for the router itself, put together (RFC 791 section 3.2, RFC 1122 section 3.3.2, RFC 8200 section 4.5).
+//! Reassembles datagrams for the router itself (RFC 791 section 3.2, RFC 1122 section 3.3.2, RFC 8200 section 4.5).
 //!
-//! The bytes of a datagram lie in chunks, and each chunk knows which units of eight bytes have come: pieces of any length need no more room than their
-//! bytes, in a table of fixed size that all datagrams share. A piece that comes twice is passed over. One that overlaps others with anything else
-//! ends its datagram, those of its pieces included that are still to come (RFC 5722). Where there is no room, datagrams that have waited longest end; if all have
-//! come just now, that of the piece does. Whoever sent one that makes room is told, if its first piece has come (RFC 792).
+//! The bytes of a datagram are stored in chunks, and each chunk records which units of eight bytes have arrived. So fragments
+//! of any length need no more room than their bytes, in a table of fixed size that all datagrams share. A duplicate fragment is
+//! ignored. A fragment that overlaps others in any other way ends its datagram, and the fragments still to come are dropped too
+//! (RFC 5722). When there is no room, the datagrams that have waited longest end; if all have arrived just now, the new
+//! fragment's own datagram ends. The sender of a datagram that makes room is told, if its first fragment has arrived (RFC 792).
 
 use std::sync::Arc;
 
@@ -25,21 +26,21 @@ use crate::parts::answer::Cause;
 use crate::parts::fragments::{self, Datagram};
 use crate::parts::sweep::{Over, make_room, take_out, turn};
 
-/// A piece for the router; the others of its datagram have not all come.
+/// A fragment for the router; the others of its datagram have not all arrived.
 const WAITS: Reason = Reason("waits_for_pieces");
-/// It has come already.
+/// A duplicate fragment.
 const AGAIN: Reason = Reason("piece_again");
-/// It says otherwise than another piece of its datagram, or one that came before it did: nothing becomes of the datagram.
+/// The fragment contradicts another one of its datagram, or an earlier one did; the datagram cannot be completed.
 const OVERLAP: Reason = Reason("pieces_overlap");
-/// No room for it, or for one of its datagram that came before it.
+/// There is no room for the fragment, or there was none for an earlier one of its datagram.
 const NO_ROOM: Reason = Reason("no_room_for_pieces");
 
-/// Datagrams that one sweep looks at.
+/// Datagrams that one sweep examines.
 const SWEPT: u32 = 256;
-/// Most that make room for a chunk, and those that are looked at at a time for it.
+/// The most datagrams that end to make room for a chunk, and how many are examined at a time.
 const ENDED_MAX: u32 = 8;
 
-/// A chunk's place: which one of its datagram.
+/// The key of a chunk: its datagram and its number there.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Place {
@@ -57,7 +58,7 @@ impl Place {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Chunk {
-    /// A bit for each unit that has come.
+    /// A bit for each unit that has arrived.
     come: [u64; 2],
     bytes: [u8; CHUNK],
 }
@@ -74,32 +75,32 @@ impl Chunk {
     }
 }
 
-/// What becomes of a piece.
+/// The outcome of adding a fragment.
 pub enum Outcome {
-    /// It is counted, and that is all.
+    /// The fragment itself is dropped for this reason; nothing else happens.
     Ends(Reason),
-    /// It was the last that was missing: the datagram, from its IP header on, without headers of IPv6 that stand before that of the piece.
+    /// It was the last one missing. The datagram from its IP header on, without IPv6 headers that preceded the fragment header.
     Whole(Vec<u8>),
-    /// A number in a header of IPv6 that stands there is wrong (RFC 8200 section 4.5).
+    /// A field of the IPv6 packet at this offset is wrong (RFC 8200 section 4.5).
     Wrong(u32),
 }
 
-/// A datagram of which pieces have waited in vain.
+/// A datagram whose fragments have waited in vain.
 pub struct Expired {
     port: Port,
     was_going: Port,
     gathered: Gathered,
-    /// The first piece, from its IP header on.
+    /// The first fragment, from its IP header on.
     quoted: Vec<u8>,
 }
 
 impl Expired {
-    /// The interface by which its pieces came.
+    /// The interface by which its fragments arrived.
     pub fn link(&self, links: &Links) -> Link {
         links.at(self.port, self.gathered.vlan)
     }
 
-    /// What an error about it answers, and quotes.
+    /// What an error about it answers, and the bytes that it quotes.
     pub fn cause(&self) -> (Cause<'_>, &[u8]) {
         let link = &self.gathered.head[..self.gathered.link_len.into()];
         let sender = sender(&self.quoted);
@@ -107,20 +108,20 @@ impl Expired {
     }
 }
 
-/// The pieces.
+/// The datagrams being reassembled.
 pub struct Reassembly {
     datagrams: Map<Datagram, Gathered>,
     chunks: Map<Place, Chunk>,
-    /// Datagrams of which pieces have waited in vain: all, and those that had to make room for others.
+    /// Counts of datagrams whose fragments have waited in vain: all of them, and those that had to make room for others.
     in_vain: DistributedVector<u64>,
 }
 
-/// What of [`Reassembly::in_vain`] is which.
+/// The indices of [`Reassembly::in_vain`].
 const ALL: u32 = 0;
 const CROWDED_OUT: u32 = 1;
 
 impl Reassembly {
-    /// Room for so many chunks of bytes.
+    /// Creates room for this many chunks.
     pub fn new(builder: &mut StateBuilder, chunks: u32) -> Result<Reassembly, ConfigError> {
         let of = |error: StateError| ConfigError::state("reassembly_max", &error);
         fragments::room_to_wait("chunks", chunks).map_err(of)?;
@@ -133,7 +134,8 @@ impl Reassembly {
         })
     }
 
-    /// Takes a piece in, which came by an interface. Datagrams that make room for it, or whose time was over, and whose senders are to be told come into `expired`.
+    /// Adds a fragment that arrived by an interface. Datagrams that make room for it or have expired are put into `expired` if
+    /// their senders must be told.
     pub fn add(
         &self,
         cx: &mut Cx<'_>,
@@ -147,13 +149,13 @@ impl Reassembly {
         if let Some(at) = piece.is_wrong() {
             return Ok(if piece.is_v6() { Outcome::Wrong(at) } else { Outcome::Ends(Reason::MALFORMED) });
         }
-        // It is all there is, whatever else has come under this name (RFC 6946 section 4).
+        // This fragment is a whole datagram, whatever else has arrived under its identification (RFC 6946 section 4).
         if piece.offset == 0 && !piece.more {
             return Ok(Outcome::Whole(whole(piece.header, piece.next, piece.bytes)));
         }
         let mut known = self.datagrams.get(cx, &datagram)?;
         if let Some(old) = known.take_if(|known| is_old(known, cx.now())) {
-            // Before the sweep came by: its bytes are none of this one's.
+            // It has expired but has not been swept yet; its bytes do not belong to the new datagram.
             expired.extend(self.give_up(cx, &datagram, old)?);
         }
         let mut gathered = known.unwrap_or_else(|| Gathered::new(cx.now(), came.vlan.unwrap_or(0)));
@@ -187,7 +189,7 @@ impl Reassembly {
         Ok(Outcome::Whole(whole(header, header[NEXT], bytes)))
     }
 
-    /// What of a piece has come before.
+    /// Determines how much of a fragment has arrived before.
     fn meets(&self, cx: &mut Cx<'_>, datagram: &Datagram, piece: &Piece<'_>) -> Result<Met, Conflict> {
         let (mut any, mut all) = (false, true);
         for part in piece.parts() {
@@ -205,7 +207,7 @@ impl Reassembly {
         })
     }
 
-    /// Writes a piece into its chunks. False if there is no room for one of them.
+    /// Writes a fragment into its chunks. Returns false if there is no room for one of them.
     fn put_down(
         &self,
         cx: &mut Cx<'_>,
@@ -228,8 +230,8 @@ impl Reassembly {
         Ok(true)
     }
 
-    /// Ends datagrams of which pieces have waited longest, but not this one, where it finds no room: nobody waits as long as he may where many come. False
-    /// if all have come just now.
+    /// Makes room by ending the datagrams that have waited longest, except this one; under load they do not get their full
+    /// waiting time. Returns false if all have arrived just now.
     #[cold]
     fn make_room(&self, cx: &mut Cx<'_>, datagram: &Datagram, told: &mut Vec<Expired>) -> Result<bool, Conflict> {
         let (now, size) = (cx.now(), (ENDED_MAX, self.datagrams.capacity()));
@@ -252,7 +254,7 @@ impl Reassembly {
         Ok(false)
     }
 
-    /// Takes all chunks of a datagram out; gives their bytes, zeros where none have come.
+    /// Removes all chunks of a datagram and returns their bytes, with zeros where none have arrived.
     fn take_out(&self, cx: &mut Cx<'_>, datagram: &Datagram, gathered: &Gathered) -> Result<Vec<u8>, Conflict> {
         let chunks = gathered.reached.div_ceil(CHUNK as u32);
         let mut bytes = Vec::with_capacity(chunks as usize * CHUNK);
@@ -263,7 +265,7 @@ impl Reassembly {
         Ok(bytes)
     }
 
-    /// Nothing becomes of a datagram: its bytes are let go, and pieces that are still to come have nowhere to go.
+    /// Marks a datagram as impossible to complete: its bytes are released, and fragments still to come will be dropped.
     fn end(&self, cx: &mut Cx<'_>, datagram: &Datagram, mut gathered: Gathered, why: u8) -> Result<Outcome, Conflict> {
         self.take_out(cx, datagram, &gathered)?;
         (gathered.ended, gathered.reached) = (why, 0);
@@ -271,7 +273,7 @@ impl Reassembly {
         Ok(Outcome::Ends(if why == FULL { NO_ROOM } else { OVERLAP }))
     }
 
-    /// Takes out whose time is over, of the part of the table whose turn it is; gives those whose sender is to be told.
+    /// Removes expired datagrams from the part of the table whose turn it is. Returns those whose senders must be told.
     pub fn sweep(&self, cx: &mut Cx<'_>, every_ns: u64) -> Result<Vec<Expired>, Conflict> {
         let now = cx.now();
         let (from, mut old) = (turn(now / every_ns, SWEPT, self.datagrams.capacity()).start, Vec::new());
@@ -287,14 +289,14 @@ impl Reassembly {
         Ok(expired)
     }
 
-    /// A datagram that has been taken out will not be whole: its bytes go, and whoever is to be told of it is given.
+    /// Gives up a datagram that has been removed from the table: releases its bytes, and returns it if its sender must be told.
     fn give_up(&self, cx: &mut Cx<'_>, datagram: &Datagram, gathered: Gathered) -> Result<Option<Expired>, Conflict> {
         let bytes = self.take_out(cx, datagram, &gathered)?;
         if gathered.ended != 0 {
             return Ok(None);
         }
         self.in_vain.update(cx, ALL, |count| *count += 1)?;
-        // Without the first piece nobody is told.
+        // Without the first fragment no error is sent.
         if gathered.first == 0 {
             return Ok(None);
         }
@@ -302,7 +304,7 @@ impl Reassembly {
         Ok(Some(Expired { port, was_going: cx.opposite(port), gathered, quoted }))
     }
 
-    /// How many datagrams have stayed in pieces.
+    /// Reports how many datagrams were never completed.
     pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         for (which, name) in [(ALL, "pieces_in_vain"), (CROWDED_OUT, "pieces_crowded_out")] {
             let mut sum = 0;
@@ -323,7 +325,7 @@ impl Part for Reassembly {
     }
 }
 
-/// Datagrams of which pieces have waited for so long, and those of them that were taken out.
+/// Matches datagrams whose fragments have waited longer than `age_ns`, and collects those that are removed.
 struct Old {
     now: u64,
     age_ns: u64,
@@ -343,7 +345,7 @@ impl Over<Datagram, Gathered> for Old {
     }
 }
 
-/// What of a piece had come before it.
+/// What of a fragment had arrived before it.
 enum Met {
     Nobody,
     /// All of it, with the same bytes.
@@ -351,7 +353,7 @@ enum Met {
     Others,
 }
 
-/// A datagram from its header and its bytes, of which the header says what they are.
+/// Builds a datagram from its header, the protocol of its payload, and the payload.
 fn whole(header: &[u8], next: u8, bytes: &[u8]) -> Vec<u8> {
     let mut datagram = Vec::with_capacity(header.len() + bytes.len());
     datagram.extend_from_slice(header);
@@ -365,7 +367,7 @@ fn whole(header: &[u8], next: u8, bytes: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// The source of an IP packet.
+/// The source address of an IP packet.
 fn sender(packet: &[u8]) -> braid_nf::packet::IpAddress {
     match Ipv4::parse(packet) {
         Some(ip) if packet[0] >> 4 == 4 => ip.source(),

@@ -1,6 +1,8 @@
-//! Whether a packet comes from where its answers would go (RFC 3704, RFC 8704 section 2; RFC 1812 section 5.3.8).
+//! The reverse-path check: whether a packet arrives from where its answers would go (RFC 3704, RFC 8704 section 2; RFC 1812
+//! section 5.3.8).
 //!
-//! Asked of the first packet between two addresses, and again when neighbours or routes have changed: a set remembers by which interface it came.
+//! It is made for the first packet of a set, and again when neighbours or routes have changed; a set remembers the interface by
+//! which it arrives.
 
 use braid_nf::prelude::*;
 use serde::Deserialize;
@@ -9,25 +11,25 @@ use super::config::{self, Way};
 use super::interface::{Interface, is_link_local};
 use super::{Link, Router};
 
-/// No way back to its source, or not by the interface by which it came.
+/// There is no route back to the source, or it does not leave by the interface on which the packet arrived.
 pub(super) const REVERSE_PATH: Reason = Reason("reverse_path");
 
-/// What is asked of the way back to a packet's source.
+/// What is required of the route back to a packet's source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReversePath {
     /// Nothing.
     #[default]
     Any,
-    /// That there is one: some route leads there, and not nowhere.
+    /// That there is one: some route leads there, and is not one that refuses packets.
     Loose,
-    /// That it leads, or one of several does, by the interface by which the packet came.
+    /// That it, or one of several next hops, leaves by the interface on which the packet arrived.
     Strict,
 }
 
 impl Router {
-    /// Whether a packet that has come by an interface has the way back that is asked for there. What is of its link alone comes from there, and an
-    /// address of the router's own is written by a function before it, if by anybody.
+    /// Whether a packet fails the check of the interface on which it arrived. Link-local sources always pass, and so do the
+    /// router's own addresses, which only an earlier function can have written.
     #[inline(always)]
     pub(super) fn comes_by_a_wrong_way(&self, packet: &Packet<'_>, (link, interface): (Link, &Interface)) -> bool {
         interface.reverse_path != ReversePath::Any && self.has_no_way_back(packet, link, interface.reverse_path)

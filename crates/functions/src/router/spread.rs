@@ -1,4 +1,5 @@
-//! Several ways to one destination: each pair of addresses, or each connection, keeps to one of them, by the weights.
+//! Several next hops to one destination: each pair of addresses, or each connection, keeps to one of them, in proportion to
+//! their weights.
 
 use braid_nf::Packet;
 use braid_nf::state::hash::mixed;
@@ -8,20 +9,20 @@ use super::interface::Interface;
 use super::neighbours::Hop;
 use crate::ConfigError;
 
-/// Most neighbours by way of whom a route leads.
+/// The most next hops of a route.
 const HOPS_MAX: usize = 64;
 
-/// Neighbours by way of whom packets go, each by its share of hash values (hash-threshold, RFC 2992).
+/// Next hops among which packets are spread, each with its share of the hash values (hash-threshold, RFC 2992).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// Each with the sum of the weights up to it.
+    /// Each next hop with the sum of the weights up to and including its own.
     hops: Vec<(Hop, u32)>,
 }
 
 braid_nf::plain!(Spread);
 
 impl Spread {
-    /// Its hops, the one that this hash value chooses first.
+    /// Its next hops, starting with the one that this hash value selects.
     pub fn from(&self, hash: u64) -> impl Iterator<Item = Hop> {
         let total = self.hops.last().map_or(1, |(_, sum)| *sum);
         let at = ((u128::from(hash) * u128::from(total)) >> 64) as u32;
@@ -31,8 +32,9 @@ impl Spread {
 }
 
 impl Hash {
-    /// What a packet's way is chosen by. Packets without ports and pieces, the first included, are told by their addresses alone, so that
-    /// all pieces of a datagram go the same way (as with fib_multipath_hash_policy=1 of Linux).
+    /// The hash that selects a packet's next hop. Packets without ports and all fragments, including the first, are hashed by
+    /// their addresses alone, so that all fragments of a datagram take the same next hop (like Linux with
+    /// fib_multipath_hash_policy=1).
     pub(super) fn of(self, packet: &Packet<'_>, seed: u64) -> u64 {
         let mut flow = [0; 37];
         flow[..16].copy_from_slice(&packet.src_ip().octets());
@@ -47,7 +49,7 @@ impl Hash {
 }
 
 impl RouteConfig {
-    /// Several ways.
+    /// Checks the several next hops of a route.
     pub(super) fn spread(
         &self,
         written: &[HopConfig],

@@ -1,4 +1,4 @@
-//! Neighbour discovery, pieces, damage and other stations, through packets; what scenarios say in text is not said again.
+//! Tests of neighbour discovery, fragments, damaged packets and other stations; what the text scenarios cover is not repeated.
 
 mod pieces;
 mod refusals;
@@ -74,12 +74,12 @@ fn hops_are_counted_in_known_sets_too() {
     }
 }
 
-/// A neighbour solicitation or advertisement as its RFC draws it.
+/// Builds a neighbour solicitation or advertisement as laid out in the RFC.
 fn discovery(kind: u8, from: &str, to: &str, target: &str, option: Option<[u8; 6]>) -> Vec<u8> {
     flagged(0, kind, (from, to), target, option)
 }
 
-/// With these flags of an advertisement.
+/// Like [`discovery`], with these flags of an advertisement.
 fn flagged(flags: u8, kind: u8, (from, to): (&str, &str), target: &str, option: Option<[u8; 6]>) -> Vec<u8> {
     let mut body = vec![kind, 0, 0, 0, flags, 0, 0, 0];
     body.extend(target.parse::<std::net::Ipv6Addr>().unwrap().octets());
@@ -100,11 +100,11 @@ fn solicitations_for_own_addresses_are_answered_and_teach() {
     assert_eq!((port, &answer[..6], &answer[6..12]), (0, &HOST[..], &OURS[0][..]));
     assert_eq!((answer[54], answer[58] >> 5, answer[21]), (136, 0b111, 255), "router, solicited, override; hop limit");
     assert_eq!((&answer[78..80], &answer[80..86]), (&[2, 1][..], &OURS[0][..]));
-    // Who asked is known: no question is needed.
+    // The asker is now known, so no query is needed.
     let back = Frame::udp("[2001:db8:2::9]:1", "[2001:db8:1::7]:2").mac(HOST, OURS[1]).bytes();
     let outcome = bench.send(1, 0, &back);
     assert_eq!(outcome.only().1[..6], HOST);
-    // For others nobody answers, nor is what a router has forwarded believed.
+    // Queries for other addresses are not answered, and messages that a router has forwarded are not believed.
     let other = discovery(135, "2001:db8:1::7", "ff02::1:ff00:2", "2001:db8:1::2", Some(HOST));
     assert_eq!(bench.send(0, 0, &other).sent, []);
     let mut forwarded = ask.clone();
@@ -140,7 +140,7 @@ fn solicitations_that_nobody_may_send_are_not_answered() {
 #[test]
 fn another_station_with_an_address_of_the_router_is_told() {
     let mut router = bench(10, CONFIG);
-    // Who asks whether the address is free, who asks for it, and the router's own frame that came back say nothing of the kind.
+    // Probes for whether the address is free, queries for it, and the router's own frame coming back are not claims.
     router.send(0, 0, &Frame::arp("0.0.0.0", "10.0.0.1").bytes());
     router.send(0, 0, &Frame::arp("10.0.0.7", "10.0.0.1").bytes());
     router.send(0, 0, &discovery(135, "::", "ff02::1:ff00:1", "2001:db8:1::1", None));
@@ -245,7 +245,7 @@ fn a_neighbour_is_used_while_it_is_asked_again_and_forgotten_when_it_is_silent()
     assert_eq!(kinds[5..], [(0, 1, absent), (0, 1, absent), (1, 0, waits)], "an ICMP error, then asked for again");
 }
 
-/// RFC 6583: a thousand addresses a second, of which none answers.
+/// RFC 6583: a thousand addresses a second, none of which answers.
 #[test]
 fn a_scan_of_a_network_is_bounded_and_keeps_no_host_out() {
     let config = CONFIG.replace("192.0.2.1/24", "192.0.2.1/16");
@@ -257,7 +257,7 @@ fn a_scan_of_a_network_is_bounded_and_keeps_no_host_out() {
         let outcome = bench.send(0, n, &Frame::udp("10.0.0.7:1", &to).mac(HOST, OURS[0]).bytes());
         asked += outcome.sent.iter().filter(|(_, frame)| frame[12..14] == [8, 6]).count();
     }
-    // Sixteen a second find room, and one that a packet waits for may be asked anew each second.
+    // Sixteen a second find room, and one for which a packet waits may be asked for again each second.
     assert!((5 * 16..=5 * 17).contains(&asked), "{asked}");
     assert_eq!(bench.object("r.changes"), changes, "no flow needs to look its way up again");
     for n in 0..16u8 {
@@ -275,7 +275,7 @@ fn a_scan_of_a_network_is_bounded_and_keeps_no_host_out() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Whatever the length and wherever the piece was cut before: together the pieces are what came, and each fits.
+    /// Whatever the length, and even if the packet is itself a fragment: the fragments add up to the packet, and each fits.
     #[test]
     fn pieces_make_up_the_packet_again(len in 100usize..4000, before in prop::option::of(1u16..100), more: bool) {
         let frame = to_far().payload(&(0..len).map(|n| n as u8).collect::<Vec<_>>());

@@ -1,5 +1,5 @@
-//! A packet that waits until its neighbour answers, complete but for its Ethernet destination; and what is needed to tell its sender
-//! if nobody does.
+//! A packet that waits until its neighbour answers, complete except for its Ethernet destination, and what is needed to tell
+//! its sender if no answer comes.
 
 use braid_nf::packet::{IpAddress, Link, MacAddress};
 use braid_nf::prelude::*;
@@ -11,33 +11,33 @@ use crate::parts::answer::{Cause, datagram, may_be_answered};
 
 /// The longest frame that waits.
 const HELD_MAX: usize = 1520;
-/// The longest link header that is kept to answer by: Ethernet with two tags.
+/// The longest link header that is kept for an answer: Ethernet with two tags.
 const LINK_MAX: usize = 22;
 
-/// The packet.
+/// A waiting packet.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Held {
     pub(super) since_ns: u64,
     len: u32,
-    /// Where its IP header begins in the frame that is to leave.
+    /// The offset of the IP header in the frame to be sent.
     l3: u16,
-    /// The port by which it came, and the VLAN there; 0: none.
+    /// The port on which it arrived, and the VLAN on that port; 0: none.
     port: u16,
     vlan: u16,
-    /// Bytes of the IP packet, without padding of the link; 0: its sender may not be told.
+    /// Bytes of the IP packet without link padding; 0 if its sender must not be told.
     quoted: u16,
-    /// Bytes of the link header with which it came, and these.
+    /// The length of the link header with which it arrived, and the header itself.
     link_len: u16,
     link: [u8; LINK_MAX],
     unused: [u8; 4],
-    /// Who sent it.
+    /// The sender's address.
     sender: [u8; 16],
     bytes: [u8; HELD_MAX],
 }
 
 impl Held {
-    /// A packet as it came by an interface, still without its bytes.
+    /// Records a packet as it arrived by an interface, without its bytes so far.
     pub fn new(packet: &Packet<'_>, came: &Interface, now_ns: u64) -> Held {
         let header = packet.bytes().get(..packet.record().l3.into()).filter(|header| header.len() <= LINK_MAX);
         let (mut link, header) = ([0; LINK_MAX], header.unwrap_or_default());
@@ -58,7 +58,7 @@ impl Held {
         }
     }
 
-    /// The same with the frame that is to leave; none if it is too long to wait.
+    /// Adds the frame to be sent; `None` if it is too long to wait.
     pub fn with(mut self, packet: &Packet<'_>) -> Option<Held> {
         let frame = packet.bytes();
         self.bytes.get_mut(..frame.len())?.copy_from_slice(frame);
@@ -66,12 +66,12 @@ impl Held {
         Some(self)
     }
 
-    /// The port by which it came, and the VLAN there; 0: none.
+    /// The port on which it arrived, and the VLAN on that port; 0: none.
     pub fn came_by(&self) -> (Port, u16) {
         (self.port, self.vlan)
     }
 
-    /// Sends it on to a neighbour that has answered, by `port`, whose link takes packets of `mtu` bytes.
+    /// Sends it to a neighbour that has answered, by `port`, whose link has this MTU.
     pub fn send(&mut self, cx: &mut Cx<'_>, mac: MacAddress, port: Port, mtu: u16) {
         self.bytes[..6].copy_from_slice(&mac.0);
         let (came, frame, l3) = (Came { by: self.port, link: Link::Ethernet }, self.frame(), usize::from(self.l3));
@@ -85,7 +85,8 @@ impl Held {
         &self.bytes[..HELD_MAX.min(self.len as usize)]
     }
 
-    /// What an error about it answers and quotes, which would have left by `to`; none if there may be none.
+    /// What an error about it answers, and the bytes that it quotes; `to` is the port by which it would have left. `None` if no
+    /// error may be sent.
     pub fn cause(&self, to: Port) -> Option<(Cause<'_>, &[u8])> {
         let quoted = self.frame().get(self.l3.into()..)?.get(..self.quoted.into())?;
         let (sender, link) = (IpAddress::from_v6(self.sender), self.link.get(..self.link_len.into())?);

@@ -1,4 +1,4 @@
-//! Which packets go first: priorities by code point, port or address, in the order in which they are configured.
+//! Priorities of packets: by code point, port or address, in the order in which they are configured.
 
 use braid_nf::Packet;
 use serde::Deserialize;
@@ -8,10 +8,10 @@ use crate::parts::Prefix;
 use crate::parts::dscp::{self, CodePoint};
 use crate::parts::many::Many;
 
-/// Priorities that can be configured; what fits none of them is of one more.
+/// The most priorities that can be configured; packets that match none have one more, the lowest.
 pub const PRIORITIES_MAX: usize = 7;
 
-/// Packets of a priority: those that have one of these code points, or ports, or addresses.
+/// The packets of a priority: those that have one of these code points, one of these ports, or one of these addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fits {
@@ -30,7 +30,7 @@ pub struct Bands(Vec<Fits>);
 braid_nf::plain!(Bands);
 
 impl Bands {
-    /// Checks them.
+    /// Checks the priorities.
     pub fn new(priorities: &[Fits]) -> Result<Bands, ConfigError> {
         if priorities.len() > PRIORITIES_MAX {
             let reason = format!("{} priorities are more than there are queues for", priorities.len());
@@ -55,12 +55,12 @@ impl Bands {
         Ok(Bands(priorities.to_vec()))
     }
 
-    /// How many there are, with that of all other packets.
+    /// The number of priorities, including that of all other packets.
     pub fn count(&self) -> u32 {
         self.0.len() as u32 + 1
     }
 
-    /// That of a packet, 0 for the highest: the first that fits.
+    /// The priority of a packet, 0 being the highest: the first that matches.
     #[inline]
     pub fn of(&self, packet: &Packet<'_>) -> u32 {
         if self.0.is_empty() {
@@ -71,7 +71,8 @@ impl Bands {
 }
 
 impl Fits {
-    /// Of what fits `lower` the first that fits this as well, and so never comes there: its key and what it is.
+    /// The first condition of `lower` that this priority matches too, so that no such packet reaches `lower`: its key and its
+    /// value.
     fn takes_of(&self, lower: &Fits) -> Option<(&'static str, String)> {
         let point = lower.dscp.0.iter().find(|point| self.dscp.0.contains(point));
         let port = lower.ports.0.iter().find(|port| self.ports.0.contains(port));

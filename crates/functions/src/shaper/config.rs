@@ -1,4 +1,4 @@
-//! What a plan file may say about `shaper`.
+//! The configuration of `shaper` in a plan file.
 
 use std::time::Duration;
 
@@ -20,43 +20,44 @@ use crate::token_bucket::Limit;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Bytes a second to one address.
+    /// Bytes a second for each address.
     #[serde(deserialize_with = "units::rate")]
     pub bytes_per_s: u64,
-    /// Bytes that pass at once; a tenth of a second's worth, at least 2000, if not given.
+    /// The burst in bytes; by default a tenth of a second's worth, at least 2000.
     #[serde(deserialize_with = "units::size")]
     pub burst_bytes: Option<u64>,
-    /// Bytes that wait for one address; a tenth of a second's worth, at least 20,000 or seven seconds' worth, if
-    /// not given.
+    /// The most bytes that wait for one address; by default a tenth of a second's worth, at least 20,000 or seven seconds'
+    /// worth, whichever is less.
     #[serde(deserialize_with = "units::size")]
     pub queue_bytes: Option<u64>,
-    /// Packets that wait, for all addresses together.
+    /// The most packets that wait, for all addresses together.
     pub queue_packets: u32,
-    /// Which address is shaped.
+    /// Whether source or destination addresses are shaped.
     pub by: By,
-    /// Shape only packets that come in by this port; none: all.
+    /// Shape only packets that arrive by this port; `None`: all packets.
     pub from_port: Option<Port>,
     /// What all addresses together may have.
     pub link: Option<Link>,
-    /// Bytes a second that an address may have while the link has more than the others need; none: no borrowing.
+    /// Bytes a second that an address may have while the link has more than the others need; `None`: no borrowing.
     #[serde(deserialize_with = "units::rate")]
     pub ceil_bytes_per_s: Option<u64>,
-    /// Bytes that pass at once under the ceiling; as `burst_bytes` if not given, or what two ticks are worth.
+    /// The burst in bytes at the ceiling rate; by default the larger of `burst_bytes` and two ticks' worth plus a frame.
     #[serde(deserialize_with = "units::size")]
     pub ceil_burst_bytes: Option<u64>,
     /// Bytes that an address may borrow before it is the next one's turn.
     pub quantum_bytes: Option<u32>,
-    /// Addresses that may borrow; others are dropped.
+    /// The most addresses that may borrow; packets of others are dropped.
     pub addresses_max: Option<u32>,
-    /// Address ranges that have something in common, between their addresses and the link.
+    /// Groups of address ranges that share a rate, between their addresses and the link.
     pub group: Vec<Group>,
-    /// Which packets go first, the highest priority first; all others go after them.
+    /// Which packets go first, from the highest priority down; all others follow.
     pub priority: Vec<Fits>,
     /// Which bytes of a packet count.
     pub bytes_of: BytesOf,
-    /// Bytes that are added to each packet.
+    /// Bytes that are added to each packet; may be negative.
     pub overhead: i64,
-    /// Packets that wait longer, in milliseconds, are marked as having met congestion if their ends take part in that; none: none are.
+    /// Packets that wait longer than this, in milliseconds, are marked as having experienced congestion if their endpoints
+    /// support ECN; `None`: no packets are marked.
     pub ecn_ms: Option<u64>,
 }
 
@@ -90,42 +91,42 @@ pub struct Link {
     /// Bytes a second.
     #[serde(deserialize_with = "units::rate")]
     pub bytes_per_s: u64,
-    /// Bytes at once.
+    /// The burst in bytes.
     #[serde(deserialize_with = "units::size")]
     pub burst_bytes: u64,
 }
 
-/// What addresses of some ranges have.
+/// The rates of addresses in some ranges.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
     /// The ranges.
     pub prefixes: Many<Prefix>,
-    /// What they have together; none: they stand under the link like those in no group.
+    /// What they have together; `None`: they are directly below the link, like addresses in no group.
     pub total: Option<Rates>,
-    /// What each of them has; none: what all addresses have.
+    /// What each of them has; `None`: what all addresses have.
     pub each: Option<Rates>,
 }
 
-/// A rate by right, and a ceiling.
+/// A guaranteed rate, and a ceiling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rates {
-    /// Bytes a second by right.
+    /// Guaranteed bytes a second.
     #[serde(deserialize_with = "units::rate")]
     pub bytes_per_s: u64,
-    /// Bytes at once.
+    /// The burst in bytes.
     #[serde(default, deserialize_with = "units::size")]
     pub burst_bytes: Option<u64>,
-    /// Bytes a second with what is borrowed; as `bytes_per_s` if not given.
+    /// Bytes a second including what is borrowed; by default as `bytes_per_s`.
     #[serde(default, deserialize_with = "units::rate")]
     pub ceil_bytes_per_s: Option<u64>,
-    /// Bytes at once under the ceiling.
+    /// The burst in bytes at the ceiling rate.
     #[serde(default, deserialize_with = "units::size")]
     pub ceil_burst_bytes: Option<u64>,
 }
 
-/// A bucket that holds less would be full between two ticks, and lose what flows in.
+/// The smallest burst: a smaller bucket would be full between two ticks, and lose what flows in.
 fn least_burst(rate: u64, counted: Counted) -> u64 {
     rate / 500 + counted.most(HELD_MAX)
 }
@@ -140,7 +141,7 @@ fn enough_for_ticks(key: &str, (rate, limit): (u64, Limit), counted: Counted) ->
 }
 
 impl Rates {
-    /// Both buckets; `at` is what stands before the keys in errors.
+    /// Checks both limits; `at` is the prefix of the keys in errors.
     fn limits(&self, at: &str, counted: Counted) -> Result<Limits, ConfigError> {
         let key = |key: &str| format!("{at}{key}");
         let burst = self.burst_bytes.unwrap_or(Limit::usual_burst(self.bytes_per_s, 2000));
@@ -176,7 +177,7 @@ impl Config {
         self.link.map(limit).transpose()
     }
 
-    /// That nothing is said about borrowing if nobody borrows.
+    /// Checks that nothing about borrowing is configured without a ceiling.
     pub(super) fn without_borrowing(&self) -> Result<(), ConfigError> {
         let given = [
             ("ceil_burst_bytes", self.ceil_burst_bytes.is_some()),
@@ -191,7 +192,7 @@ impl Config {
         }
     }
 
-    /// The link, and the terms of groups: the first are those of addresses in none.
+    /// The link's limit, and the terms of groups, the first of which are those of addresses in no group.
     pub(super) fn borrowing(&self) -> Result<(Limit, Vec<Terms>), ConfigError> {
         let each = Rates {
             bytes_per_s: self.bytes_per_s,
@@ -228,14 +229,14 @@ impl Config {
         Ok((link, terms))
     }
 
-    /// The ranges of groups, and where their terms stand.
+    /// The address ranges of groups, each with the index of its group's terms.
     pub(super) fn ranges(&self) -> Vec<(Prefix, u32)> {
         let of =
             |(at, group): (usize, &Group)| group.prefixes.0.iter().map(move |range| (*range, at as u32 + 1)).collect();
         self.group.iter().enumerate().flat_map::<Vec<_>, _>(of).collect()
     }
 
-    /// That no range belongs to two groups, of which only one could have it.
+    /// Checks that no range belongs to two groups.
     fn ranges_in_one_group(&self) -> Result<(), ConfigError> {
         let ranges = self.ranges();
         let again =
@@ -249,7 +250,7 @@ impl Config {
         ))
     }
 
-    /// How many bytes may wait for an address.
+    /// The most bytes that may wait for an address.
     pub(super) fn queue_bytes(&self) -> Result<u64, ConfigError> {
         let rate = self.bytes_per_s.max(1);
         let default = (rate / 10).max(20_000).min(rate.saturating_mul(7));
@@ -262,7 +263,7 @@ impl Config {
         Ok(bytes)
     }
 
-    /// How long a packet may have to wait for its address: as long as a full queue takes.
+    /// The longest that a packet may have to wait for its address: as long as a full queue takes.
     pub(super) fn wait_max_ns(&self) -> Result<u64, ConfigError> {
         let wait = u128::from(self.queue_bytes()?) * u128::from(SECOND) / u128::from(self.bytes_per_s.max(1));
         Ok(wait as u64)
@@ -273,12 +274,13 @@ impl Config {
         Counted::new(self.bytes_of, self.overhead)
     }
 
-    /// After how long a wait packets are marked. Behind a link packets may wait longer than their own queue takes.
+    /// The wait after which packets are marked. With a link, packets may wait longer than a full queue of their own address
+    /// takes.
     pub(super) fn mark_ns(&self) -> Result<Option<u64>, ConfigError> {
         let Some(ms) = self.ecn_ms else { return Ok(None) };
         let most = Duration::from_secs(7);
         let mark_ns = span_ns("ecn_ms", Duration::from_millis(ms), Duration::from_millis(1), most)?;
-        // A packet leaves by a tick, so up to one later than it is due.
+        // A packet leaves in a tick, so up to one tick later than it is due.
         let longest_ms = (self.wait_max_ns()? / MS).saturating_add(1);
         if self.link.is_none() && ms >= longest_ms {
             let reason = format!("a full queue of an address takes {} ms, so nothing waits for {ms}", longest_ms - 1);

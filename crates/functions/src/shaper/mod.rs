@@ -1,8 +1,9 @@
-//! Holds the traffic to every address to a rate by letting packets wait: a policer that delays instead of dropping.
+//! Limits the traffic of every address to a rate by delaying packets: a policer that delays instead of dropping.
 //!
-//! When a packet comes it is known when its address has the credit for it, after all packets that wait for the same address. What may go at
-//! once goes; anything else waits in a [`Wheel`] and is sent by a tick when it is due, and when the link has credit for it too.
-//! Addresses that may borrow what others leave of the link are another matter: [`Borrower`].
+//! When a packet arrives, it is known when its address will have the credit for it, after all packets that wait for the same
+//! address. A packet that may leave at once does; any other waits in a [`Wheel`], and a tick sends it when it is due and the
+//! link has credit for it too. Addresses that may borrow what others leave of the link are handled by another function,
+//! [`Borrower`].
 
 mod bands;
 mod borrow;
@@ -31,29 +32,29 @@ use crate::{ConfigError, FromConfig};
 
 /// The packet waits; it leaves later, as a copy.
 const WAITS: Reason = Reason("waits_for_credit");
-/// As much waits for the address as may.
+/// The address's queue is full.
 const QUEUE_FULL: Reason = Reason("queue_full");
-/// No room for another packet that waits.
+/// There is no room for another waiting packet.
 const NO_ROOM: Reason = Reason("no_room_to_wait");
-/// A packet that even a full bucket does not cover.
+/// The packet costs more than a full bucket holds.
 const LARGER_THAN_BURST: Reason = Reason("larger_than_burst");
-/// A packet that is longer than any that can wait.
+/// The packet is longer than any that can wait.
 const TOO_LONG: Reason = Reason("too_long_to_wait");
 
-/// How often packets that are due are sent.
+/// The period at which packets that are due are sent.
 const TICK: Duration = Duration::from_millis(1);
-/// A set that waits is not forgotten.
+/// The shortest timeout of a set: a set whose packets wait must not be forgotten.
 const TIMEOUT_MIN_NS: u64 = 10 * SECOND;
 
 /// What is known of an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Shaped {
-    /// As of the departure of its last packet.
+    /// The bucket as of the departure of the address's last packet.
     bucket: Bucket,
-    /// When that is, or was.
+    /// When that departure is, or was.
     last_ns: u64,
-    /// The turn of the wheel until which its packets wait; 0: none ever has.
+    /// The turn of the wheel until which its packets wait; 0 if none ever has.
     last_turn: u64,
 }
 
@@ -66,7 +67,7 @@ network_function! {
         by: By,
         from_port: Option<Port>,
         link: Option<Limit>,
-        /// What the link has, as of its last packet.
+        /// The link's credit, as of its last packet.
         credit: Vector<Bucket>,
         wheel: Wheel,
     }
@@ -101,7 +102,7 @@ impl NetworkFunction for Shaper {
     type Set = Shaped;
     const NAME: &'static str = "shaper";
 
-    /// A bucket is worth its credit under any limit, and what waits has its time.
+    /// Credit keeps its value under any limit, and waiting packets keep their times.
     fn inherits(&self, older: &Self) -> Result<(), String> {
         if self.by != older.by || self.wheel.store().room() != older.wheel.store().room() {
             return Err("packets wait where they lie: `by` and `queue_packets` stay".to_owned());
@@ -130,7 +131,7 @@ impl NetworkFunction for Shaper {
             return Ok(cx.pass());
         }
         let mut shaped = Shaped { bucket: self.limit.full(cx.now()), ..Shaped::default() };
-        // With the set first: a packet that waits without one could be overtaken.
+        // The set is registered first: a packet that waits without a set could be overtaken.
         if !set.register(cx, shaped) {
             return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
         }
@@ -145,7 +146,7 @@ impl NetworkFunction for Shaper {
             return Ok(cx.pass());
         }
         let (now, cost) = (cx.now(), self.counted.cost(packet));
-        // Whoever has credit and nothing that waits goes at once.
+        // An address with credit and no waiting packets sends at once.
         if shaped.last_turn == 0 && self.link.is_none() && self.limit.take(&mut shaped.bucket, now, cost) {
             shaped.last_ns = now;
             return Ok(cx.pass());
@@ -161,7 +162,7 @@ impl NetworkFunction for Shaper {
         let now = cx.now();
         self.wheel.release(cx, |cx, packet| match &self.link {
             None => Ok(true),
-            // As if it left when it was due, however late the tick is.
+            // As if the packet left when it was due, however late the tick is.
             Some(limit) => Ok(self
                 .credit
                 .update(cx, 0, |bucket| limit.take_by(bucket, packet.due_ns, now, packet.cost))?
@@ -191,7 +192,7 @@ impl Shaper {
         self.from_port.is_none_or(|port| port == packet.port())
     }
 
-    /// Finds out when a packet may leave, and lets it go or wait.
+    /// Determines when a packet may leave, and sends it or lets it wait.
     #[inline(never)]
     fn shape(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, shaped: &mut Shaped) -> Handled {
         let (now, cost) = (cx.now(), self.counted.cost(packet));
@@ -217,7 +218,7 @@ impl Shaper {
         Ok(Verdict::Drop(WAITS))
     }
 
-    /// Whether nothing waits before a packet that is due now, and the link has credit for it.
+    /// Whether no packet waits before one that is due now, and the link has credit for it.
     fn goes_at_once(&self, cx: &mut Cx<'_>, shaped: &Shaped, now: u64, cost: u32) -> Result<bool, Conflict> {
         let progress = self.wheel.progress(cx)?;
         match &self.link {
@@ -228,7 +229,7 @@ impl Shaper {
     }
 }
 
-/// Makes the shaper that the configuration asks for: with a ceiling addresses borrow, and have state of another kind.
+/// Builds the shaper that the configuration describes: with a ceiling, addresses borrow and have state of another kind.
 pub(crate) fn build(
     name: &str,
     config: toml::Table,

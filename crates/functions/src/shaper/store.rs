@@ -1,4 +1,4 @@
-//! Where packets lie that wait: bytes and what is known of each, linked in lists by those who let them wait.
+//! Stores waiting packets: their bytes and what is known of each, linked in lists by the code that lets them wait.
 
 use std::sync::Arc;
 
@@ -11,52 +11,53 @@ use braid_nf::{Came, Findings, Part, Port};
 
 use crate::parts::ecn;
 
-/// The longest frame that can wait: a full one with two tags has 1522 bytes. With the header of an object it fills 24 cache lines.
+/// The longest frame that can wait, in bytes: a full frame with two tags has 1522. With the header of a state object it fills
+/// 24 cache lines.
 pub const HELD_MAX: usize = 1528;
 
-/// A packet that waits, but for its bytes.
+/// A waiting packet, without its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Waiting {
-    /// When it is due; when it came, if that is not known.
+    /// When it is due; if that is not known, when it arrived.
     pub due_ns: u64,
     /// What it costs.
     pub cost: u32,
     len: u16,
-    /// By which port it leaves.
+    /// The port by which it leaves.
     port: Port,
-    /// The one behind it in its list.
+    /// The next packet of its list.
     pub next: Lease,
-    /// Whether there is one.
+    /// Whether there is a next packet.
     pub has_next: u32,
-    /// By which port it came, and as what kind of frame.
+    /// The port by which it arrived, and its link type.
     came_by: Port,
     link: u16,
-    /// When it came.
+    /// When it arrived.
     came_ns: u64,
-    /// Where its IP header begins.
+    /// The offset of its IP header.
     ip: u32,
     zero: u32,
 }
 
-/// Bytes of a packet.
+/// The bytes of a packet.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Bytes([u8; HELD_MAX]);
 
-/// The packets.
+/// The waiting packets.
 #[derive(Debug)]
 pub struct Store {
     room: Allocator,
     bytes: Vector<Bytes>,
     packets: Vector<Waiting>,
-    /// Packets that wait longer are marked, if they can be.
+    /// Packets that wait longer are marked, if possible.
     mark_ns: Option<u64>,
     marked: Distributed<u64>,
 }
 
 impl Store {
-    /// Room for so many; those that wait longer than `mark_ns` are marked.
+    /// Creates room for this many packets; those that wait longer than `mark_ns` are marked.
     pub fn new(builder: &mut StateBuilder, packets: u32, mark_ns: Option<u64>) -> Result<Store, StateError> {
         let named = |name: &str, len| VectorConfig { name: name.into(), len };
         let room = AllocatorConfig { name: "room".into(), resources: packets, ..AllocatorConfig::default() };
@@ -70,12 +71,13 @@ impl Store {
         })
     }
 
-    /// Most packets that can wait.
+    /// The most packets that can wait.
     pub fn room(&self) -> u32 {
         self.room.resources()
     }
 
-    /// Puts a packet of at most [`HELD_MAX`] bytes down, behind `last` if there is one; none if there is no room.
+    /// Stores a packet of at most [`HELD_MAX`] bytes, and links it behind `last` if that is given. Returns `None` if there is
+    /// no room.
     pub fn put(
         &self,
         cx: &mut Cx<'_>,
@@ -103,7 +105,7 @@ impl Store {
         Ok(self.packets.get(cx, lease.index)?.unwrap_or_default())
     }
 
-    /// Sends a packet on and gives its room back.
+    /// Sends a packet and frees its room.
     pub fn send(&self, cx: &mut Cx<'_>, lease: Lease, packet: &Waiting) -> Result<(), Conflict> {
         if let Some(Bytes(mut bytes)) = self.bytes.get(cx, lease.index)? {
             let frame = &mut bytes[..usize::from(packet.len)];
@@ -117,7 +119,7 @@ impl Store {
         self.room.free(cx, lease).map(drop)
     }
 
-    /// How many wait, and how many have been marked.
+    /// Reports how many packets wait, and how many have been marked.
     pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         into.add("packets_waiting", self.room.leased() as u64);
         if self.mark_ns.is_some() {

@@ -1,4 +1,4 @@
-//! When packets leave, in which order, and which do not.
+//! Tests of when packets leave, in which order, and which do not.
 
 use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn bench(config: &str) -> Bench {
     Bench::with_sets(2, 10, |builder| build("shape", config.parse().unwrap(), builder, 2).unwrap())
 }
 
-/// A frame of `len` bytes to a host, with a number in its last bytes.
+/// A frame of `len` bytes to a host, with a number in its last byte.
 fn to(host: &str, len: usize, number: u8) -> Vec<u8> {
     let to = if host.contains(':') { format!("[{host}]:2") } else { format!("{host}:2") };
     let from = if host.contains(':') { "[2001:db8::f]:1" } else { "10.9.9.9:1" };
@@ -31,7 +31,7 @@ fn left(bench: &mut Bench, ms: u64) -> Vec<u8> {
         .collect()
 }
 
-/// A thousand bytes a second, a thousand at once: one packet of 500 bytes in half a second.
+/// A thousand bytes a second with a burst of a thousand: one packet of 500 bytes in half a second.
 const SLOW: &str = "bytes_per_s = 1000\nburst_bytes = 1000\nqueue_bytes = 3000\n";
 
 #[test]
@@ -130,7 +130,7 @@ fn the_rate_is_exact_within_a_thousandth() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Whatever comes: no packet overtakes another to the same address, none is lost, and none leaves before its credit is there.
+    /// Whatever arrives, no packet overtakes another to the same address, none is lost, and none leaves before it has credit.
     #[test]
     fn order_stays_and_nothing_leaves_too_early(
         packets in prop::collection::vec((0u64..400, 0u8..3, 60usize..1000), 1..80),
@@ -194,7 +194,7 @@ fn impossible_values_are_refused() {
 
 #[test]
 fn bytes_are_counted_as_configured() {
-    // 244 bytes of a frame, and 256 that something behind adds.
+    // 244 bytes of a frame, and 256 bytes of overhead added further on.
     let mut bench = bench(&format!("{SLOW}overhead = 256"));
     let outcomes: Vec<_> = (1..=3).map(|n| bench.send(1, 0, &to("10.0.0.1", 244, n)).dropped).collect();
     assert_eq!(outcomes, [None, None, Some("waits_for_credit")]);
@@ -202,7 +202,7 @@ fn bytes_are_counted_as_configured() {
     assert_eq!(left(&mut bench, 503), [3]);
 }
 
-/// What becomes of the bits of congestion of three packets of which the third waits for half a second.
+/// The congestion bits with which three packets leave, of which the third waits for half a second.
 fn bits(config: &str, tos: u8, to: &str) -> Vec<u8> {
     let mut bench = bench(config);
     let from = if to.contains('[') { "[2001:db8::f]:1" } else { "10.9.9.9:1" };
@@ -246,7 +246,7 @@ fn the_report_says_how_many_were_marked() {
     for _ in 0..5 {
         bench.send(1, 0, &frame);
     }
-    // The third one after half a second; what waits still leaves when the run ends, and nothing waits then.
+    // The third one leaves after half a second; what still waits leaves when the run ends, and then nothing waits.
     bench.send(1, 520, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
     let told = bench.findings();
     assert_eq!((told.sums()["packets_waiting"], told.sums()["congestion_marked"]), (0, 3));
@@ -273,6 +273,6 @@ fn a_time_to_be_marked_after_is_none_that_a_queue_cannot_hold() {
     for config in ["ecn_ms = 100", "queue_bytes = 2500000\necn_ms = 200"] {
         bench(config);
     }
-    // On a link packets wait longer than their own queue takes.
+    // With a link, packets wait longer than their own queue takes.
     bench("ecn_ms = 7000\nlink = { bytes_per_s = 1000, burst_bytes = 2000 }");
 }

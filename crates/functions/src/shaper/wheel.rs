@@ -1,8 +1,8 @@
-//! Packets that wait, in the order in which they are due: a timing wheel of lists (Carousel, SIGCOMM 2017, section 4).
+//! Waiting packets in the order in which they are due: a timing wheel of lists (Carousel, SIGCOMM 2017, section 4).
 //!
-//! A turn is 2^20 ns, a millisecond and a bit; a list holds what is due in one turn, in the order in which it came. Turns are taken
-//! off one after another by [`Wheel::release`], never before they are over, so a packet leaves at most late, never early.
-//! What the caller does not let go yet stays, with everything behind it.
+//! A turn is 2^20 ns, slightly more than a millisecond; a list holds the packets that are due in one turn, in order of arrival.
+//! [`Wheel::release`] takes off turns one after another, never before they are over, so a packet may leave late but never
+//! early. If the caller does not let a packet go yet, it stays, with everything behind it.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use super::store::{Store, Waiting};
 const TURN: u32 = 20;
 /// Turns of the wheel.
 const TURNS: u64 = 8192;
-/// The longest that a packet may wait: the wheel less what may be late.
+/// The longest that a packet may wait: the span of the wheel, less a margin for lateness.
 pub const WAIT_MAX_NS: u64 = (TURNS - 1024) << TURN;
-/// Most packets that one call releases.
+/// The most packets that one call releases.
 const RELEASED_MAX: u32 = 1024;
 
 /// The packets of a turn.
@@ -36,18 +36,18 @@ struct List {
 pub struct Progress {
     /// The first turn that has not been taken off.
     turn: u64,
-    /// Packets that wait.
+    /// Number of waiting packets.
     pub waiting: u64,
 }
 
 impl Progress {
-    /// Whether no packet of a turn or an earlier one waits any more.
+    /// Whether no packet of this turn or an earlier one waits any more.
     pub fn has_released(&self, turn: u64) -> bool {
         self.waiting == 0 || self.turn > turn
     }
 }
 
-/// The wheel.
+/// A timing wheel.
 #[derive(Debug)]
 pub struct Wheel {
     store: Store,
@@ -55,13 +55,13 @@ pub struct Wheel {
     progress: Vector<Progress>,
 }
 
-/// The turn in which a time lies, from 1, so that 0 is before all.
+/// The turn that contains a time, counted from 1, so that 0 is before all.
 pub fn turn(ns: u64) -> u64 {
     (ns >> TURN) + 1
 }
 
 impl Wheel {
-    /// An empty one with a store.
+    /// Creates an empty wheel with a store.
     pub fn new(builder: &mut StateBuilder, store: Store) -> Result<Wheel, StateError> {
         let named = |name: &str, len| VectorConfig { name: name.into(), len };
         Ok(Wheel {
@@ -71,18 +71,18 @@ impl Wheel {
         })
     }
 
-    /// Where packets lie.
+    /// The store of the packets.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// How far it has turned.
+    /// How far the wheel has turned.
     #[inline]
     pub fn progress(&self, cx: &mut Cx<'_>) -> Result<Progress, Conflict> {
         Ok(self.progress.get(cx, 0)?.unwrap_or_default())
     }
 
-    /// Lets a packet wait until it is due; false if there is no room, or it is due too late.
+    /// Lets a packet wait until it is due. Returns false if there is no room, or it is due too late.
     #[cold]
     pub fn hold(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, cost: u32, due_ns: u64) -> Result<bool, Conflict> {
         let mut progress = self.progress(cx)?;
@@ -97,7 +97,7 @@ impl Wheel {
         let first = if list.is_full == 1 { list.first } else { lease };
         self.turns.set(cx, at, List { first, last: lease, is_full: 1 })?;
         if progress.waiting == 0 {
-            // Turns without packets need not be looked at.
+            // Turns without packets need not be examined.
             progress.turn = progress.turn.max(self::turn(now));
         }
         progress.waiting += 1;
@@ -105,7 +105,7 @@ impl Wheel {
         Ok(true)
     }
 
-    /// The packet that waits before all others, and when its turn is over; none if none waits.
+    /// The packet that leaves first, and when its turn is over; `None` if no packet waits.
     pub fn first(&self, cx: &mut Cx<'_>) -> Result<Option<(u64, Waiting)>, Conflict> {
         let progress = self.progress(cx)?;
         for turn in progress.turn..progress.turn + if progress.waiting > 0 { TURNS } else { 0 } {

@@ -1,4 +1,4 @@
-//! What a plan file may say about `sidejacking`.
+//! The configuration of `sidejacking`, as written in a plan file.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use crate::config::{ConfigError, span_ns};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Names of cookies that hold a session's number; upper and lower case are the same.
+    /// Names of cookies that identify a session; case is ignored.
     pub cookies: Vec<String>,
-    /// Another browser is another user, even at the same address.
+    /// Whether another browser is another user, even at the same address.
     pub by_agent: bool,
-    /// Seconds without a request after which a session of the web is forgotten.
+    /// Time without a request after which a web session is forgotten, in seconds.
     pub session_s: u64,
-    /// Milliseconds within which further requests of a session do not set its stamp anew.
+    /// How long further requests do not renew a session's time stamp, in milliseconds.
     pub refresh_ms: u64,
-    /// Seconds without a packet after which a TCP session is forgotten.
+    /// Idle time after which a TCP session is forgotten, in seconds.
     pub idle_timeout_s: u64,
-    /// Sessions of the web that there is room for.
+    /// Capacity for web sessions.
     pub sessions_max: u32,
-    /// Stolen sessions that the report has room for.
+    /// How many stolen sessions the report has room for.
     pub alerts_max: u32,
 }
 
-/// Cookies in which frameworks and servers of the web keep a session's number.
+/// Session cookies of common web frameworks and servers.
 const SESSION_COOKIES: &str = "PHPSESSID JSESSIONID ASP.NET_SessionId ASPSESSIONID connect.sid sessionid session_id session \
                                SID _session_id laravel_session";
 
@@ -45,7 +45,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The cookies' names; at least one, and such as a cookie may have (RFC 6265 section 4.1.1: a token).
+    /// The cookies' names: at least one, and each a token as RFC 6265 section 4.1.1 requires.
     pub(super) fn names(self) -> Result<Vec<String>, ConfigError> {
         if self.cookies.is_empty() {
             return Err(ConfigError::new("cookies", "names none", "write for example cookies = [\"PHPSESSID\"]"));

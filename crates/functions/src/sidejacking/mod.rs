@@ -1,5 +1,5 @@
-//! Tells stolen HTTP sessions by a session cookie that comes from another client than before: Chimera's sidejacking query
-//! (Borders, Springer and Burnside, USENIX Security 2012).
+//! Detects stolen HTTP sessions by a session cookie that a different client sends: Chimera's sidejacking query (Borders,
+//! Springer and Burnside, USENIX Security 2012).
 
 mod config;
 mod request;
@@ -20,23 +20,23 @@ use crate::{ConfigError, FromConfig};
 
 const TCP: u8 = 6;
 
-/// Where in a request a TCP session is: requests may take several packets.
+/// The position of a TCP session within a request, which may span several packets.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Reading {
     host: u64,
     agent: u64,
-    /// The cookie's number, waiting for the end of the header.
+    /// The cookie's identifier, kept until the header ends.
     cookie: [u64; 2],
-    /// 1 while the header has not ended.
+    /// 1 until the header ends.
     within: u32,
     client_reversed: u32,
 }
 
-/// A session of the web: a hash of host, cookie name and value.
+/// A web session: a hash of host, cookie name and cookie value.
 type SessionId = [u64; 2];
 
-/// Who uses it.
+/// The user of a web session.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct User {
@@ -51,7 +51,7 @@ impl Stamp for User {
     }
 }
 
-/// A second user of a session.
+/// The use of a session by a second user.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Theft {
@@ -96,7 +96,7 @@ impl NetworkFunction for Sidejacking {
     type Set = Reading;
     const NAME: &'static str = "sidejacking";
 
-    /// Whose a session is does not depend on the configuration.
+    /// The users of sessions do not depend on the configuration.
     fn inherits(&self, _older: &Self) -> Result<(), String> {
         Ok(())
     }
@@ -117,12 +117,12 @@ impl NetworkFunction for Sidejacking {
         true
     }
 
-    /// A session becomes live with its first request.
+    /// A set becomes live with its first request.
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Reading>) -> Handled {
         let mut reading = Reading::default();
         let verdict = self.packet(cx, packet, &mut reading)?;
         if reading.within != 0 {
-            // Without room, requests that take several packets are read to the end of their first one.
+            // If the set table is full, only the first packet of a request is read.
             let _room = set.register(cx, reading);
         }
         Ok(verdict)
@@ -161,7 +161,7 @@ impl NetworkFunction for Sidejacking {
 }
 
 impl Sidejacking {
-    /// Reads the header lines in a packet; at the end of the header the session is looked up.
+    /// Reads the header lines in a packet; when the header ends, the session is looked up.
     fn read(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, reading: &mut Reading) -> Result<(), Conflict> {
         for seen in request::lines(packet.payload(), &self.names) {
             match seen {
@@ -192,7 +192,7 @@ impl Sidejacking {
                 let theft = Theft { at_ns: now, owner: known.client, thief: client };
                 self.alerts.raise(cx, &id, &theft).map(drop)
             }
-            // A fresh stamp is left alone: requests of one session then only read.
+            // A recent time stamp is not renewed, so most requests of a session only read.
             Some(known) if now.saturating_sub(known.seen_ns) < self.refresh_ns => Ok(()),
             _ if self.users.insert(cx, &id, &user)? => Ok(()),
             _ => self.unkept.count(cx),

@@ -1,6 +1,6 @@
-//! The header lines of an HTTP/1 request (RFC 9112) that tell sessions apart, as far as they lie within one packet.
+//! The header lines of an HTTP/1 request (RFC 9112) that identify sessions, as far as each lies within one packet.
 
-/// What a packet's lines hold.
+/// A header line of interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen<'a> {
     /// The value of `Host`.
@@ -9,7 +9,7 @@ pub(super) enum Seen<'a> {
     Agent(&'a [u8]),
     /// Name and value of a session cookie.
     Cookie(&'a [u8], &'a [u8]),
-    /// The empty line.
+    /// The empty line that ends the header.
     End,
 }
 
@@ -20,7 +20,8 @@ pub(super) fn begins(payload: &[u8]) -> bool {
     METHODS.iter().any(|method| payload.starts_with(method))
 }
 
-/// What the whole lines of a payload hold, up to the end of the header. A line that goes on in the next packet is not read.
+/// The complete lines of interest in a payload, up to the end of the header. A line that continues in the next packet is
+/// skipped.
 pub(super) fn lines<'a>(payload: &'a [u8], names: &'a [String]) -> impl Iterator<Item = Seen<'a>> {
     let mut rest = Some(payload);
     std::iter::from_fn(move || {
@@ -65,5 +66,5 @@ fn cookie<'a>(list: &'a [u8], names: &[String]) -> Option<Seen<'a>> {
     })
 }
 
-/// A shorter value is no session's number: it could be guessed.
+/// Shorter values cannot identify a session, because they could be guessed.
 const VALUE_MIN: usize = 8;

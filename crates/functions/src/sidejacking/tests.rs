@@ -1,4 +1,4 @@
-//! Whose session it is, whatever the packets of a request are cut into.
+//! Which user a session belongs to, however a request is cut into packets.
 
 use braid_testkit::{Bench, Frame};
 
@@ -23,7 +23,7 @@ fn get(client: &str, agent: &str, cookie: &str) -> Vec<u8> {
 
 const SID: &str = "PHPSESSID=0123456789abcdef";
 
-/// Requests one second apart: what is found at the end?
+/// Sends requests one second apart, and checks what is found at the end.
 #[track_caller]
 fn check(config: &str, requests: &[Vec<u8>], expected: Option<(&str, &str)>) {
     let mut bench = bench(config);

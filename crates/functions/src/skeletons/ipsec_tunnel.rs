@@ -1,8 +1,10 @@
-//! An IPsec tunnel's packet sets: ESP (RFC 4303) between two gateways, one way, with the association's state; no aggregate state.
+//! An IPsec tunnel's packet sets: ESP (RFC 4303) between two gateways in one direction, with the association's state; no
+//! aggregate state.
 //!
-//! It counts the packets of an association and those whose number did not grow. **Missing**: keys and ciphers, so nothing is
-//! encrypted or checked, and the replay window of RFC 4303 section 3.4.3 must not be kept before the check; IKE; a key field for
-//! the SPI, so that two associations between the same gateways share a set here.
+//! It counts the packets of an association, and those whose sequence number did not increase. **Missing**: keys and
+//! ciphers, so nothing is encrypted or verified (and the replay window of RFC 4303 section 3.4.3 must not be updated
+//! before verification); IKE; and a key field for the SPI, so two associations between the same gateways share a set
+//! here.
 
 use braid_nf::packet::key::FieldId;
 use braid_nf::prelude::*;
@@ -11,7 +13,7 @@ use crate::parts::of_each;
 
 const ESP: u8 = 50;
 
-/// What is known of an association.
+/// The state of an association.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Association {

@@ -1,4 +1,4 @@
-//! The skeletons keep their sets and touch what they say.
+//! The skeletons keep their sets, and access what they say.
 
 use braid_nf::Instance;
 use braid_testkit::{Bench, Frame};

@@ -1,8 +1,8 @@
-//! A web cache's packet sets: TCP sessions, whose context is the request under way; cached responses are aggregate state.
+//! A web cache's packet sets: TCP sessions, with the current request as context; cached responses are aggregate state.
 //!
-//! It says which requests a cache would have answered. **Missing**: ending TCP on both sides (reassembly, retransmission, windows),
-//! without which no answer can be given in a server's place; storing bodies; freshness and validation (RFC 9111); requests
-//! that take several packets, and TLS.
+//! It reports which requests a cache would have answered. **Missing**: TCP termination on both sides (reassembly,
+//! retransmission, windows), without which no answer can be given on a server's behalf; storage of bodies; freshness and
+//! validation (RFC 9111); requests that span several packets; and TLS.
 
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
@@ -10,7 +10,7 @@ use braid_nf::state::{MapConfig, StateError};
 
 const TCP: u8 = 6;
 
-/// What a session has asked for last.
+/// The latest request of a session.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Request {
@@ -35,7 +35,7 @@ network_function! {
 }
 
 impl WebCache {
-    /// For `capacity` responses.
+    /// A cache for `capacity` responses.
     pub fn new(builder: &mut StateBuilder, capacity: u32) -> Result<WebCache, StateError> {
         let config = MapConfig { name: "responses".into(), capacity, ..MapConfig::default() };
         Ok(WebCache { responses: Map::new(builder, &config)? })

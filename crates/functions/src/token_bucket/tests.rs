@@ -1,4 +1,4 @@
-//! To the nanosecond and to the byte, at the ends of the number range, and against exact arithmetic.
+//! Precise to the nanosecond and the byte, at the ends of the number range, and against exact arithmetic.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ fn limit(per_second: u64, burst: u64) -> Limit {
     Limit::new("rate", per_second, "burst", burst).unwrap()
 }
 
-/// Sends `(nanoseconds, units)` through a full bucket and says which pass.
+/// Sends `(nanoseconds, units)` through a full bucket, and checks which pass.
 #[track_caller]
 fn check(limit: Limit, packets: &[(u64, u32)], expected: &[bool]) {
     let mut bucket = limit.full(packets[0].0);
@@ -23,7 +23,7 @@ fn a_burst_passes_at_once_and_no_byte_more() {
 
 #[test]
 fn credit_returns_to_the_nanosecond() {
-    // At 3 bytes a second one byte needs a third of a second: 333,333,333 ns are not enough, one more is.
+    // At 3 bytes a second one byte takes a third of a second: 333,333,333 ns are not enough, one more is.
     check(limit(3, 1), &[(0, 1), (333_333_333, 1), (333_333_334, 1)], &[true, false, true]);
 }
 
@@ -65,7 +65,8 @@ fn a_burst_that_nobody_wrote_is_possible_at_any_rate() {
 }
 
 proptest! {
-    /// The same decisions as a bucket of rational numbers, and never more than burst + rate × time over any stretch.
+    /// The decisions equal those of a bucket of rational numbers, and never more than burst + rate × time passes over any
+    /// period.
     #[test]
     fn decisions_are_those_of_exact_arithmetic(
         per_second in 1u64..10_000_000_000,

@@ -1,8 +1,8 @@
-//! What is remembered of a connection: one that the server has been asked for, and one that is open, whose numbers are
-//! translated.
+//! The state of a connection, from the SYN to the server on, and the translation of its sequence numbers.
 //!
-//! The client knows the cookie as the server's first number, the server chose another; the same with time stamps. So what the
-//! server says is moved back by the difference, and what the client echoes is moved forth. The client's own numbers stay.
+//! The client takes the cookie for the server's initial sequence number, but the server chose another; the same holds for
+//! time stamps. So the difference is subtracted from the numbers that the server sends, and added to those that the
+//! client echoes. The client's own numbers stay as they are.
 
 use braid_nf::packet::checksum::Change;
 use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
@@ -11,73 +11,76 @@ use braid_nf::prelude::*;
 
 use super::cookie::Offer;
 
-/// A flow of the set.
+/// The state of one connection.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Flow {
-    /// The cookie.
+    /// The cookie, which is the server's initial sequence number as the client knows it.
     pub(super) cookie: u32,
-    /// The client's first number while the server is asked; then how far the server's numbers are ahead of the cookie's. If it began without a
-    /// cookie the server's first number, once that is known.
+    /// Until the server answers, the client's initial sequence number; then the server's sequence numbers minus those
+    /// that the client knows. In a flow without a cookie, the server's initial sequence number once it is known.
     pub(super) number: u32,
-    /// The time stamp that the client was told while the server is asked; then how far the server's stamps are ahead.
+    /// Until the server answers, the time stamp that the client was told; then the server's time stamps minus those that
+    /// the client knows.
     pub(super) stamp: u32,
-    /// The client's window, as it confirmed.
+    /// The client's window, from the segment that returned the cookie.
     pub(super) window: u16,
-    /// The segment size that the cookie told.
+    /// The client's maximum segment size, as encoded in the cookie.
     pub(super) size: u16,
-    /// Shifts of windows: what the client was told of the server's, the client's own, the server's own.
+    /// Window scales: the server's as told to the client, the client's own, the server's own.
     told_shift: u8,
     client_shift: u8,
     server_shift: u8,
-    /// [`STAMPED`], [`SCALED`], [`SACKED`].
+    /// Flags: [`STAMPED`], [`SCALED`], [`SACKED`].
     options: u8,
-    /// A [`Phase`].
+    /// The [`Phase`].
     phase: u8,
-    /// Whether the opener's packets run against the direction in which the set's key is written.
+    /// Whether the opener's packets run against the direction of the set's key.
     reversed: u8,
-    /// Who has sent a FIN: 1 the client, 2 the server; [`NEVER_OPEN`]; if it began without a cookie [`ANSWERED`], [`NUMBERED`], [`WENT_ON`].
+    /// Flags: FIN sent by the client (1) and by the server (2), [`NEVER_OPEN`]; in a flow without a cookie [`ANSWERED`],
+    /// [`NUMBERED`], [`WENT_ON`].
     finished: u8,
-    /// Whether it is counted as a flow with a single packet.
+    /// Whether the flow counts as one with a single packet.
     pub(super) one_packet: u8,
 }
 
 const STAMPED: u8 = 1;
 const SCALED: u8 = 2;
 const SACKED: u8 = 4;
-/// It was reset before the server had answered: there is nothing to go on with.
+/// The connection was reset before the server had answered, so it cannot be resumed.
 const NEVER_OPEN: u8 = 4;
-/// Its opener goes on with it.
+/// The opener has continued the connection.
 const WENT_ON: u8 = 8;
-/// The other end has answered; and with a SYN of its own, so that its first number is known.
+/// The other end has answered; and with a SYN of its own, so that its initial sequence number is known.
 const ANSWERED: u8 = 16;
 const NUMBERED: u8 = 32;
-/// The first acknowledgement that a client sends of a connection stands so far behind the server's first number at most.
+/// How far a client's first acknowledgement may be beyond the server's initial sequence number.
 const FIRST_FLIGHT: u32 = 1 << 20;
 
-/// How far a flow has come.
+/// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Phase {
     /// It began without a cookie: nothing is translated.
     Direct = 0,
-    /// The client has shown its cookie, the server is asked.
+    /// The client has returned its cookie, and a SYN was sent to the server.
     Asked = 1,
-    /// Both are connected.
+    /// Client and server are connected.
     Open = 2,
     /// Both have sent a FIN.
     Closing = 3,
-    /// One has sent a RST.
+    /// One end has sent a RST.
     Reset = 4,
 }
 
 impl Flow {
-    /// A flow that passes as it is.
+    /// A flow that passes unchanged; `counts` says whether it counts as one with a single packet.
     pub(super) fn direct(cx: &Cx<'_>, counts: bool) -> Flow {
         Flow { reversed: cx.reversed().into(), one_packet: counts.into(), ..Flow::default() }
     }
 
-    /// A client has shown its cookie and accepted `offer`; `window` is its own, and `shift` what it was told.
+    /// The flow of a client that has returned its cookie and accepted `offer`; `window` is its own, and `shift` the
+    /// window scale that it was told.
     pub(super) fn asked(cx: &Cx<'_>, first: u32, cookie: u32, window: u16, offer: &Offer, shift: u8) -> Flow {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         Flow {
@@ -97,14 +100,15 @@ impl Flow {
         }
     }
 
-    /// Whether the opener of one that passes as it is goes on with it.
+    /// Whether the opener of a flow without a cookie has continued it.
     #[inline(always)]
     pub(super) fn goes_on(&self) -> bool {
         self.finished & WENT_ON != 0
     }
 
-    /// A segment of one that passes as it is and has not gone on; whether its opener goes on with it: it knows what the other end has answered. A
-    /// SYN that comes again shows nothing, and neither does an acknowledgement of what was never said: whoever forges addresses can send both.
+    /// Notes a segment of a flow without a cookie, and returns whether the opener has continued it. The opener must
+    /// acknowledge what the other end has sent: a repeated SYN or an acknowledgement of other numbers proves nothing,
+    /// because a sender with forged addresses can send both.
     #[cold]
     pub(super) fn note_direct(&mut self, tcp: &View<'_, Tcp>, from_client: bool) -> bool {
         let flags = tcp.flags() & (SYN | ACK | RST);
@@ -143,18 +147,18 @@ impl Flow {
         }
     }
 
-    /// Whether the packet at hand comes from who opened it.
+    /// Whether the current packet comes from the end that opened the connection.
     #[inline(always)]
     pub(super) fn is_from_client(&self, cx: &Cx<'_>) -> bool {
         u8::from(cx.reversed()) == self.reversed
     }
 
-    /// Whether addresses of its key stand as its opener writes them.
+    /// Whether the set's key has the opener's address as its destination.
     pub(super) fn is_reversed(&self) -> bool {
         self.reversed != 0
     }
 
-    /// What the server is offered in the client's name; `stamp` is the client's.
+    /// The options that the SYN to the server offers on behalf of the client; `stamp` is the client's time stamp.
     pub(super) fn offer(&self, stamp: u32) -> Offer {
         Offer {
             size: self.size,
@@ -164,25 +168,25 @@ impl Flow {
         }
     }
 
-    /// The server has answered with this first number and these options.
+    /// Opens the connection: the server has answered with this initial sequence number and these options.
     pub(super) fn open(&mut self, first: u32, answer: &Offer) {
         self.number = first.wrapping_sub(self.cookie);
         self.stamp = answer.stamps.map_or(0, |(value, _)| value.wrapping_sub(self.stamp));
         match answer.shift {
             Some(shift) => (self.server_shift, self.client_shift) = (shift, 0),
-            // Then the server shifts nobody's windows (RFC 7323 section 2.2).
+            // Without the server's option, neither end scales its windows (RFC 7323 section 2.2).
             None => self.server_shift = 0,
         }
         self.phase = Phase::Open as u8;
     }
 
-    /// A refusal or abort before the server has answered.
+    /// Handles a refusal or an abort before the server has answered.
     pub(super) fn reset(&mut self) {
         self.finished = NEVER_OPEN;
         self.phase = Phase::Reset as u8;
     }
 
-    /// Goes on with a segment of an open connection.
+    /// Updates the phase with a segment of an open connection.
     pub(super) fn advance(&mut self, flags: u8, from_client: bool) {
         if flags & FIN != 0 {
             self.finished |= if from_client { 1 } else { 2 };
@@ -190,13 +194,13 @@ impl Flow {
         self.phase = match self.phase() {
             _ if flags & RST != 0 => Phase::Reset,
             _ if self.finished & 3 == 3 => Phase::Closing,
-            // The reset was forged or out of the window: the ends go on.
+            // The reset was forged or out of the window: the connection is alive.
             Phase::Reset if flags & (ACK | SYN) == ACK && self.finished & NEVER_OPEN == 0 => Phase::Open,
             phase => phase,
         } as u8;
     }
 
-    /// A window that one end sends, in the units that the other one expects. That of a SYN is never shifted.
+    /// Converts a window that one end sends to the scale that the other expects. The window of a SYN is never scaled.
     pub(super) fn window(&self, window: u16, from_client: bool, flags: u8) -> u16 {
         let (from, to) = match from_client {
             true => (self.client_shift, 0),
@@ -206,12 +210,12 @@ impl Flow {
         (u32::from(window) << (from & 15) >> (to & 15)).min(u16::MAX.into()) as u16
     }
 
-    /// A time stamp of the server's as the client knows it.
+    /// Converts a time stamp of the server to the client's view.
     pub(super) fn told_stamp(&self, value: u32) -> u32 {
         value.wrapping_sub(self.stamp)
     }
 
-    /// Rewrites the header of a segment; what is fragmented or damaged is translated as far as it goes.
+    /// Rewrites the header of a segment; a fragmented or damaged header is translated as far as it is present.
     pub(super) fn translate(&self, packet: &mut Packet<'_>, from_client: bool) {
         let (Some(at), Some(len)) = (packet.l4_offset(), packet.tcp().map(|tcp| tcp.header_len())) else { return };
         let header = packet.change(at..at + len);
@@ -259,7 +263,7 @@ impl Flow {
     }
 }
 
-/// Adds to the number at an offset, if it is present.
+/// Adds `more` to the 32-bit number at an offset, if the header is long enough.
 fn add(header: &mut [u8], at: usize, more: u32) {
     if let Some(place) = header.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<4>()) {
         *place = u32::from_be_bytes(*place).wrapping_add(more).to_be_bytes();

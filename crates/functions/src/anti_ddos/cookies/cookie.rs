@@ -1,36 +1,38 @@
-//! The cookie itself: a number that stands for a SYN, so that nothing has to be remembered of it.
+//! SYN cookies: a number that encodes a SYN, so that nothing about it has to be stored.
 //!
-//! It is the first sequence number of the answer, made nearly as Linux makes it (`net/ipv4/syncookies.c`, after D. J. Bernstein):
-//! 8 bits of time in minutes, 2 bits for the client's segment size, 22 bits that must fit, all under a keyed hash. One that is
-//! older than two minutes, or of other ends, is refused; of 2^32 guesses eight are right. In Linux the client's first number is
-//! added and not hashed, and sizes are neighbours: there the number of any byte near a cookie may be one too, which would matter
-//! here, where a cookie may end an old connection's set.
+//! A cookie is the initial sequence number of the answer, made almost as in Linux (`net/ipv4/syncookies.c`, after D. J.
+//! Bernstein): 8 bits of time in minutes, 2 bits for the client's segment size and 22 check bits, all combined with a
+//! keyed hash. A cookie that is older than two minutes or belongs to other endpoints is refused; of 2^32 guesses eight
+//! are valid. Linux adds the client's initial sequence number instead of hashing it, and encodes segment sizes as
+//! neighbouring values, so numbers close to a cookie can be valid too. That would matter here, where a cookie may replace
+//! the set of an old connection.
 //!
-//! What else the client offered stands in the low bits of the time stamp that it will echo, as in Linux' `nf_synproxy_core.c`.
+//! The client's other options are kept in the low bits of the time stamp that it echoes, as in Linux's
+//! `nf_synproxy_core.c`.
 
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::headers::{Tcp, TcpOption, View};
 use braid_nf::prelude::*;
 use siphasher::sip::SipHasher24;
 
-/// Segment sizes that a cookie can tell, by family: those that occur most, Linux' `msstab`.
+/// Segment sizes that a cookie can encode, by IP version: the most frequent ones, as in Linux's `msstab`.
 const SIZES: [[u16; 4]; 2] = [[536, 1300, 1440, 1460], [1220, 1420, 1440, 8940]];
-/// Minutes in which a cookie is good.
+/// How long a cookie is valid, in minutes.
 const AGE_MAX: u32 = 2;
 const MINUTE_NS: u64 = 60_000_000_000;
 const LOW: u32 = 0x00ff_ffff;
-/// Where the number of the size stands; what is below it must be zero without the hash.
+/// The position of the size's index; the bits below must be zero once the hash is subtracted.
 const NUMBER_SHIFT: u32 = 22;
 
-/// Low bits of the time stamp: the client's shift, [`NO_SHIFT`] if it offered none, and whether it takes selective
-/// acknowledgements.
+/// Low bits of the time stamp: the client's window scale, or [`NO_SHIFT`] if it offered none, and whether it permits
+/// selective acknowledgements.
 const SHIFT: u32 = 0x0f;
 const NO_SHIFT: u32 = 0x0f;
 const SACK: u32 = 0x10;
-/// All bits that are not time.
+/// All bits of the time stamp that do not hold time.
 const SAID: u32 = 0x3f;
 
-/// Ends of a connection: what a cookie is made for, and what ICMP errors are looked up by.
+/// The endpoints of a connection, which a cookie is made for and by which ICMP errors are looked up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Ends {
@@ -41,7 +43,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Of a segment that a client has sent.
+    /// The endpoints of a segment that a client has sent.
     pub(super) fn of(packet: &Packet<'_>, tcp: &View<'_, Tcp>) -> Ends {
         Ends {
             client: packet.src_ip(),
@@ -56,7 +58,7 @@ impl Ends {
     }
 }
 
-/// The key of the hash: who knows it can forge cookies.
+/// The key of the hash; whoever knows it can forge cookies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret(pub(super) [u8; 16]);
 
@@ -69,16 +71,17 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// The cookie for a SYN with this first number whose sender takes segments of `size` bytes.
+    /// The cookie for a SYN with initial sequence number `first`, whose sender accepts segments of `size` bytes.
     pub(super) fn cookie(&self, ends: &Ends, first: u32, size: u16, now_ns: u64) -> u32 {
         let minute = minute(now_ns);
-        // The largest that the client takes; a smaller one is never offered.
+        // The largest size that the client accepts; the smallest of the table if it accepts none of them.
         let number = ends.sizes().iter().rposition(|known| *known <= size).unwrap_or(0) as u32;
         let low = self.hash(ends, first, Some(minute)).wrapping_add(number << NUMBER_SHIFT) & LOW;
         self.hash(ends, first, None).wrapping_add(minute << 24).wrapping_add(low)
     }
 
-    /// The segment size that a cookie tells, if it was made for these ends and this first number not long ago.
+    /// The segment size encoded in a cookie, if the cookie was made for these endpoints and this initial sequence number
+    /// recently enough.
     pub(super) fn check(&self, ends: &Ends, first: u32, cookie: u32, now_ns: u64) -> Option<u16> {
         let minute = minute(now_ns);
         let rest = cookie.wrapping_sub(self.hash(ends, first, None));
@@ -109,27 +112,27 @@ fn minute(now_ns: u64) -> u32 {
     (now_ns / MINUTE_NS) as u32
 }
 
-/// What one end offers in its SYN.
+/// The options that one end offers in its SYN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Offer {
-    /// Largest segment that it takes; 0: not said.
+    /// The maximum segment size in bytes; 0: not given.
     pub(super) size: u16,
-    /// By how much its windows are shifted.
+    /// The window scale.
     pub(super) shift: Option<u8>,
-    /// Whether it takes selective acknowledgements.
+    /// Whether it permits selective acknowledgements.
     pub(super) sack: bool,
     /// Its time stamp and the one that it echoes.
     pub(super) stamps: Option<(u32, u32)>,
 }
 
 impl Offer {
-    /// What a segment says.
+    /// The options of a segment.
     pub(super) fn of(tcp: &View<'_, Tcp>) -> Offer {
         let mut offer = Offer::default();
         for option in tcp.options() {
             match option {
                 TcpOption::MaximumSegment(size) => offer.size = size,
-                // RFC 7323 section 2.3: more than 14 means 14.
+                // A window scale above 14 counts as 14 (RFC 7323 section 2.3).
                 TcpOption::WindowScale(shift) => offer.shift = Some(shift.min(14)),
                 TcpOption::SackPermitted => offer.sack = true,
                 TcpOption::Timestamps(value, echo) => offer.stamps = Some((value, echo)),
@@ -139,7 +142,8 @@ impl Offer {
         offer
     }
 
-    /// What of it the answer can accept: shift and selective acknowledgements only with a time stamp to keep them in.
+    /// The options that the answer can accept. Window scale and selective acknowledgements need a time stamp to be
+    /// encoded in.
     pub(super) fn accepted(self, allowed: &Offer) -> Offer {
         let stamps = self.stamps.filter(|_| allowed.stamps.is_some());
         Offer {
@@ -150,13 +154,14 @@ impl Offer {
         }
     }
 
-    /// The time stamp of the answer, which says what was accepted.
+    /// The time stamp of the answer, which encodes the accepted options.
     pub(super) fn stamp(&self, now_ns: u64) -> u32 {
         let milliseconds = (now_ns / 1_000_000) as u32;
         milliseconds & !SAID | self.shift.map_or(NO_SHIFT, u32::from) | if self.sack { SACK } else { 0 }
     }
 
-    /// What a client accepted that echoes such a stamp; `stamps` are its own and the echo.
+    /// The options that a client accepted, decoded from the time stamp it echoes; `stamps` are its own and the echoed
+    /// one.
     pub(super) fn from_echo(size: u16, stamps: Option<(u32, u32)>) -> Offer {
         let Some((_, echo)) = stamps else { return Offer { size, ..Offer::default() } };
         let shift = (echo & SHIFT != NO_SHIFT).then_some((echo & SHIFT) as u8);

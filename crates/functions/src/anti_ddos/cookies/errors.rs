@@ -1,5 +1,5 @@
-//! ICMP errors about open connections: the numbers of the segment that they quote are those of the wrong side, and would be
-//! thrown away by its sender (RFC 5927 section 4.1).
+//! Translation of ICMP errors about open connections. The quoted segment has the other side's sequence numbers, so its
+//! sender would discard the error (RFC 5927 section 4.1).
 
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
@@ -8,7 +8,7 @@ use super::SynProxy;
 use super::connection::Flow;
 use super::cookie::Ends;
 
-/// Ends of a flow, from the key of its set.
+/// The endpoints of a flow, from the key of its set.
 pub(super) fn ends(key: &SetKey, flow: &Flow) -> Option<Ends> {
     let tuple = key.five_tuple()?;
     let (source, destination) = ((tuple.src_ip, tuple.src_port), (tuple.dst_ip, tuple.dst_port));
@@ -16,14 +16,14 @@ pub(super) fn ends(key: &SetKey, flow: &Flow) -> Option<Ends> {
     Some(Ends { client: client.0, server: server.0, client_port: client.1, server_port: server.1 })
 }
 
-/// Ends of a connection, from a segment of the server.
+/// The endpoints of a connection, from a segment of the server.
 pub(super) fn answered_ends(packet: &Packet<'_>) -> Option<Ends> {
     let (server_port, client_port) = packet.ports()?;
     Some(Ends { client: packet.dst_ip(), server: packet.src_ip(), client_port, server_port })
 }
 
 impl SynProxy {
-    /// Translates what an ICMP error quotes, if it is a segment of an open connection.
+    /// Translates the segment that an ICMP error quotes, if it belongs to an open connection.
     pub(super) fn error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Result<(), Conflict> {
         let Some(quoted) = packet.embedded().filter(|quoted| quoted.protocol == protocol::TCP) else { return Ok(()) };
         let Some((source, destination)) = quoted.ports else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! SYN cookies: connections to protected hosts are opened here first, and with the host only when the client has shown that it
-//! is where it says it is.
+//! SYN cookies: the proxy completes the handshake for a protected host, and opens the connection with the host only when
+//! the client has proved its address.
 //!
 //! ```text
 //!  client ── SYN ──────────────▶ proxy                      nothing is remembered
@@ -10,12 +10,12 @@
 //!         ◀══════════ numbers translated ══════════════════▶
 //! ```
 //!
-//! As Linux' `synproxy` does it, with these differences: a lost last acknowledgement is made up by the client's window probe,
-//! windows are converted if the server's shift is another than the client was told, and numbers are translated within ICMP errors.
-//! A packet of an open connection touches its set only.
+//! It works like Linux's `synproxy`, with these differences: a lost final acknowledgement is recovered by the client's
+//! window probe, windows are converted if the server's window scale is not the one that the client was told, and sequence
+//! numbers are translated in ICMP errors too. A packet of an open connection accesses only its set.
 //!
-//! Not here: congestion notification (never accepted), options of TCP Fast Open, data in the SYN and before the server has
-//! answered (the client sends them again).
+//! Out of scope: explicit congestion notification (never accepted), TCP Fast Open options, and data in the SYN or before
+//! the server has answered (the client sends it again).
 
 mod connection;
 mod cookie;
@@ -38,26 +38,26 @@ use crate::ConfigError;
 use crate::parts::answer;
 use tcp_flags::{ACK, FIN, RST, SYN};
 
-/// A SYN that was answered with a cookie; it goes no further.
+/// A SYN that was answered with a cookie and is consumed here.
 pub const COOKIE_SENT: Reason = Reason("cookie_sent");
-/// An acknowledgement of no known flow that shows no good cookie.
+/// An acknowledgement of no known flow that returns no valid cookie.
 pub const COOKIE_INVALID: Reason = Reason("cookie_invalid");
-/// A segment of no known flow, or before its server has answered, that opens none.
+/// A segment that opens no connection, and belongs to no known flow or precedes the server's answer.
 pub const NO_CONNECTION: Reason = Reason("no_connection");
 
-/// What has been done, all workers together.
+/// Counts of all workers together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Tally {
     /// SYNs answered with a cookie.
     pub sent: u64,
-    /// Cookies that came back and were good.
+    /// Valid cookies that clients returned.
     pub accepted: u64,
-    /// Acknowledgements without a good cookie.
+    /// Acknowledgements without a valid cookie.
     pub refused: u64,
-    /// SYNs sent to a server again because the client sent again.
+    /// SYNs repeated to a server because the client repeated its segment.
     pub repeated: u64,
-    /// Connections for whose ICMP errors there was no room.
+    /// Connections whose ICMP errors are not translated, because the table was full.
     pub unlisted: u64,
 }
 
@@ -78,7 +78,7 @@ network_function! {
     pub struct SynProxy {
         counters: Distributed<Counters>,
         tally: Distributed<Tally>,
-        /// How far the server's numbers are ahead, for ICMP errors.
+        /// The offset of the server's sequence numbers from the client's view, for translating ICMP errors.
         ahead: Map<Ends, u32>,
         settings: Settings,
     }
@@ -88,7 +88,7 @@ impl SynProxy {
     /// Checks the configuration and makes the function.
     pub fn new(config: &Config, builder: &mut StateBuilder) -> Result<SynProxy, ConfigError> {
         let settings = Settings::check(config)?;
-        // Neither is asked for: an error if something is said about it.
+        // `dscp` and the limits of sources do not apply to cookies: reject a configuration that sets them.
         config.dscp()?;
         config.sources(builder)?;
         let map =
@@ -106,7 +106,7 @@ impl NetworkFunction for SynProxy {
     type Set = Flow;
     const NAME: &'static str = "anti_ddos";
 
-    /// What connections were told stands in their sets.
+    /// Sets hold what their connections were told, so any configuration may follow.
     fn inherits(&self, _older: &Self) -> Result<(), String> {
         Ok(())
     }
@@ -180,7 +180,7 @@ impl NetworkFunction for SynProxy {
 }
 
 impl SynProxy {
-    /// What becomes of a packet that belongs to no flow: the flow that begins with it, or why it goes no further.
+    /// Handles a packet that belongs to no flow: returns the flow that it begins, or the reason to drop it.
     #[cold]
     fn begin(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Result<Result<Flow, Reason>, Conflict> {
         if !self.settings.protects(packet.dst_ip()) {
@@ -208,7 +208,7 @@ impl SynProxy {
         }
     }
 
-    /// Makes a flow live. If there is no room, a SYN can still be answered with a cookie.
+    /// Makes a flow live. If the set table is full, a SYN can still be answered with a cookie.
     fn register(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Flow>, flow: Flow) -> Handled {
         if !set.register(cx, flow) {
             let opens = packet.tcp_flags().is_some_and(|flags| flags & (SYN | ACK | RST | FIN) == SYN);
@@ -222,12 +222,12 @@ impl SynProxy {
         Ok(self.send_on(cx, packet, &flow))
     }
 
-    /// The packet with which a flow began goes on: as it is, or as a SYN.
+    /// Forwards the packet that began a flow, unchanged or as a SYN.
     fn send_on(&self, cx: &Cx<'_>, packet: &mut Packet<'_>, flow: &Flow) -> Verdict {
         if flow.phase() == Phase::Asked { ask(cx, packet, flow) } else { cx.pass() }
     }
 
-    /// Whether cookies are sent now.
+    /// Whether SYNs are answered with cookies now.
     fn is_attacked(&self, cx: &mut Cx<'_>) -> Result<bool, Conflict> {
         if self.settings.always {
             return Ok(true);
@@ -252,7 +252,7 @@ impl SynProxy {
             stamps: offer.stamps.map(|(value, _)| (offer.stamp(now), value)),
         };
         let numbers = (cookie, tcp.sequence().wrapping_add(1));
-        // Window 0: the client waits with its data until the server has answered.
+        // Window 0 keeps the client from sending data until the server has answered.
         let header = header((tcp.destination_port(), tcp.source_port()), numbers, SYN | ACK, 0);
         answer::segment(cx, packet, Segment::new(header, &said).bytes_mut());
         self.tally.update(cx, |own| own.sent += 1)?;
@@ -260,11 +260,11 @@ impl SynProxy {
         Ok(COOKIE_SENT)
     }
 
-    /// The client's first number and what it accepted, if a segment shows a good cookie.
+    /// The client's initial sequence number and the options it accepted, if a segment returns a valid cookie.
     fn shown(&self, cx: &Cx<'_>, packet: &Packet<'_>, tcp: &View<'_, Tcp>) -> Option<(u32, Offer)> {
         let ends = Ends::of(packet, tcp);
         let cookie = tcp.acknowledgement().wrapping_sub(1);
-        // The number of a window probe is one less: it comes if the acknowledgement was lost.
+        // A window probe, sent if the final acknowledgement was lost, has a sequence number that is lower by one.
         let back = if packet.payload().len() <= 1 { 2 } else { 1 };
         (0..back).map(|probe| tcp.sequence().wrapping_sub(1 - probe)).find_map(|first| {
             let size = self.settings.secret.check(&ends, first, cookie, cx.now())?;
@@ -272,7 +272,7 @@ impl SynProxy {
         })
     }
 
-    /// A flow that began without a cookie, and with which nobody has gone on.
+    /// Handles a packet of a flow that began without a cookie and has not been continued by its opener.
     fn direct(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &mut Flow, from_client: bool) -> Handled {
         let goes_on = packet.tcp().is_some_and(|tcp| flow.note_direct(&tcp, from_client));
         if goes_on && flow.one_packet == 1 {
@@ -282,7 +282,7 @@ impl SynProxy {
         Ok(cx.pass())
     }
 
-    /// A segment that opens or ends a connection.
+    /// Handles a segment that opens or ends a connection.
     #[cold]
     fn with_care(
         &self,
@@ -297,7 +297,7 @@ impl SynProxy {
             (Phase::Asked, true) => self.repeat(cx, packet, flow, flags),
             (Phase::Asked, false) => self.answered(cx, packet, flow, flags),
             (_, false) if flags & (SYN | ACK) == SYN | ACK => self.answered(cx, packet, flow, flags),
-            // A cookie between ends whose connection is over.
+            // A cookie returned between the endpoints of a connection that has ended.
             (Phase::Closing | Phase::Reset, true) if self.has_shown(cx, packet, flow) => {
                 self.begin_again(cx, packet, flow)
             }
@@ -309,14 +309,14 @@ impl SynProxy {
         }
     }
 
-    /// Whether a segment shows a good cookie that is not the one of the flow.
+    /// Whether a segment returns a valid cookie other than the flow's own.
     fn has_shown(&self, cx: &Cx<'_>, packet: &Packet<'_>, flow: &Flow) -> bool {
         packet.tcp().is_some_and(|tcp| {
             tcp.acknowledgement().wrapping_sub(1) != flow.cookie && self.shown(cx, packet, &tcp).is_some()
         })
     }
 
-    /// Between the ends of a flow that is over, or did not come about, another one begins.
+    /// Begins a new flow between the endpoints of one that has ended or was never opened.
     fn begin_again(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
         match self.begin(cx, packet)? {
             Ok(next) => {
@@ -328,7 +328,7 @@ impl SynProxy {
         }
     }
 
-    /// The client sends while the server has not answered: the SYN may have been lost.
+    /// Handles a client's segment before the server has answered: the SYN may have been lost, so it is sent again.
     fn repeat(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow, flags: u8) -> Handled {
         if flags & RST != 0 {
             flow.reset();
@@ -345,7 +345,7 @@ impl SynProxy {
         Ok(Verdict::Drop(NO_CONNECTION))
     }
 
-    /// The server answers the SYN: the client may send now, and the numbers are known.
+    /// Handles the server's answer to the SYN: the client may now send, and the offset of sequence numbers is known.
     fn answered(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow, flags: u8) -> Handled {
         let Some(tcp) = packet.tcp() else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
         let (ports, numbers) = ((tcp.source_port(), tcp.destination_port()), (tcp.sequence(), tcp.acknowledgement()));
@@ -373,7 +373,7 @@ impl SynProxy {
         Ok(if done { cx.pass() } else { Verdict::Drop(Reason::MALFORMED) })
     }
 
-    /// ICMP errors about the connection can be translated from now on.
+    /// Lists the connection, so that ICMP errors about it can be translated.
     fn list(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &Flow) -> Result<(), Conflict> {
         let Some(ends) = errors::answered_ends(packet) else { return Ok(()) };
         if self.ahead.insert(cx, &ends, &flow.number)? == Inserted::Full {
@@ -383,7 +383,7 @@ impl SynProxy {
     }
 }
 
-/// The client's segment becomes the SYN to the server.
+/// Turns the client's segment into a SYN to the server.
 fn ask(cx: &Cx<'_>, packet: &mut Packet<'_>, flow: &Flow) -> Verdict {
     let Some(tcp) = packet.tcp() else { return Verdict::Drop(Reason::MALFORMED) };
     let stamp = Offer::of(&tcp).stamps.map_or(0, |(value, _)| value);
@@ -392,7 +392,7 @@ fn ask(cx: &Cx<'_>, packet: &mut Packet<'_>, flow: &Flow) -> Verdict {
     if segment.replace(packet) { cx.pass() } else { Verdict::Drop(Reason::MALFORMED) }
 }
 
-/// The server does not want the connection: the client is told with the number that it expects.
+/// Tells the client, with the sequence number that it expects, that the server refused the connection.
 fn refused(cx: &Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow, acknowledgement: u32) -> Verdict {
     let Some(tcp) = packet.tcp() else { return Verdict::Drop(Reason::MALFORMED) };
     let ports = (tcp.source_port(), tcp.destination_port());

@@ -1,12 +1,12 @@
-//! Segments that the proxy writes: SYNs, their answers and bare acknowledgements. Options stand in the order in which Linux'
-//! `nf_synproxy_core.c` writes them.
+//! Segments that the proxy writes: SYNs, their answers and bare acknowledgements. Options are in the order that Linux's
+//! `nf_synproxy_core.c` uses.
 
 use braid_nf::packet::headers::{Header, Ipv4, Ipv6, Tcp};
 use braid_nf::packet::{IpVersion, Packet};
 
 use super::cookie::Offer;
 
-/// The longest header.
+/// The maximum length of a TCP header, in bytes.
 const MOST: usize = 60;
 
 /// A segment without payload.
@@ -17,14 +17,14 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// With this header, and options that say what `offer` holds; a segment size of 0 is not said.
+    /// A segment with this header and the options of `offer`; a segment size of 0 is left out.
     pub(super) fn new(header: Tcp, offer: &Offer) -> Segment {
         let mut segment = Segment { bytes: [0; MOST], len: Tcp::LEN };
         if offer.size != 0 {
             segment.push(&[2, 4]);
             segment.push(&offer.size.to_be_bytes());
         }
-        // Before a time stamp stands the permission, or padding.
+        // The SACK-permitted option or padding aligns the time stamp.
         match (offer.sack, offer.stamps) {
             (true, _) if offer.stamps.is_some() => segment.push(&[4, 2]),
             (true, _) => segment.push(&[1, 1, 4, 2]),
@@ -44,13 +44,13 @@ impl Segment {
         segment
     }
 
-    /// Its bytes, with a checksum of zero.
+    /// The segment's bytes, with a checksum of zero.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[..self.len]
     }
 
-    /// Makes a packet carry it in place of its own segment, payload and all; the addresses stay. False, and nothing is right
-    /// any more, if the buffer is too small.
+    /// Replaces a packet's segment and payload by this one; the addresses stay. Returns false, and leaves the packet
+    /// unusable, if the buffer is too small.
     pub(super) fn replace(&self, packet: &mut Packet<'_>) -> bool {
         let (Some(l4), l3) = (packet.l4_offset(), usize::from(packet.record().l3)) else { return false };
         if !packet.set_len(l4 + self.len) {
@@ -78,7 +78,7 @@ impl Segment {
     }
 }
 
-/// A header between the ports of `of`, in its direction or back.
+/// A header with these ports (source, destination), sequence and acknowledgement numbers, flags and window.
 pub(super) fn header(ports: (u16, u16), (sequence, acknowledgement): (u32, u32), flags: u8, window: u16) -> Tcp {
     let mut header = Tcp::new(ports.0, ports.1);
     header.set_sequence(sequence);

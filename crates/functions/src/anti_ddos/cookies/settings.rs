@@ -1,4 +1,4 @@
-//! What a plan file may say about cookies, and what it means once it has been checked.
+//! The configuration of cookies, as written in a plan file and as checked.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::anti_ddos::Config;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::Prefix;
 
-/// A connection that is closed, or refused.
+/// Idle timeouts of connections that are closed, and of those that were reset or refused.
 const CLOSING: Duration = Duration::from_secs(120);
 const RESET: Duration = Duration::from_secs(10);
 
@@ -20,10 +20,10 @@ const RESET: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
-    /// While there is an attack.
+    /// During an attack.
     #[default]
     Attack,
-    /// From the start.
+    /// Always.
     Always,
 }
 
@@ -62,7 +62,7 @@ impl Default for CookieConfig {
     }
 }
 
-/// By how much Linux shifts the windows of a server with default buffers.
+/// The window scale of a Linux server with default buffers.
 const SHIFT: u8 = 7;
 
 /// A checked configuration.
@@ -72,10 +72,10 @@ pub(super) struct Settings {
     pub(super) threshold: f64,
     pub(super) flows_min: i64,
     protect: Vec<Prefix>,
-    /// What servers can do: what clients offer beyond it is not accepted.
+    /// What servers support; options that clients offer beyond it are not accepted.
     pub(super) allowed: Offer,
     pub(super) secret: Secret,
-    /// By [`Phase`].
+    /// Idle timeouts, indexed by [`Phase`].
     pub(super) timeouts_ns: [u64; 5],
 }
 
@@ -114,24 +114,24 @@ impl Settings {
         })
     }
 
-    /// Whether connections to an address are opened here first.
+    /// Whether connections to an address are opened by the proxy first.
     pub(super) fn protects(&self, address: IpAddress) -> bool {
         self.protect.is_empty() || self.protect.iter().any(|prefix| prefix.contains(address))
     }
 
-    /// By how much clients are told that servers shift their windows.
+    /// The window scale that clients are told.
     pub(super) fn shift(&self) -> u8 {
         self.allowed.shift.unwrap_or(0)
     }
 
-    /// The segment size that clients of a server are told.
+    /// The maximum segment size that clients of a server are told, in bytes.
     pub(super) fn size(&self, server: IpAddress) -> u16 {
         // IPv6's header is 20 bytes longer.
         if server.is_v4() { self.allowed.size } else { self.allowed.size - 20 }
     }
 }
 
-/// Whether what is said has an effect.
+/// Checks that every key that is set has an effect.
 fn check_meant(config: &Config, cookies: &CookieConfig) -> Result<(), ConfigError> {
     let usual = Config::default();
     let told = [
@@ -152,7 +152,7 @@ fn check_meant(config: &Config, cookies: &CookieConfig) -> Result<(), ConfigErro
     }
 }
 
-/// The secret that is written, or one of this process.
+/// The configured secret, or a random one for this process.
 fn secret(written: Option<&str>) -> Result<Secret, ConfigError> {
     static OWN: OnceLock<Secret> = OnceLock::new();
     let Some(written) = written else {

@@ -1,4 +1,5 @@
-//! A client, a server and the proxy between them; who is let in, what is remembered, and that numbers fit on both sides.
+//! A client, a server and the proxy between them: who is let in, what is remembered, and that sequence numbers match on
+//! both sides.
 
 use braid_nf::packet::headers::{Header, TcpOption};
 use braid_testkit::{Bench, Frame, Outcome, assert_checksums};
@@ -8,7 +9,8 @@ use crate::find;
 
 const CLIENT: &str = "198.18.0.7:4000";
 const SERVER: &str = "192.0.2.1:80";
-/// First numbers of the two, and what they offer: segment size 1400 and 8000, shifts 3 and 9, time stamps 7000 and 500.
+/// Initial sequence numbers of both ends, and their options: segment sizes 1400 and 8000, window scales 3 and 9, time
+/// stamps 7000 and 500.
 const FIRST: u32 = 1000;
 const FIRST_OF_SERVER: u32 = 77_000;
 const CLIENT_SAYS: [u8; 20] = [2, 4, 5, 120, 4, 2, 8, 10, 0, 0, 27, 88, 0, 0, 0, 0, 1, 3, 3, 3];
@@ -16,7 +18,7 @@ const SERVER_SAYS: [u8; 20] = [2, 4, 31, 64, 4, 2, 8, 10, 0, 0, 1, 244, 0, 0, 27
 
 struct Talk {
     bench: Bench,
-    /// The client's first number.
+    /// The client's initial sequence number.
     first: u32,
     ends: [String; 2],
 }
@@ -34,7 +36,7 @@ impl Talk {
         frame.options(options)
     }
 
-    /// Sends a segment of one end at a millisecond; every checksum of what comes out is right.
+    /// Sends a segment of one end at a given millisecond; every checksum of the output is checked.
     #[track_caller]
     fn send(&mut self, from: usize, ms: u64, frame: Frame) -> Outcome {
         let outcome = self.bench.send(from as u16, ms, &frame.bytes());
@@ -42,7 +44,7 @@ impl Talk {
         outcome
     }
 
-    /// The client's SYN is answered; returns the cookie and the time stamp.
+    /// Sends the client's SYN, and returns the cookie and the time stamp of the answer.
     #[track_caller]
     fn syn(&mut self, ms: u64, options: &[u8]) -> (u32, Option<u32>) {
         let syn = self.frame(0, "S", (self.first, 0), options);
@@ -54,7 +56,7 @@ impl Talk {
         (tcp.sequence(), Offer::of(&tcp).stamps.map(|(value, _)| value))
     }
 
-    /// All of the handshake; returns the cookie and the time stamp that the client was told.
+    /// Runs the whole handshake, and returns the cookie and the time stamp that the client was told.
     #[track_caller]
     fn open(&mut self) -> (u32, u32) {
         let (cookie, stamp) = self.syn(0, &CLIENT_SAYS);
@@ -87,7 +89,7 @@ fn stamps(value: u32, echo: u32) -> Vec<u8> {
     [&[1, 1, 8, 10][..], &value.to_be_bytes(), &echo.to_be_bytes()].concat()
 }
 
-/// The TCP header of an IPv4 frame without options of IP.
+/// The TCP header of an IPv4 frame without IP options.
 fn tcp(frame: &[u8]) -> View<'_, Tcp> {
     Tcp::parse(&frame[34..]).expect("a TCP header")
 }
@@ -127,7 +129,7 @@ fn nothing_is_remembered_of_who_only_asks() {
     talk.open();
 }
 
-/// A client that echoes what is not there gets no further.
+/// Checks that a client that returns a wrong cookie is refused.
 #[track_caller]
 fn check_refused(ms: u64, wrong: impl FnOnce(u32) -> (u32, u32)) {
     let mut talk = Talk::new("cookies = { when = 'always' }");
@@ -254,7 +256,7 @@ fn a_flood_that_goes_round_is_a_flood_still() {
     {
         flood(&mut talk, from, flags, numbers);
     }
-    // What is acknowledged was not said; and hosts whose addresses are forged are surprised.
+    // Acknowledgements of numbers that were never sent, and resets from hosts whose addresses were forged.
     for (flags, numbers) in [("A", (2, 77_000)), ("A", (2, 7)), ("R", (2, 0)), ("RA", (2, 77_001))] {
         flood(&mut talk, 0, flags, numbers);
     }

@@ -1,4 +1,4 @@
-//! Groups that are asked for go where they are wanted (IGMP and MLD snooping).
+//! Tests of IGMP and MLD snooping: frames for groups go to the ports that want them.
 
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::checksum::{Sum, pseudo_header};
@@ -31,13 +31,13 @@ fn igmp(kind: u8, group: [u8; 4]) -> Vec<u8> {
     [&[kind, 0, 0, 0][..], &group].concat()
 }
 
-/// A bridge at port 3 asks, of which all is over by 10 s, when all have answered.
+/// A bridge at port 3 queries; by 10 s all members have answered.
 fn ask(bench: &mut Bench) {
     bench.send(3, 0, &to_group(3, "0.0.0.0", "224.0.0.1", 2, &igmp(0x11, [0; 4])));
     bench.send(3, 0, &to_group(3, "fe80::3", "ff02::1", 58, &[&[130, 0, 0, 0][..], &[0; 20]].concat()));
 }
 
-/// By which ports a frame for the group leaves that comes by port 3.
+/// The ports by which a frame for the group leaves that arrives by port 3.
 fn reach(bench: &mut Bench, ms: u64) -> Vec<u16> {
     let mut ports = bench.send(3, ms, &to_group(3, "10.0.0.3", G, 17, &[0; 20])).ports();
     ports.sort_unstable();
@@ -70,7 +70,7 @@ fn a_member_that_does_not_repeat_itself_is_forgotten() {
     assert_eq!([reach(&mut bench, 15_000), reach(&mut bench, 16_000)], [vec![1], vec![0, 1, 2]]);
 }
 
-/// Hosts report once, when they join: who has done so long ago keeps silent until he is asked.
+/// Hosts report once, when they join: a host that reported long ago is silent until it is queried.
 #[test]
 fn where_nobody_asks_groups_go_everywhere() {
     let mut bench = bench(10, SNOOPS);
@@ -79,12 +79,12 @@ fn where_nobody_asks_groups_go_everywhere() {
     assert_eq!(reach(&mut bench, 200_000), [0, 1, 2], "others may want it as well");
     let v6 = [&[131, 0, 0, 0, 0, 0, 0, 0][..], &"ff05::7".parse::<std::net::Ipv6Addr>().unwrap().octets()].concat();
     bench.send(1, 200_000, &to_group(1, "fe80::1", "ff05::7", 58, &v6));
-    // Questions of IGMP say nothing of groups of IPv6.
+    // IGMP queries do not concern IPv6 groups.
     bench.send(0, 200_000, &to_group(0, "0.0.0.0", "224.0.0.1", 2, &igmp(0x11, [0; 4])));
     assert_eq!(reach(&mut bench, 220_000), [1]);
     let to_v6 = to_group(3, "2001:db8::3", "ff05::7", 17, &[0; 20]);
     assert_eq!(bench.send(3, 220_000, &to_v6).sent.len(), 3);
-    // Who asked does so no more.
+    // The querier has expired.
     bench.send(1, 400_000, &report);
     assert_eq!([reach(&mut bench, 460_000), reach(&mut bench, 461_000)], [vec![1], vec![0, 1, 2]]);
 }

@@ -1,4 +1,4 @@
-//! Configurations that cannot work, and what to write instead.
+//! Tests that configurations that cannot work are refused, with what to write instead.
 
 use super::*;
 

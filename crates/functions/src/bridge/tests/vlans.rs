@@ -1,12 +1,12 @@
-//! Frames stay in their VLAN, get and lose tags, and a VLAN has its own number of stations.
+//! Tests that frames stay in their VLAN, that tags are added and removed, and that each VLAN has its own number of stations.
 
 use super::*;
 
-/// Two access ports and two trunks: VLAN 10 at ports 0 (access), 2 and 3; VLAN 20 at ports 1 (access), 2, 3 (native).
+/// Two access ports and two trunks: VLAN 10 on ports 0 (access), 2 and 3; VLAN 20 on ports 1 (access), 2, 3 (native).
 const FILTERED: &str = "[[port]]\nport = 0\naccess = 10\n[[port]]\nport = 1\naccess = 20
     [[port]]\nport = 2\ntrunk = ['10-20']\n[[port]]\nport = 3\ntrunk = ['10']\nnative = 20\n";
 
-/// A frame with a tag of this control information and type, or without.
+/// A frame with a tag of this type and control information, or without a tag.
 fn formed(tag: Tag, from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
     let mut bytes = frame(from, to);
     if let Some((kind, control)) = tag {
@@ -23,7 +23,7 @@ fn q(control: u16) -> Tag {
     Some((0x8100, control))
 }
 
-/// Port, source, destination, tag; and the ports by which it leaves with which tag.
+/// Port, source, destination, tag; and the ports by which it leaves, each with its tag.
 type FormRow<'a> = (Port, [u8; 6], [u8; 6], Tag, &'a [(Port, Tag)]);
 
 #[track_caller]
@@ -31,7 +31,7 @@ fn check_forms(rows: &[FormRow]) {
     for sets in [1000, 1] {
         let mut bench = bench(sets, FILTERED);
         for (n, (port, from, to, came, expected)) in rows.iter().enumerate() {
-            // Twice: the second time it is known.
+            // Twice: the second time the decision is remembered.
             for time in 0..2 {
                 let outcome = bench.send(*port, 0, &formed(*came, *from, *to));
                 let expected: Vec<_> = expected.iter().map(|(port, tag)| (*port, formed(*tag, *from, *to))).collect();
@@ -87,7 +87,7 @@ fn a_vlan_that_the_port_does_not_carry_is_dropped() {
     }
     assert_eq!(events(&bench).learnt, 0, "nor is its source learnt");
     assert_eq!(bench.send(3, 0, &formed(q(20), A, B)).ports(), [2, 1], "a native VLAN may come with its tag");
-    // VLAN 11 is at port 2 alone.
+    // Only port 2 carries VLAN 11.
     assert_eq!(bench.send(2, 0, &formed(q(11), A, B)).dropped, Some("nowhere_to_flood"));
 }
 
@@ -112,13 +112,13 @@ fn a_vlan_has_so_many_stations_and_no_more() {
     assert_eq!(events(&bench).learnt, 3, "another VLAN is not concerned");
     let used = <[u32; 8]>::read_from_prefix(&bench.object("br.stations_of_vlan")).unwrap().0;
     assert_eq!(used[4..8], [0, 2, 1, 0], "it may be limited later");
-    // When the old ones are gone there is room.
+    // There is room once the old ones are gone.
     (0..40).for_each(|n| drop(bench.send(0, 11_000 + n * 100, &frame(A, MULTICAST))));
     bench.send(0, 16_000, &tagged(5, C, MULTICAST));
     assert_eq!(asked(&mut bench, 16_000, C), [0]);
 }
 
-/// Nobody's sweep comes to them: it takes a quarter of the ageing time.
+/// The search makes room, not the sweep, which takes a quarter of the ageing time.
 #[test]
 fn a_full_vlan_makes_room_at_once_where_stations_are_over() {
     let config = "ageing_s = 10\nrefresh_interval_ms = 0\ncapacity = 8192\n[[vlan]]\nid = 5\nstations_max = 2";
@@ -130,7 +130,7 @@ fn a_full_vlan_makes_room_at_once_where_stations_are_over() {
         bench.send(0, ms, &tagged(5, [2, 0, 0, 0, 1, station], MULTICAST));
         events(bench).learnt - before
     };
-    // A table of two pieces.
+    // The table consists of two pieces.
     assert_eq!([0, 0, 1, 1].map(|ms| learns(&mut bench, ms)), [1, 1, 0, 0]);
     bench.send(0, 5_000, &tagged(5, [2, 0, 0, 0, 1, 1], MULTICAST));
     assert_eq!((0..3).map(|_| learns(&mut bench, 10_000)).sum::<u64>(), 0, "nobody is too old");

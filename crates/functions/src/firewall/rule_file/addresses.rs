@@ -1,4 +1,4 @@
-//! Addresses in conditions: lists of them, and kinds of them.
+//! Conditions about addresses: lists of addresses, and kinds of them.
 
 use std::net::Ipv6Addr;
 
@@ -12,7 +12,7 @@ use crate::firewall::rules::Rule;
 use crate::firewall::values::Addresses;
 use crate::parts::Many;
 
-/// Addresses, or what they leave of all.
+/// Reads a condition on an address: a list, a comparison, or a network mask.
 pub(super) fn addresses(place: &mut Many<Addresses>, never: &mut bool, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
     if let Some(ranges) = compared(rest, v4)? {
         return if ranges.is_empty() { none_left() } else { narrow_addresses(place, ranges, v4) };
@@ -20,7 +20,7 @@ pub(super) fn addresses(place: &mut Many<Addresses>, never: &mut bool, rest: &mu
     let bits = if rest.take("&") || rest.take("and") { Some(mask(rest, v4)?.leading_ones()) } else { None };
     let (mut ranges, is_negated) = listed(rest, v4)?;
     if let Some(bits) = bits {
-        // With bits beyond the mask none is equal to it.
+        // An address with bits beyond the mask equals no masked address.
         ranges = ranges.iter().filter_map(|range| range.under(bits)).collect();
     }
     if is_negated {
@@ -33,7 +33,7 @@ pub(super) fn addresses(place: &mut Many<Addresses>, never: &mut bool, rest: &mu
     if ranges.is_empty() { Ok(()) } else { narrow_addresses(place, ranges, v4) }
 }
 
-/// An address, a range or a set of them, and whether `!=` stands before it.
+/// Reads an address, a range or a set of them, and whether `!=` precedes it.
 fn listed(rest: &mut Words<'_>, v4: bool) -> Parsed<(Vec<Addresses>, bool)> {
     let (texts, is_negated) = rest.set("an address")?;
     let mut ranges = Vec::new();
@@ -58,7 +58,8 @@ fn backwards<T>(text: &str) -> Parsed<T> {
     wrong(format!("`{text}` ends before it begins"), "write the smaller end first")
 }
 
-/// Lets only these addresses of a family fit. Where the rule is for the other one that is no mere exclusion.
+/// Restricts a field to these addresses of one family. It is a conflict, not just an exclusion, if the rule is for the other
+/// family.
 fn narrow_addresses(place: &mut Many<Addresses>, ranges: Vec<Addresses>, v4: bool) -> Parsed<()> {
     let is_other = !place.0.is_empty() && place.0.iter().all(|range| range.is_v4() != v4);
     let kind = if is_other { Kind::Conflict } else { Kind::Excluded };
@@ -69,7 +70,7 @@ fn none_left<T>() -> Parsed<T> {
     nothing_left("write less than all addresses")
 }
 
-/// `> 10.0.0.9`: what a comparison leaves of all addresses, if one comes next.
+/// Reads a comparison such as `> 10.0.0.9`, if one comes next, as the ranges of addresses for which it holds.
 fn compared(rest: &mut Words<'_>, v4: bool) -> Parsed<Option<Vec<Addresses>>> {
     let sign = rest.peek();
     if !is_comparison(sign) {
@@ -91,7 +92,7 @@ fn compared(rest: &mut Words<'_>, v4: bool) -> Parsed<Option<Vec<Addresses>>> {
     Ok(Some(Addresses::except(v4, taken.into_iter().collect())))
 }
 
-/// `255.255.255.0`, `::ffff:ffff`: a mask, as a number whose bits of an address stand first.
+/// Reads a mask such as `255.255.255.0` or `::ffff:ffff`, as a number aligned to the highest bit.
 fn mask(rest: &mut Words<'_>, v4: bool) -> Parsed<u128> {
     let text = rest.word();
     match one(&text, v4) {
@@ -100,18 +101,19 @@ fn mask(rest: &mut Words<'_>, v4: bool) -> Parsed<u128> {
     }
 }
 
-/// A single address of the family.
+/// Parses a single address of the family.
 fn one(text: &str, v4: bool) -> Option<u128> {
     let range = text.parse::<Addresses>().ok()?;
     (range.is_v4() == v4 && range.first == range.last).then_some(range.first)
 }
 
-/// `& ::ffff:ffff:ffff:ffff == ::1234`, `^ 0.0.0.1 == 10.0.0.8`, `| 0.0.0.255 { … }`, unless that is the mask of a network and no more.
+/// Reads a masked condition such as `& ::ffff:ffff:ffff:ffff == ::1234`, `^ 0.0.0.1 == 10.0.0.8` or `| 0.0.0.255 { … }`.
+/// Returns `None`, with nothing read, if it is only a network mask.
 pub(super) fn masked(rest: &mut Words<'_>, end: End, v4: bool) -> Parsed<Option<Masked>> {
     if !comes(rest, 0) {
         return Ok(None);
     }
-    // Of IPv4 the bits before the address are those of its mapped form.
+    // The bits before an IPv4 address are those of its mapped form.
     let bits = if v4 { u32::MAX.into() } else { u128::MAX };
     let mut look = *rest;
     let one = |rest: &mut Words<'_>| {
@@ -140,7 +142,7 @@ pub(super) fn masked(rest: &mut Words<'_>, end: End, v4: bool) -> Parsed<Option<
     Ok(Some(Masked { end, mask, turned: made.turned ^ made.last_turned, ranges, not }))
 }
 
-/// `> 0.0.0.9`, if a comparison comes next, as a range.
+/// Reads a comparison such as `> 0.0.0.9`, if one comes next, as a range.
 fn bounded(rest: &mut Words<'_>, v4: bool, turned: u128) -> Parsed<Option<(u128, u128)>> {
     let sign = rest.peek();
     if !is_comparison(sign) {
@@ -164,13 +166,13 @@ fn bounded(rest: &mut Words<'_>, v4: bool, turned: u128) -> Parsed<Option<(u128,
     }
 }
 
-/// Whether they are addresses of IPv6 that stand for such of IPv4, which no packet has (RFC 4291 section 2.5.5.2).
+/// Whether a text is an IPv4-mapped IPv6 address, which no packet has (RFC 4291 section 2.5.5.2).
 fn is_mapped(text: &str) -> bool {
     let address = text.split('/').next().and_then(|address| address.parse::<Ipv6Addr>().ok());
     address.is_some_and(|address| address.to_ipv4_mapped().is_some())
 }
 
-/// Groups and broadcast are told by the IP destination.
+/// Reads `pkttype`. Groups and broadcast are recognised by the IP destination.
 pub(super) fn packet_type(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     const KINDS: [&str; 3] = ["host", "multicast", "broadcast"];
     let (mut kinds, is_negated) = rest.set("pkttype")?;
@@ -183,7 +185,7 @@ pub(super) fn packet_type(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     narrow(&mut rule.destination, ranges, Addresses::meet, ("address", Kind::Excluded))
 }
 
-/// The addresses of groups, of everybody, or of one machine.
+/// The addresses of a kind: multicast, broadcast, or otherwise those of single hosts.
 pub(super) fn addresses_of(kind: &str) -> Vec<Addresses> {
     let of = |texts: &[&str]| -> Vec<Addresses> { texts.iter().filter_map(|text| text.parse().ok()).collect() };
     let (groups, broadcast) = (of(&["224.0.0.0/4", "ff00::/8"]), of(&["255.255.255.255"]));

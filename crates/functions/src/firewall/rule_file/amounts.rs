@@ -1,5 +1,5 @@
-//! How much passes: `limit rate 5/second`, `limit rate over 10 mbytes/second`, `quota over 25 mbytes`, and both by a name that a table gives
-//! them (`limit name "slow"`), which several rules may have in common.
+//! Limits and quotas: `limit rate 5/second`, `limit rate over 10 mbytes/second`, `quota over 25 mbytes`, and those that a table
+//! declares by name (`limit name "slow"`), which several rules may share.
 
 use braid_nf::state::hash;
 
@@ -12,7 +12,7 @@ use crate::firewall::often::{Often, bytes};
 use crate::firewall::quota::Quota;
 use crate::firewall::rules::{Action, Rule};
 
-/// A limit or a quota that has a name.
+/// A named limit or quota.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     pub(super) name: String,
@@ -31,7 +31,7 @@ impl Pool {
     }
 }
 
-/// Reads `limit slow { rate 5/second }`, `quota month { over 25 mbytes used 3 bytes }`.
+/// Reads a declaration: `limit slow { rate 5/second }`, `quota month { over 25 mbytes used 3 bytes }`.
 pub(super) fn pool(kind: &str, rest: &mut Words<'_>) -> Parsed<Pool> {
     let (is_quota, name) = (kind == "quota", rest.word());
     if !rest.take("{") {
@@ -53,7 +53,7 @@ fn skip_ends(rest: &mut Words<'_>) {
     }
 }
 
-/// The limit or quota of that name, and what it is known by.
+/// Finds the limit or quota of that name, and the number that identifies it.
 fn of_name(rest: &mut Words<'_>, is_quota: bool) -> Parsed<(Amount, u64)> {
     let (name, kind) = (rest.word(), if is_quota { "quota" } else { "limit" });
     let Some(pool) = rest.scope.pools.iter().find(|pool| pool.name == name && pool.is_quota() == is_quota) else {
@@ -66,8 +66,8 @@ fn of_name(rest: &mut Words<'_>, is_quota: bool) -> Parsed<(Amount, u64)> {
     Ok((pool.what, hash::mixed(whose.as_bytes(), 0) | 1))
 }
 
-/// `limit rate 5/second`, `quota over 25 mbytes`, `limit name "slow"`, `quota name ip saddr map { 10.0.0.1 : "his", 10.0.0.2 : "hers" }`. What was
-/// done before is not held back by it.
+/// Reads `limit rate 5/second`, `quota over 25 mbytes`, `limit name "slow"` or
+/// `quota name ip saddr map { 10.0.0.1 : "his", 10.0.0.2 : "hers" }`. Effects that precede it in the rule do not depend on it.
 pub(super) fn amount(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     reading.close(Verdict::Continue);
     let is_quota = rest.word() == "quota";
@@ -100,7 +100,7 @@ fn of_quota(rest: &mut Words<'_>) -> Parsed<Quota> {
     Ok(Quota { bytes: most, over, used })
 }
 
-/// `25 mbytes`.
+/// Reads a number of bytes, such as `25 mbytes`.
 fn number(rest: &mut Words<'_>) -> Parsed<u64> {
     let (number, unit) = (rest.word(), rest.word());
     match bytes(&number, &unit) {
@@ -109,7 +109,7 @@ fn number(rest: &mut Words<'_>) -> Parsed<u64> {
     }
 }
 
-/// `rate 5/second burst 10 packets`, `rate over 10 mbytes/second burst 100 kbytes`.
+/// Reads a rate: `rate 5/second burst 10 packets`, `rate over 10 mbytes/second burst 100 kbytes`.
 pub(super) fn rate(rest: &mut Words<'_>) -> Parsed<Often> {
     if !rest.take("rate") {
         return wrong("a limit without its rate", "write limit rate 5/second");

@@ -1,23 +1,24 @@
-//! Numbers that are made from something: `& 0x38`, `^ 1`, `| (1 | 4)`, with as many constants as one likes. `&` binds before `^`, and that
-//! before `|`, as in nftables.
+//! Bit arithmetic on a value: `& 0x38`, `^ 1`, `| (1 | 4)`, with any number of constants. As in nftables, `&` binds tighter
+//! than `^`, and `^` tighter than `|`.
 
 use std::cell::Cell;
 
 use super::reader::Words;
 use super::{Parsed, wrong};
 
-/// What comes out: of what it is made from these bits, and then others turned over; of nothing a constant.
+/// The result of an expression: `(source & mask) ^ turned`, or without a source the constant `turned`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Made<V> {
     pub(super) from: Option<V>,
     pub(super) mask: u128,
     pub(super) turned: u128,
-    /// Of these the ones that a last `^` turns over. nftables turns over what is compared instead, both ends of a range as well.
+    /// The bits of `turned` that a final `^` inverts. nftables instead inverts them in the values compared with, including both
+    /// ends of a range.
     pub(super) last_turned: u128,
 }
 
 impl<V> Made<V> {
-    /// Something, all of it.
+    /// All bits of a source.
     pub(super) fn all(from: V) -> Made<V> {
         Made { from: Some(from), mask: u128::MAX, turned: 0, last_turned: 0 }
     }
@@ -26,7 +27,7 @@ impl<V> Made<V> {
         Made { from: None, mask: 0, turned: bits, last_turned: 0 }
     }
 
-    /// Of two the one that is made from something, and the constant that the other one is.
+    /// Splits two operands into the one that has a source, and the constant that the other one is.
     fn apart(self, other: Made<V>) -> Parsed<(Made<V>, u128)> {
         match (&self.from, &other.from) {
             (_, None) => Ok((self, other.turned)),
@@ -36,12 +37,12 @@ impl<V> Made<V> {
     }
 }
 
-/// Whether something is made from what stands before.
+/// Whether an operator comes next, that is, whether the preceding value is part of an expression.
 pub(super) fn comes(rest: &Words<'_>, at: usize) -> bool {
     matches!(rest.peek_at(at), "&" | "and" | "^" | "xor" | "|" | "or")
 }
 
-/// How many tokens it takes to make something from what stands before the token at `at`; 0 if nothing is made.
+/// The number of tokens in the expression that continues at `at`; 0 if there is none.
 pub(super) fn len(words: &Words<'_>, at: usize) -> usize {
     let mut len = 0;
     while comes(words, at + len) {
@@ -63,24 +64,24 @@ pub(super) fn len(words: &Words<'_>, at: usize) -> usize {
     len
 }
 
-/// How deep parentheses may stand in one another.
+/// The deepest nesting of parentheses.
 const DEPTH_MAX: u32 = 64;
 
-/// Reads one operand after another.
+/// Reads expressions, one operand after another.
 pub(super) struct Reckoner<F> {
-    /// Reads an operand that stands in no parentheses.
+    /// Reads an operand that is not in parentheses.
     one: F,
     /// How many parentheses are open.
     depth: Cell<u32>,
 }
 
 impl<V, F: Fn(&mut Words<'_>) -> Parsed<Made<V>>> Reckoner<F> {
-    /// A reader of what `one` reads one of.
+    /// Creates a reader whose operands `one` reads.
     pub(super) fn new(one: F) -> Reckoner<F> {
         Reckoner { one, depth: Cell::new(0) }
     }
 
-    /// Reads all that is made from a first operand, which has been read.
+    /// Reads the rest of an expression whose first operand has been read.
     pub(super) fn behind(&self, first: Made<V>, rest: &mut Words<'_>) -> Parsed<Made<V>> {
         let mut all = self.unlike(first, rest)?;
         while rest.take("|") || rest.take("or") {
@@ -91,7 +92,7 @@ impl<V, F: Fn(&mut Words<'_>) -> Parsed<Made<V>>> Reckoner<F> {
         Ok(all)
     }
 
-    /// Reads an operand, and all that is made from it.
+    /// Reads a whole expression.
     pub(super) fn whole(&self, rest: &mut Words<'_>) -> Parsed<Made<V>> {
         let first = self.operand(rest)?;
         self.behind(first, rest)

@@ -1,4 +1,4 @@
-//! Which chains of a file are asked: by their hooks, and by what is known where they stand.
+//! Which chains of a file are evaluated, given their hooks and what is known of a packet at that point.
 
 use super::base::Base;
 use super::file::{Chain, File, Table};
@@ -8,18 +8,18 @@ use super::tokens::{Kind, Token};
 use super::{Hooks, Note, Parsed, wrong};
 use crate::firewall::rules::Direction;
 
-/// Chains of this priority and before it come before connection tracking (`NF_IP_PRI_CONNTRACK`).
+/// Chains of this priority or a lower one come before connection tracking (`NF_IP_PRI_CONNTRACK`).
 const BEFORE_TRACKING: i32 = -200;
 
-/// Whether packets come to a chain before it is known of which connection they are.
+/// Whether packets come to a chain before their connection is known.
 pub(super) fn is_early(table: &Table<'_>, base: &Base) -> bool {
     base.hook == "ingress" || (table.family != "bridge" && base.priority <= BEFORE_TRACKING)
 }
 
-/// A chain that is asked, in its table, and for which direction.
+/// A chain that is evaluated, its table, and the direction of its packets; `None` for both directions.
 pub(super) type Asked<'a> = (&'a Table<'a>, &'a Chain<'a>, Option<Direction>);
 
-/// Whether nothing stands in a chain and in those to which it jumps.
+/// Whether a chain does nothing: it has no rules, except jumps to chains that do nothing either.
 fn is_silent(table: &Table<'_>, chain: &Chain<'_>, depth: usize) -> bool {
     depth <= DEPTH_MAX
         && chain.rules.iter().all(|rule| {
@@ -33,8 +33,8 @@ fn is_silent(table: &Table<'_>, chain: &Chain<'_>, depth: usize) -> bool {
         })
 }
 
-/// What a chain, or one to which it jumps, asks that is not yet what it is here if packets come to it before connections are told: to whom
-/// they go is translated later, from whom they come is not.
+/// Returns a word of a chain, or of one to which it jumps, whose meaning depends on connection tracking or translation when
+/// packets come to the chain before those. The destination is translated later; the source is not.
 fn unknown_so_early<'a>(
     table: &'a Table<'_>,
     chain: &'a Chain<'_>,
@@ -55,7 +55,7 @@ fn unknown_so_early<'a>(
     })
 }
 
-/// Whether a file, or what its plan says of a translator, has packets go elsewhere than to where they say.
+/// Whether the file, or what the plan says about a translator, redirects packets to other destinations.
 pub(super) fn translates(file: &File<'_>, scope: &Scope<'_>) -> bool {
     let mut chains = file.tables.iter().flat_map(|table| &table.chains);
     let is_one =
@@ -63,8 +63,8 @@ pub(super) fn translates(file: &File<'_>, scope: &Scope<'_>) -> bool {
     chains.any(is_one) || scope.around.forwards.as_ref().is_some_and(|forwards| !forwards.is_empty())
 }
 
-/// Whether packets between ports come to a chain, and of which direction: none for both. `translates`: what they say of where they go may be
-/// something else before that.
+/// Whether packets between ports come to a chain, and of which direction (`None`: both). `translates` says that destinations
+/// may be translated, so that they differ before and after translation.
 pub(super) fn asked(
     table: &Table<'_>,
     chain: &Chain<'_>,

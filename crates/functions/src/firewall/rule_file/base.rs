@@ -1,4 +1,4 @@
-//! Where packets come to a chain by themselves: `type filter hook forward priority filter; policy drop;`.
+//! Base chains, to which packets come by a hook: `type filter hook forward priority filter; policy drop;`.
 
 use super::blocks::replace;
 use super::reader::{Sets, Words};
@@ -7,14 +7,14 @@ use super::{Parsed, wrong};
 
 #[derive(Debug)]
 pub(super) struct Base {
-    /// `filter`, `nat`, `route`.
+    /// `filter`, `nat` or `route`.
     pub(super) kind: String,
     pub(super) hook: String,
-    /// Chains of lower ones are asked first.
+    /// Chains with lower priorities are evaluated first.
     pub(super) priority: i32,
-    /// What it does not decide passes to the next chain.
+    /// Whether packets that the chain does not decide about are accepted, and so come to the next chain.
     pub(super) accepts: bool,
-    /// By which interfaces packets come to it, or leave; none: by all of them.
+    /// The interfaces by which its packets arrive or leave; empty for all.
     pub(super) devices: Vec<Token>,
 }
 
@@ -22,7 +22,7 @@ impl Base {
     /// The place of forward, input and output.
     pub(super) const ON_ITS_WAY: u8 = 2;
 
-    /// Where on the way of a packet it stands: before, at and behind the decision where it goes.
+    /// The chain's place on the way of a packet: before, at or after the routing decision.
     pub(super) fn place(&self) -> u8 {
         match self.hook.as_str() {
             "ingress" => 0,
@@ -34,13 +34,13 @@ impl Base {
     }
 }
 
-/// Priorities by name in tables of bridges (`include/uapi/linux/netfilter_bridge.h`).
+/// Named priorities in tables of family bridge (`include/uapi/linux/netfilter_bridge.h`).
 const OF_BRIDGES: [(&str, i32); 4] = [("dstnat", -300), ("filter", -200), ("out", 100), ("srcnat", 300)];
-/// Priorities by name (`include/uapi/linux/netfilter_ipv4.h`).
+/// Named priorities in other tables (`include/uapi/linux/netfilter_ipv4.h`).
 const PRIORITIES: [(&str, i32); 6] =
     [("raw", -300), ("mangle", -150), ("dstnat", -100), ("filter", 0), ("security", 50), ("srcnat", 100)];
 
-/// `type filter hook forward priority filter; policy drop`, up to the first `;`.
+/// Reads `type filter hook forward priority filter; policy drop`, up to the first `;`.
 pub(super) fn base(rest: &mut Words<'_>, family: &str, defined: &Sets) -> Parsed<Base> {
     rest.word();
     let form = "write type filter hook forward priority 0; policy drop;";
@@ -73,7 +73,7 @@ pub(super) fn base(rest: &mut Words<'_>, family: &str, defined: &Sets) -> Parsed
     Ok(Base { kind, hook, priority, accepts: true, devices })
 }
 
-/// `device eth0`, `devices = { eth0, eth1 }`, if that comes next: the value, as a condition has it.
+/// Reads `device eth0` or `devices = { eth0, eth1 }`, if it comes next, and returns the value as in a condition.
 fn devices(rest: &mut Words<'_>, defined: &Sets) -> Parsed<Vec<Token>> {
     if !(rest.take("device") || rest.take("devices") && rest.take("=")) {
         return Ok(Vec::new());

@@ -1,4 +1,5 @@
-//! What files are made of, whatever it says: statements up to their ends, braces, sets with names, and the names that `define` gives.
+//! The syntax of files, regardless of meaning: statements up to their ends, braces, named sets, and the names that `define`
+//! introduces.
 
 use std::borrow::Cow;
 
@@ -7,10 +8,11 @@ use super::reader::{Scope, Sets, Words};
 use super::tokens::{Kind, Token};
 use super::{Parsed, wrong};
 
-/// The tokens of a statement: where they stand in their file, unless names or ends of lines within them are left out.
+/// The tokens of a statement: borrowed from its file, unless names are replaced or ends of lines left out.
 pub(super) type Statement<'a> = Cow<'a, [Token]>;
 
-/// The tokens up to the end of the statement, which is taken, or to a brace that closes what is around it, which is not.
+/// Takes the tokens up to and including the end of the statement, or up to but not including a brace that closes the
+/// surrounding block.
 pub(super) fn statement<'a>(rest: &mut Words<'a>) -> Statement<'a> {
     let (mut depth, mut ends, mut last) = (0u32, false, 0);
     let begin = rest.words;
@@ -33,7 +35,7 @@ pub(super) fn statement<'a>(rest: &mut Words<'a>) -> Statement<'a> {
     if ends { within.iter().filter(|token| token.kind != Kind::End).cloned().collect() } else { within.into() }
 }
 
-/// What stands between the braces around a statement; none if there are none.
+/// What is between the braces around a statement; `None` if there are none.
 pub(super) fn within_braces(tokens: Statement<'_>) -> Option<Vec<Token>> {
     match &*tokens {
         [first, within @ .., last] if &*first.text == "{" && &*last.text == "}" => Some(within.to_vec()),
@@ -41,7 +43,7 @@ pub(super) fn within_braces(tokens: Statement<'_>) -> Option<Vec<Token>> {
     }
 }
 
-/// Tokens with what `define` says in the places of names.
+/// Replaces names by what `define` says about them.
 pub(super) fn replace<'a>(defined: &Sets, tokens: Statement<'a>, scope: &Scope<'_>) -> Parsed<Statement<'a>> {
     if !tokens.iter().any(|token| token.text.starts_with('$')) {
         return Ok(tokens);
@@ -61,7 +63,7 @@ pub(super) fn replace<'a>(defined: &Sets, tokens: Statement<'a>, scope: &Scope<'
     Ok(replaced.into())
 }
 
-/// A block that says nothing here, and its name.
+/// Skips a block that has no meaning here, and its name.
 pub(super) fn block(rest: &mut Words<'_>) -> Parsed<()> {
     rest.tokens(2);
     if rest.take("{") {
@@ -76,7 +78,7 @@ pub(super) fn block(rest: &mut Words<'_>) -> Parsed<()> {
     Ok(())
 }
 
-/// `NAME { type ipv4_addr; flags interval; elements = { … } }`, as nftables lists sets and maps.
+/// Reads `NAME { type ipv4_addr; flags interval; elements = { … } }`, as nftables lists sets and maps.
 pub(super) fn named_set(rest: &mut Words<'_>, defined: &Sets) -> Parsed<((String, Vec<Token>), Declared)> {
     let name = rest.word();
     let form = "write set admins { type ipv4_addr; elements = { 192.0.2.0/28 } }, or define admins = { 192.0.2.0/28 }";
@@ -103,7 +105,7 @@ pub(super) fn named_set(rest: &mut Words<'_>, defined: &Sets) -> Parsed<((String
                     return wrong("more than a set", form);
                 };
                 elements = within;
-                // Sets within the set, by their names.
+                // Sets within the set, referred to by name.
                 elements.retain(|token| !matches!(&*token.text, "{" | "}") || token.kind == Kind::Quoted);
             }
             _ => drop(statement(rest)),

@@ -1,4 +1,5 @@
-//! The conditions of a rule, each by its first word. All of them have to hold: what is said of a field twice is what fits both.
+//! The conditions of a rule, each read by its first word. All of them must hold; several conditions on one field are
+//! intersected.
 
 use braid_nf::packet::parse::protocol as number;
 
@@ -24,27 +25,27 @@ use crate::firewall::states;
 use crate::firewall::values::{Addresses, IcmpKind, NameOrNumber, PortRange, Protocol};
 use crate::parts::{Many, dscp};
 
-/// What a rule asks for so far.
+/// The conditions that a rule has so far.
 #[derive(Clone, Debug)]
 pub(super) struct Fits {
     pub(super) rule: Rule,
-    /// Nothing that comes here: the loopback interface, an empty set.
+    /// Whether nothing can match here, because of the loopback interface or an empty set.
     pub(super) never: bool,
 }
 
 impl Fits {
-    /// Everything that comes.
+    /// Matches every packet.
     pub(super) fn all() -> Fits {
         Fits { rule: Rule { states: states::ALL, ..Rule::new(Action::Continue) }, never: false }
     }
 }
 
-/// How many words name what is looked at; none if that is no condition with a value.
+/// The number of words that name the field of a condition; `None` if the next words are no condition with a value.
 pub(super) fn selector(words: &Words<'_>) -> Option<usize> {
     match words.peek() {
         "l4proto" => Some(1 + made_len(words, 1)),
         "iif" | "oif" | "iifname" | "oifname" | "pkttype" | "nfproto" | "hour" | "day" | "time" => Some(1),
-        // Of addresses a mask stands with the value.
+        // For addresses the mask belongs to the value.
         "ip" | "ip6" if matches!(words.peek_at(1), "saddr" | "daddr" | "frag-off") => Some(2),
         "tcp" | "udp" | "sctp" | "th" | "icmp" | "icmpv6" | "vlan" | "ip" | "ip6" => Some(2 + made_len(words, 2)),
         "ah" | "esp" | "comp" | "igmp" | "udplite" | "dccp" => Some(2 + made_len(words, 2)),
@@ -92,7 +93,7 @@ pub(super) fn condition(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     }
 }
 
-/// Lets a condition fit only what it did and `more` does.
+/// Restricts a condition to what both it and `more` match.
 pub(super) fn narrow<T: Clone>(
     place: &mut Many<T>,
     more: Vec<T>,
@@ -114,12 +115,12 @@ pub(super) fn narrow_family(rule: &mut Rule, v4: bool) -> Parsed<()> {
     narrow(&mut rule.source, vec![Addresses::all(v4)], Addresses::meet, ("address", Kind::Conflict))
 }
 
-/// Lets a field be only within these ranges.
+/// Restricts a field to these ranges.
 pub(super) fn narrow_field(rule: &mut Rule, field: Field, ranges: Vec<(u64, u64)>) -> Parsed<()> {
     narrow_within(rule, Within::new(field, ranges))
 }
 
-/// Lets a field be only as a condition says.
+/// Restricts a field to what a condition allows.
 pub(super) fn narrow_within(rule: &mut Rule, more: Within) -> Parsed<()> {
     let what = more.name();
     if fields::narrow(&mut rule.fields, more) {
@@ -151,7 +152,7 @@ fn congestion(name: &str) -> Option<u64> {
     ["not-ect", "ect1", "ect0", "ce"].iter().position(|known| *known == name).map(|at| at as u64)
 }
 
-/// What is looked at of the headers of IPv4 and IPv6.
+/// The fields of the IPv4 header that are supported.
 const IP: [&str; 13] = [
     "saddr",
     "daddr",
@@ -196,7 +197,7 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
             return if is_negated { fits_nothing("version", Kind::Excluded) } else { Ok(()) };
         }
         ("length", true) => LENGTH.within(Field::Length, rest)?,
-        // Of what stands behind the header.
+        // The length of the IPv6 payload, which excludes the header.
         ("length", false) => {
             let lengths = LENGTH.read(rest)?;
             Within::new(Field::Length, lengths.into_iter().map(|(first, last)| (first + 40, last + 40)).collect())
@@ -231,7 +232,8 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
     narrow_family(rule, v4)
 }
 
-/// `& 0x1fff != 0`: whether it is a piece, if that is asked and no more. The kernel has put datagrams together before it asks, so none is one.
+/// Reads `& 0x1fff != 0`, if it comes next and only asks whether the packet is a fragment. The kernel reassembles datagrams
+/// before the rules, so none is.
 fn is_a_piece(rest: &mut Words<'_>) -> Option<bool> {
     let mut look = *rest;
     if !look.take("&") {
@@ -254,7 +256,7 @@ fn transport(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
 fn ports(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     let what = rest.word();
     match what.as_str() {
-        // Under a mask they are no ranges.
+        // Under a mask the values are not ranges.
         "sport" | "dport" if comes(rest, 0) => {
             let field = if what == "sport" { Field::SourcePort } else { Field::DestinationPort };
             narrow_within(rule, PORT.within(field, rest)?)?;
@@ -298,7 +300,7 @@ const NUMBERED: [(&str, &str); 19] = [
     ("icmpv6", "param-problem"),
 ];
 
-/// Numbers that stand in the header of a protocol, by their names.
+/// Returns a numeric field in the header of a protocol, by its name.
 fn numbered(protocol: &str, name: &str) -> Option<(Field, Numbers)> {
     Some(match (protocol, name) {
         ("tcp", "sequence") => (Field::Sequence, SEQUENCE),
@@ -320,7 +322,7 @@ fn numbered(protocol: &str, name: &str) -> Option<(Field, Numbers)> {
     })
 }
 
-/// Ports, whichever of the protocols has them.
+/// Reads ports of any protocol that has them.
 fn any_transport(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     any_protocol_with_ports(rule)?;
     ports(rule, rest, "th")
@@ -338,7 +340,7 @@ pub(super) const PROTOCOL: Numbers = Numbers {
 
 fn protocols(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     let ranges = PROTOCOL.fitting(rest)?;
-    // nftables refuses only a header of one protocol behind another one.
+    // nftables refuses only a header of one protocol after another protocol.
     narrow(&mut rule.protocol, each(&ranges).collect(), equal, ("protocol", Kind::Excluded))
 }
 
@@ -354,12 +356,12 @@ fn meta(fits: &mut Fits, rest: &mut Words<'_>, key: &str) -> Parsed<()> {
         "length" => narrow_within(&mut fits.rule, LENGTH.within(Field::Length, rest)?),
         "pkttype" => packet_type(&mut fits.rule, rest),
         "hour" | "day" | "time" => when(&mut fits.rule, rest, key),
-        // Nothing that comes was in a tunnel of this machine.
+        // No packet here has been in a tunnel of this machine.
         "ipsec" | "secpath" => {
             fits.never |= is_there(rest, "a tunnel")?;
             Ok(())
         }
-        // What is sent on is of no program of this machine, and fits no user, as in the kernel.
+        // No local program sends a forwarded packet, so it matches no user, as in the kernel.
         "skuid" | "skgid" | "cgroup" if rest.scope.in_table && rest.scope.direction.is_none() => {
             rest.scope.note("it is never used: what is sent on was sent by no program of this machine");
             fits.never = true;
@@ -370,7 +372,7 @@ fn meta(fits: &mut Fits, rest: &mut Words<'_>, key: &str) -> Parsed<()> {
     }
 }
 
-/// A value, or a set of them, about which nothing is asked.
+/// Skips a value or a set of values.
 fn passed_over(rest: &mut Words<'_>) -> Parsed<()> {
     rest.negated();
     if is_comparison(rest.peek()) {
@@ -379,7 +381,7 @@ fn passed_over(rest: &mut Words<'_>) -> Parsed<()> {
     rest.elements("a condition").map(drop)
 }
 
-/// `ipv4`, `{ ip, ip6 }`, `!= ip6`. Nothing else is asked about.
+/// Reads `ipv4`, `{ ip, ip6 }` or `!= ip6`. Other protocols are not supported.
 pub(super) fn families(fits: &mut Fits, rest: &mut Words<'_>, of: &str) -> Parsed<()> {
     let (names, is_negated) = rest.set(of)?;
     let mut named = [false; 2];
@@ -458,7 +460,7 @@ fn icmp(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     narrow(&mut rule.icmp, kinds, IcmpKind::meet, ("ICMP type", Kind::Excluded))
 }
 
-/// Numbers that messages of some types have: as in nftables nothing else fits them.
+/// Reads a numeric field that only messages of some types have; as in nftables, other messages do not match.
 fn of_some_types(rule: &mut Rule, rest: &mut Words<'_>, (name, what): (&str, &str)) -> Parsed<()> {
     let Some((field, numbers)) = numbered(name, what) else {
         let known = NUMBERED.iter().filter(|(of, _)| *of == name).map(|(_, known)| *known);
@@ -470,7 +472,7 @@ fn of_some_types(rule: &mut Rule, rest: &mut Words<'_>, (name, what): (&str, &st
     narrow_within(rule, within)
 }
 
-/// Lets fit only messages of those types that have such a number.
+/// Restricts a rule to messages of the types that have such a field.
 pub(super) fn narrow_types(rule: &mut Rule, (name, what): (&str, &str)) -> Parsed<()> {
     let types: &[&str] = match (name, what) {
         ("icmp", "mtu") => &["destination-unreachable"],
@@ -485,7 +487,7 @@ pub(super) fn narrow_types(rule: &mut Rule, (name, what): (&str, &str)) -> Parse
 }
 
 pub(super) fn protocol(text: &str) -> Option<Protocol> {
-    // As nftables calls it.
+    // The name that nftables uses.
     let text = if text == "ipv6-icmp" { "icmpv6" } else { text };
     let named = names::PROTOCOLS.iter().find(|(known, _)| *known == text).map(|(_, number)| Protocol(*number));
     named.or_else(|| NameOrNumber::Name(text.to_owned()).try_into().ok())

@@ -1,4 +1,4 @@
-//! `ip dscp set ef`, `ip6 hoplimit set 64`, `ip dscp set tcp dport map { 22 : cs6 }`: what is written into packets that pass.
+//! Changes to packets that pass: `ip dscp set ef`, `ip6 hoplimit set 64`, `ip dscp set tcp dport map { 22 : cs6 }`.
 
 use super::conditions::{DSCP, TTL, narrow_family};
 use super::joined::map_values;
@@ -14,7 +14,7 @@ pub(super) fn is_next(rest: &Words<'_>) -> bool {
     matches!(rest.peek(), "ip" | "ip6") && rest.peek_at(2) == "set"
 }
 
-/// Reads one.
+/// Reads such a statement.
 pub(super) fn edit(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     let (v4, what) = (rest.word() == "ip", rest.word());
     let made: fn(u8) -> Edit = match (what.as_str(), v4) {
@@ -42,7 +42,7 @@ pub(super) fn edit(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
             number => Ok(made(number)),
         }
     };
-    // What stands before it is done to packets of the other version too.
+    // Effects that precede it in the rule also apply to packets of the other IP version.
     reading.narrow(&[()], |fits, ()| narrow_family(&mut fits.rule, v4))?;
     let Some(values) = map_values(rest, reading, value)? else {
         let edit = value(rest)?;
@@ -54,7 +54,7 @@ pub(super) fn edit(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     Ok(())
 }
 
-/// Refuses rules that ask for what others have written before.
+/// Refuses rules whose conditions depend on what earlier rules have written.
 pub(super) fn check(rules: &[Rule], scope: &Scope<'_>) -> Parsed<()> {
     let Some((asking, writing)) = asked_behind(rules) else { return Ok(()) };
     let is_its = |name: &std::sync::Arc<str>| asking.file.as_ref() == Some(name);

@@ -1,11 +1,11 @@
-//! What nftables has and this firewall does not: each with what to write instead. One table for each place where a word may stand, so
-//! that whoever brings a file from elsewhere is told the same of a form wherever it stands.
+//! What nftables has and this firewall does not, each with what to write instead. There is one table for each place in which a
+//! word may occur, so that a form gets the same answer wherever it occurs.
 
 use braid_nf::suggest::nearest;
 
 use super::{Parsed, wrong};
 
-/// Words that stand where a condition, a statement or a verdict may begin.
+/// Words where a condition, a statement or a verdict may begin.
 const WORDS: &[(&[&str], &str)] = &[
     (&["table", "chain", "type", "}"], "write table inet filter { chain forward { … } } around its rules"),
     (
@@ -65,7 +65,7 @@ const WORDS: &[(&[&str], &str)] = &[
     (&["<<", ">>"], "write the number as it is shifted: ct mark set meta mark & 0xff, or a map for each value"),
 ];
 
-/// Behind `meta`.
+/// Keys of `meta`.
 const META: &[(&[&str], &str)] = &[
     (
         &["iifgroup", "oifgroup", "iiftype", "oiftype", "iifkind", "oifkind", "sdif", "sdifname", "ibrname", "obrname"],
@@ -82,7 +82,7 @@ const META: &[(&[&str], &str)] = &[
     (&["priority"], "leave it out: put shaper in the chain"),
 ];
 
-/// Behind `ct`.
+/// Keys of `ct`.
 const CT: &[(&[&str], &str)] = &[
     (
         &["count"],
@@ -103,7 +103,7 @@ const CT: &[(&[&str], &str)] = &[
     (&["protocol"], "write meta l4proto tcp"),
 ];
 
-/// Words with which something may begin that is known here.
+/// Words with which something supported may begin.
 const KNOWN: &[&str] = &[
     "inbound", "outbound", "iif", "oif", "iifname", "oifname", "ip", "ip6", "ether", "vlan", "meta", "tcp", "udp",
     "sctp", "th", "icmp", "icmpv6", "igmp", "ah", "esp", "comp", "udplite", "dccp", "exthdr", "rt", "fib", "ct",
@@ -115,7 +115,7 @@ fn found(table: &[(&[&str], &'static str)], word: &str) -> Option<&'static str> 
     table.iter().find(|(words, _)| words.contains(&word)).map(|(_, instead)| *instead)
 }
 
-/// A word that begins nothing here.
+/// The error for a word that begins nothing supported.
 pub(super) fn unknown<T>(word: &str) -> Parsed<T> {
     if let Some(instead) = found(WORDS, word) {
         return wrong(format!("`{word}` is no condition here"), instead);
@@ -130,7 +130,7 @@ pub(super) fn unknown<T>(word: &str) -> Parsed<T> {
     wrong(format!("`{word}` is no condition"), instead)
 }
 
-/// A key of `meta` that is not known.
+/// The error for an unknown key of `meta`.
 pub(super) fn unknown_meta<T>(key: &str) -> Parsed<T> {
     const KEYS: &[&str] = &[
         "l4proto", "nfproto", "protocol", "length", "mark", "iif", "oif", "iifname", "oifname", "pkttype", "hour",
@@ -139,7 +139,7 @@ pub(super) fn unknown_meta<T>(key: &str) -> Parsed<T> {
     unknown_key("meta", key, (META, KEYS))
 }
 
-/// A key of `ct` that is not known.
+/// The error for an unknown key of `ct`.
 pub(super) fn unknown_ct<T>(key: &str) -> Parsed<T> {
     const KEYS: &[&str] =
         &["state", "direction", "status", "mark", "bytes", "packets", "avgpkt", "original", "reply", "count", "zone"];
@@ -151,7 +151,7 @@ fn unknown_key<T>(of: &str, key: &str, (table, keys): (&[(&[&str], &'static str)
     wrong(format!("nothing is known of `{of} {key}`"), instead)
 }
 
-/// What to write for a name that is none of those of `of`: the nearest one, or all of them.
+/// What to write instead of an unknown name of `of`: the nearest known one, or all of them.
 pub(super) fn one_of(of: &str, written: &str, known: &[&str]) -> String {
     match nearest(written, known.iter().copied()) {
         Some(near) => format!("did you mean `{of} {near}`?"),

@@ -1,4 +1,5 @@
-//! What stands in the Ethernet header: `ether saddr { 00:53:00:00:00:01, … }`, `ether daddr & 01:00:00:00:00:00 == 0`, `ether type vlan`, `vlan id 10`.
+//! Conditions on the Ethernet header: `ether saddr { 00:53:00:00:00:01, … }`, `ether daddr & 01:00:00:00:00:00 == 0`,
+//! `ether type vlan`, `vlan id 10`.
 
 use super::conditions::{Fits, families, narrow_field, narrow_within};
 use super::numbers::{Numbers, nameless};
@@ -14,7 +15,7 @@ const VLAN: Numbers = Numbers { what: "a VLAN such as 10 or 20-29", last: UNTAGG
 const STATION: Numbers =
     Numbers { what: "an Ethernet address such as 00:53:00:00:00:01", last: NO_STATION - 1, named: station };
 
-/// Reads what stands behind `ether`.
+/// Reads what follows `ether`.
 pub(super) fn ether(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     match rest.word().as_str() {
         "saddr" => stations(fits, rest, Field::EtherSource),
@@ -27,26 +28,26 @@ pub(super) fn ether(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     }
 }
 
-/// Addresses, under a mask or whole.
+/// Reads addresses, with or without a mask.
 fn stations(fits: &mut Fits, rest: &mut Words<'_>, field: Field) -> Parsed<()> {
-    // What the hosts inside send has no Ethernet header yet where the chain is asked.
+    // Packets that the hosts inside send have no Ethernet header yet where the chain is evaluated.
     fits.never |= rest.scope.direction == Some(Direction::Outbound);
-    // What has no such header fits no address.
+    // A packet without an Ethernet header matches no address.
     narrow_within(&mut fits.rule, STATION.within_unless(field, NO_STATION, rest)?)
 }
 
-/// Lets fit only what has such an address, whatever it is.
+/// Restricts to packets that have such an address, whatever it is.
 pub(super) fn some_station(fits: &mut Fits, field: Field, is_outbound: bool) -> Parsed<()> {
     fits.never |= is_outbound;
     narrow_field(&mut fits.rule, field, vec![(0, NO_STATION - 1)])
 }
 
-/// `00:53:00:00:00:01`.
+/// Parses an Ethernet address such as `00:53:00:00:00:01`.
 pub(super) fn station(text: &str) -> Option<u64> {
     text.parse().ok().map(looks::station)
 }
 
-/// What the frame holds behind its tags, or that it has some.
+/// Reads the protocol after the frame's tags, or `vlan` for any tagged frame.
 fn kind(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     let at = usize::from(matches!(rest.peek(), "==" | "eq"));
     if matches!(rest.peek_at(at), "vlan" | "8021q" | "0x8100") {
@@ -56,10 +57,10 @@ fn kind(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     families(fits, rest, "ether type")
 }
 
-/// Of the outermost tag.
+/// Reads a condition on the outermost tag.
 pub(super) fn vlan(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     match rest.word().as_str() {
-        // What has no tag fits no number.
+        // An untagged frame matches no number.
         "id" => narrow_within(&mut fits.rule, VLAN.within_unless(Field::Vlan, UNTAGGED, rest)?),
         what @ ("pcp" | "dei" | "cfi") => {
             narrow_field(&mut fits.rule, Field::Vlan, vec![(0, UNTAGGED - 1)])?;

@@ -1,4 +1,4 @@
-//! Headers between that of IPv6 and what it carries: the first of them, whether one is there, the type of a routing header.
+//! IPv6 extension headers: the first of them, whether one is present, and the type of a routing header.
 
 use braid_nf::packet::parse::protocol as number;
 
@@ -11,7 +11,8 @@ use crate::firewall::fields::{Field, UNROUTED, Within};
 use crate::firewall::looks::extension_bit;
 use crate::firewall::rules::Rule;
 
-/// `ip6 nexthdr`. Behind a header that is no extension nothing else comes, so it is the protocol too, which is found faster.
+/// Reads `ip6 nexthdr`. If the first header is no extension, nothing follows it, so it is also the protocol, which is faster to
+/// look up.
 pub(super) fn next_headers(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<Vec<(u64, u64)>> {
     let ranges = PROTOCOL.fitting(rest)?;
     if !each(&ranges).any(|header| number::is_extension(header.0)) {
@@ -20,7 +21,7 @@ pub(super) fn next_headers(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<Vec<
     Ok(ranges)
 }
 
-/// `exthdr rt exists`, `exthdr hbh missing`, of the whole packet.
+/// Reads `exthdr rt exists` or `exthdr hbh missing`, about the whole packet.
 pub(super) fn exthdr(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     let header = match rest.word().as_str() {
         "hbh" => number::HOP_BY_HOP,
@@ -37,7 +38,7 @@ pub(super) fn exthdr(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
 
 const TYPE: Numbers = Numbers { what: "a type of routing header such as 0 or 4", last: 255, named: nameless };
 
-/// `rt type 0`: what has no routing header has none, and fits no `rt type != 0` either.
+/// Reads `rt type 0`. A packet without a routing header does not match, not even `rt type != 0`.
 pub(super) fn routing(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     match rest.word().as_str() {
         "type" => narrow_within(rule, TYPE.within_unless(Field::RoutingType, UNROUTED, rest)?)?,

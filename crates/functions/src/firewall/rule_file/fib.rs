@@ -1,6 +1,7 @@
-//! `fib`: what a machine knows of addresses by its routes and interfaces. Here the plan says which networks are behind which port
-//! (`networks`), and the hook of a chain whose addresses are the machine's own: none at `forward`, those of the hosts inside where
-//! `rules_hook = "host"`.
+//! `fib`: what a machine knows of addresses from its routes and interfaces.
+//!
+//! Here the plan says which networks are behind which port (`networks`), and a chain's hook says whose addresses are local:
+//! none at `forward`, those of the hosts inside with `rules_hook = "host"`.
 
 use braid_nf::Port;
 
@@ -12,21 +13,22 @@ use crate::firewall::states;
 use crate::firewall::values::Addresses;
 use crate::parts::Many;
 
-/// Conditions of which one has to hold; no two do.
+/// Mutually exclusive conditions, one of which must hold.
 pub(super) type Ways = Vec<Rule>;
 
-/// A way to fulfil a condition, so far one that all packets go.
+/// A condition for [`Ways`] that matches all packets so far.
 pub(super) fn way() -> Rule {
     Rule { states: states::ALL, ..Rule::new(Action::Continue) }
 }
 
-/// Who has no address yet, and whom he asks: whichever way that comes, it is known (`nft_fib4_eval` of Linux).
+/// The source of a host that has no address yet, and the destinations that it may send to: valid on any port (`nft_fib4_eval`
+/// of Linux).
 const NOBODY: &str = "0.0.0.0/8";
 const ANYBODY: [&str; 2] = ["255.255.255.255", "224.0.0.0/24"];
-/// On every link.
+/// Present on every link.
 const LINK: &str = "fe80::/64";
 
-/// Reads `fib daddr type local`, `fib saddr . iif oif missing`.
+/// Reads `fib daddr type local` or `fib saddr . iif oif missing`.
 pub(super) fn fib(rest: &mut Words<'_>) -> Parsed<Ways> {
     rest.word();
     let end = rest.word();
@@ -37,7 +39,7 @@ pub(super) fn fib(rest: &mut Words<'_>) -> Parsed<Ways> {
     while rest.take(".") {
         match rest.word().as_str() {
             "iif" => is_strict = true,
-            // Routes do not go by marks here.
+            // Routes do not depend on marks here.
             "mark" => {}
             other => return wrong(format!("routes do not go by `{other}`"), "write saddr, daddr, iif or mark"),
         }
@@ -59,7 +61,8 @@ pub(super) fn fib(rest: &mut Words<'_>) -> Parsed<Ways> {
     }
 }
 
-/// `local`, `{ broadcast, multicast }`, `!= unicast`. What is no group and no broadcast address is of one machine.
+/// Reads `local`, `{ broadcast, multicast }` or `!= unicast`. An address that is neither a group nor broadcast belongs to one
+/// machine.
 fn by_type(rest: &mut Words<'_>, end: &str) -> Parsed<Ways> {
     let (kinds, is_negated) = rest.set("fib type")?;
     let own = if rest.scope.direction == Some(Direction::Inbound) { "daddr" } else { "saddr" };
@@ -83,7 +86,8 @@ fn by_type(rest: &mut Words<'_>, end: &str) -> Parsed<Ways> {
     Ok(vec![way])
 }
 
-/// Whether a packet comes from where answers to it would go: by that port, or if that is not asked, whether there is such a port.
+/// The reverse-path check: whether a packet arrives from where answers to it would go. If strict, by that port; otherwise there
+/// only has to be such a port.
 fn reverse_path(scope: &Scope<'_>, is_strict: bool, exists: bool) -> Parsed<Ways> {
     if scope.around.networks.is_empty() {
         return wrong(
@@ -119,12 +123,12 @@ fn reverse_path(scope: &Scope<'_>, is_strict: bool, exists: bool) -> Parsed<Ways
     Ok(ways)
 }
 
-/// IPv4, IPv6.
+/// All of IPv4, and all of IPv6.
 fn all() -> [Addresses; 2] {
     [true, false].map(Addresses::all)
 }
 
-/// What is behind each port: of the networks that hold an address the smallest one counts.
+/// The addresses behind each port. An address in several networks belongs to the smallest.
 fn behind(networks: &[Vec<Addresses>], ports: Port) -> Vec<Vec<Addresses>> {
     let on_link = (0..ports).flat_map(|port| Some((LINK.parse().ok()?, port)));
     let known = (0..ports).zip(networks).flat_map(|(port, networks)| networks.iter().map(move |range| (*range, port)));
@@ -145,7 +149,7 @@ fn meet(these: &[Addresses], those: &[Addresses]) -> Vec<Addresses> {
     these.iter().flat_map(|one| those.iter().filter_map(|other| one.meet(other))).collect()
 }
 
-/// What is in these and in none of those.
+/// The addresses that are in `these` and not in `those`.
 fn without(these: &[Addresses], those: &[Addresses]) -> Vec<Addresses> {
     let left = [true, false]
         .map(|v4| Addresses::except(v4, those.iter().filter(|range| range.is_v4() == v4).copied().collect()));

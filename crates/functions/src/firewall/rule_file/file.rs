@@ -1,5 +1,5 @@
-//! A rule file as what stands in it: tables with their chains and sets, or lines without a table. Names that `define` gives are replaced
-//! here; rules stay tokens until their chain is asked.
+//! A rule file by its structure: tables with their chains and sets, or lines without a table. Names that `define` introduces
+//! are replaced here; rules remain tokens until their chain is evaluated.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use super::tokens::{Kind, Place, Token};
 use super::{Parsed, wrong};
 use crate::firewall::keyed::Dynamic;
 
-/// What a file says.
+/// The contents of a file.
 #[derive(Debug, Default)]
 pub(super) struct File<'a> {
-    /// All of it.
+    /// All tokens.
     tokens: &'a [Token],
     pub(super) tables: Vec<Table<'a>>,
-    /// Statements outside of tables.
+    /// Statements outside tables.
     pub(super) lines: Vec<Statement<'a>>,
-    /// Sets outside of tables.
+    /// Sets outside tables.
     pub(super) sets: Sets,
     defined: Sets,
-    /// How many chains without a name are around what is read.
+    /// How many unnamed chains enclose the current position.
     nested: usize,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Table<'a> {
     pub(super) sets: Sets,
     /// Sets that packets change.
     pub(super) dynamic: Vec<Arc<Dynamic>>,
-    /// Limits and quotas that have names.
+    /// Named limits and quotas.
     pub(super) pools: Vec<Pool>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Table<'a> {
 pub(super) struct Chain<'a> {
     pub(super) name: String,
     pub(super) at: Place,
-    /// Where packets come to it by themselves; none: by jumps only.
+    /// How packets come to it by a hook; `None` if only by jumps.
     pub(super) base: Option<Base>,
     pub(super) rules: Vec<Statement<'a>>,
 }
@@ -58,8 +58,8 @@ impl Table<'_> {
     }
 }
 
-/// How many tokens of the rule that comes next stand before the braces of a chain without a name, if it jumps to one. Braces of sets may
-/// stand before them.
+/// If the next rule jumps to an unnamed chain, the number of tokens before that chain's braces. Braces of sets may precede
+/// them.
 fn jump_to_braces(rest: &Words<'_>) -> Option<usize> {
     let (mut depth, mut jumps) = (0u32, false);
     for (at, token) in rest.words.iter().enumerate() {
@@ -77,7 +77,7 @@ fn jump_to_braces(rest: &Words<'_>) -> Option<usize> {
     None
 }
 
-/// The name of the chain without a name that begins at a place: no other one has it. A file that is included twice has two numbers.
+/// A unique name for the unnamed chain that begins at a place. A file that is included twice has two numbers.
 fn name_at(place: Place, scope: &Scope<'_>) -> String {
     let Place { file: number, line, column } = place;
     match scope.file(place) {
@@ -86,7 +86,7 @@ fn name_at(place: Place, scope: &Scope<'_>) -> String {
     }
 }
 
-/// `index 0`, if that comes next: the number of a rule that is there.
+/// Reads `index 0`, if it comes next: the number of an existing rule.
 fn index(rest: &mut Words<'_>) -> Parsed<Option<usize>> {
     if !rest.take("index") {
         return Ok(None);
@@ -146,7 +146,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// `define lan = { eth0, eth1 }`, `undefine lan`.
+    /// Reads `define lan = { eth0, eth1 }` or `undefine lan`.
     fn define(&mut self, rest: &mut Words<'_>) -> Parsed<()> {
         let verb = rest.word();
         let name = rest.word();
@@ -170,12 +170,12 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// Tokens with what `define` says in the places of names.
+    /// Replaces names by what `define` says about them.
     fn replace<'b>(&self, tokens: Statement<'b>, scope: &Scope<'_>) -> Parsed<Statement<'b>> {
         replace(&self.defined, tokens, scope)
     }
 
-    /// `table inet filter { … }`, or a table that is only declared.
+    /// Reads `table inet filter { … }`, or a table that is only declared.
     fn table(&mut self, rest: &mut Words<'a>) -> Parsed<()> {
         rest.word();
         let at = self.named_table(rest)?;
@@ -204,9 +204,9 @@ impl<'a> File<'a> {
                     rest.word();
                     self.set(at, rest)?;
                 }
-                // Named counters count with their rules; what a flow table is for needs no rule here.
+                // Named counters count with their rules; the purpose of a flow table needs no rule here.
                 "counter" | "flowtable" => block(rest)?,
-                // What rules make of it is noted.
+                // A note is made where rules use it.
                 "ct" if matches!(rest.peek_at(1), "helper" | "timeout") => {
                     rest.word();
                     block(rest)?;
@@ -231,7 +231,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// A set or map of a table, from its name on.
+    /// Reads a set or map of a table, from its name on.
     fn set(&mut self, table: usize, rest: &mut Words<'_>) -> Parsed<()> {
         let (set, declared) = named_set(rest, &self.defined)?;
         let table = &mut self.tables[table];
@@ -240,7 +240,7 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// `limit slow { rate 5/second }`, `quota month { over 25 gbytes }`.
+    /// Reads `limit slow { rate 5/second }` or `quota month { over 25 gbytes }`.
     fn pool(&mut self, table: usize, kind: &str, rest: &mut Words<'a>) -> Parsed<()> {
         let pool = pool(kind, rest)?;
         let pools = &mut self.tables[table].pools;
@@ -249,7 +249,7 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// The table whose family and name come next; a new one if it is not there.
+    /// Finds the table whose family and name come next, or creates it.
     fn named_table(&mut self, rest: &mut Words<'_>) -> Parsed<usize> {
         let family = if FAMILIES.contains(&rest.peek()) { rest.word() } else { "ip".to_owned() };
         let name = rest.word();
@@ -279,7 +279,7 @@ impl<'a> File<'a> {
         &mut chains[known]
     }
 
-    /// The statements of a chain, up to its closing brace.
+    /// Reads the statements of a chain, up to its closing brace.
     fn chain(&mut self, table: usize, name: String, place: Place, rest: &mut Words<'a>) -> Parsed<()> {
         self.chain_of(table, name.clone(), place);
         let defined = self.defined.clone();
@@ -313,7 +313,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// A rule. What stands in braces behind a jump is a chain without a name.
+    /// Reads a rule. A block in braces after a jump is an unnamed chain.
     fn rule(&mut self, table: usize, rest: &mut Words<'a>) -> Parsed<Statement<'a>> {
         let Some(before) = jump_to_braces(rest) else { return self.replace(statement(rest), rest.scope) };
         let before = rest.tokens(before).iter().filter(|token| token.kind != Kind::End);
@@ -332,7 +332,7 @@ impl<'a> File<'a> {
         self.replace(rule.into(), rest.scope)
     }
 
-    /// `insert rule` and `add rule`: before all others, behind them, or at an `index`.
+    /// Reads `insert rule` and `add rule`: before all others, after them, or at an `index`.
     fn put_rule(&mut self, table: usize, is_inserted: bool, rest: &mut Words<'a>) -> Parsed<()> {
         let name = rest.word();
         let place = rest.scope.at.get();
@@ -357,7 +357,7 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// `add`, or another verb, with what is added: the words of scripts.
+    /// Reads `add` or another verb with what it adds, as in scripts.
     fn command(&mut self, is_inserted: bool, rest: &mut Words<'a>) -> Parsed<()> {
         if rest.peek() == "table" {
             return self.table(rest);
@@ -398,7 +398,8 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// `flush ruleset`, `delete table inet filter`: what was there before this file is exchanged as a whole anyway.
+    /// Reads `flush ruleset` or `delete table inet filter`. It removes what this file has declared so far; anything earlier is
+    /// replaced as a whole anyway.
     fn clear(&mut self, rest: &mut Words<'_>) -> Parsed<()> {
         let verb = rest.word();
         match rest.word().as_str() {

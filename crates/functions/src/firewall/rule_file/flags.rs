@@ -1,5 +1,5 @@
-//! TCP flags in all the ways in which nftables writes them. The same words mean other things with a sign before them: `syn,ack` is one
-//! of both, `== syn,ack` both and no other, `! syn,ack` none of both; in sets and maps each element is all that is set.
+//! TCP flags in all the notations of nftables. The sign before the same words changes their meaning: `syn,ack` means either of
+//! them, `== syn,ack` exactly both, `! syn,ack` neither; in sets and maps each element is the exact set of flags.
 
 use super::arithmetic::len as made_len;
 use super::conditions::narrow_within;
@@ -18,7 +18,7 @@ const ALL: u8 = 0xff;
 const NUMBER: Numbers =
     Numbers { what: "TCP flags: syn, 0x12 or < 16", last: ALL as u64, named: |name| flag(name).map(u64::from) };
 
-/// Reads what stands behind `tcp flags`.
+/// Reads what follows `tcp flags`.
 pub(super) fn tcp_flags(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     if is_number(rest) {
         return narrow_within(rule, NUMBER.within(Field::TcpFlags, rest)?);
@@ -27,7 +27,7 @@ pub(super) fn tcp_flags(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     Ok(())
 }
 
-/// Whether flags are taken for a number: behind `^` and `|`, and where a range or a comparison follows.
+/// Whether flags are treated as a number: after `^` and `|`, and where a range or a comparison follows.
 fn is_number(rest: &Words<'_>) -> bool {
     let made = made_len(rest, 0);
     let behind = made + usize::from(is_sign(rest.peek_at(made)));
@@ -44,7 +44,7 @@ fn is_number(rest: &Words<'_>) -> bool {
     turns || is_comparison(rest.peek_at(behind)) || has_range
 }
 
-/// As flags: all of these have to fit, of each one.
+/// Reads them as flags. All the returned lists must match, each by one of its elements.
 fn flags(rest: &mut Words<'_>) -> Parsed<Vec<Many<Bits>>> {
     let mask = if rest.take("&") { Some(listed(rest)?) } else { None };
     let sign = match rest.peek() {
@@ -61,7 +61,7 @@ fn flags(rest: &mut Words<'_>) -> Parsed<Vec<Many<Bits>>> {
         return several(&rest.elements("tcp flags")?, mask.unwrap_or(ALL), not);
     }
     let one = match (mask, sign) {
-        // As older versions of nftables have it: one of them.
+        // As older versions of nftables write it: one of them.
         (Some(mask), "") if !continues(rest) => Bits { set: mask, of: 0, not: false },
         (Some(of), _) => Bits { set: listed(rest)?, of, not },
         (None, sign) => {
@@ -77,7 +77,7 @@ fn flags(rest: &mut Words<'_>) -> Parsed<Vec<Many<Bits>>> {
     Ok(vec![Many(vec![checked(one)?])])
 }
 
-/// Elements of a set: each is what is set of the mask.
+/// Reads the elements of a set: each is the flags set under the mask.
 fn several(elements: &[Token], of: u8, not: bool) -> Parsed<Vec<Many<Bits>>> {
     let mut each = Vec::new();
     for element in elements.split(|token| &*token.text == "," && token.kind != Kind::Quoted) {
@@ -89,7 +89,7 @@ fn several(elements: &[Token], of: u8, not: bool) -> Parsed<Vec<Many<Bits>>> {
         }
         each.push(checked(Bits { set, of, not })?);
     }
-    // Of a set one has to fit; of what must not be, each has to be otherwise.
+    // One element of a set must match; of a negated set, each must differ.
     Ok(if not { each.into_iter().map(|one| Many(vec![one])).collect() } else { vec![Many(each)] })
 }
 
@@ -103,7 +103,7 @@ fn continues(rest: &Words<'_>) -> bool {
     rest.peek() == "(" || flag(rest.peek()).is_some() || number(rest.peek()).is_some()
 }
 
-/// Names of flags or numbers, with `,` or `|` between them, perhaps in parentheses.
+/// Reads names of flags or numbers, separated by `,` or `|`, perhaps in parentheses.
 fn listed(rest: &mut Words<'_>) -> Parsed<u8> {
     let mut set = 0;
     loop {

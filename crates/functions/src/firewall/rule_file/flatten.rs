@@ -1,8 +1,10 @@
-//! Chains as one list of rules, of which the first that fits decides: so the classifier finds it as fast as without chains.
+//! Flattens chains into one list of rules, of which the first match decides. The classifier then finds it as fast as without
+//! chains.
 //!
-//! A jump is replaced by the rules of its chain, each fitting only what the jump fits as well. `return`, `goto` and what a limit does
-//! not let pass go on at a later rule. Chains of the same hook follow one another by their priority: what one accepts comes to the
-//! next, what it drops does not. Where two jumps lead to a chain its rules stand twice, so there is a bound.
+//! A jump is replaced by the rules of its chain, each restricted to what the jump matches too. `return`, `goto` and what a
+//! limit does not let pass continue at a later rule. Chains of the same hook follow one another by priority: a packet that one
+//! accepts comes to the next, a packet that it drops does not. If two jumps lead to a chain, its rules are duplicated; hence
+//! there is a bound.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,9 +25,9 @@ use crate::firewall::rules::{Action, Direction, Rule};
 use crate::firewall::states::{self, States};
 use crate::firewall::values::Addresses;
 
-/// Most rules that chains may come to.
+/// The most rules that the chains may expand to.
 pub(super) const RULES_MAX: usize = 1 << 18;
-/// How deep chains may jump (`NFT_JUMP_STACK_SIZE` of Linux).
+/// The deepest nesting of jumps (`NFT_JUMP_STACK_SIZE` of Linux).
 pub(super) const DEPTH_MAX: usize = 16;
 
 /// A statement that has been read.
@@ -35,25 +37,25 @@ struct Read {
     origin: u64,
 }
 
-/// The list in the making.
+/// The list under construction.
 struct Flat<'a> {
     table: &'a Table<'a>,
     scope: &'a Scope<'a>,
-    /// Conditions of all packets that come to its base chain.
+    /// The conditions of all packets that come to its base chain.
     all: Rule,
-    /// Chains to which more than one jump leads.
+    /// The chains to which more than one jump leads.
     shared: HashSet<&'a str>,
-    /// Their statements, as far as they have been read, by the name of the chain.
+    /// Their statements, as far as they have been read, by name of the chain.
     read: HashMap<&'a str, Vec<Read>>,
     rules: Vec<Rule>,
-    /// Rules of which `next` is behind the base chain: they accept, and another chain comes.
+    /// Rules that accept while another chain follows; their `next` is set to the end of the base chain.
     accepting: Vec<usize>,
     /// The number of the first rule.
     base: usize,
     is_last: bool,
 }
 
-/// The rules of all chains that are asked, to be put behind `base` others.
+/// Returns the rules of all chains that are evaluated, to be appended to `base` others.
 pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: usize) -> Parsed<(Vec<Rule>, Vec<Note>)> {
     let (mut chains, mut notes) = (Vec::<Asked<'_>>::new(), Vec::new());
     let translates = translates(file, scope);
@@ -112,7 +114,8 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
         flat.base_chain(chain)?;
         rules.append(&mut flat.rules);
     }
-    // What comes to the end was accepted by each chain that it came to; those behind may have been for another family.
+    // A packet that reaches the end was accepted by each chain that it came to; the later chains may have been for another
+    // family.
     for (number, ((_, chain, _), within)) in chains.iter().zip(comes).enumerate() {
         let by_policy = chain.base.as_ref().is_some_and(|base| base.accepts);
         if by_policy || !is_last(&chains, number) {
@@ -124,13 +127,14 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
     Ok((rules, notes))
 }
 
-/// Whether no chain comes behind this one; one of another direction is on another path.
+/// Whether no chain follows this one; a chain of the other direction is on another path.
 fn is_last(chains: &[Asked<'_>], number: usize) -> bool {
     let direction = chains[number].2;
     !chains[number + 1..].iter().any(|(.., other)| *other == direction)
 }
 
-/// Conditions of all packets that come to a chain; none if nothing comes, for no port is the interface that it names.
+/// The conditions of all packets that come to a chain; `None` if no packet does, because no port is the interface that it
+/// names.
 fn within(
     table: &Table<'_>,
     chain: &Chain<'_>,
@@ -149,7 +153,7 @@ fn within(
     Ok((!all.never).then_some(within))
 }
 
-/// Rules without a table, one after another.
+/// Flattens rules without a table, one after another.
 pub(super) fn lines(rules: Vec<Statement<'_>>, sets: &Sets, scope: &Scope<'_>, base: usize) -> Parsed<Vec<Rule>> {
     let chain = Chain { name: String::new(), at: Place::default(), base: None, rules };
     let table = Table {
@@ -167,7 +171,7 @@ pub(super) fn lines(rules: Vec<Statement<'_>>, sets: &Sets, scope: &Scope<'_>, b
     Ok(flat.rules)
 }
 
-/// A table's sets, behind those outside of tables.
+/// A table's sets, preceded by those outside tables.
 fn scope_sets(file: &File<'_>, table: &Table<'_>) -> Sets {
     file.sets.iter().chain(&table.sets).cloned().collect()
 }
@@ -211,7 +215,7 @@ impl<'a> Flat<'a> {
         (self.base + self.rules.len()) as u32
     }
 
-    /// The rules of a chain, for packets that fit `within`.
+    /// Adds the rules of a chain, for packets that match `within`.
     fn chain(&mut self, name: &str, within: &Rule, depth: usize) -> Parsed<()> {
         let chain = self.find(name)?;
         if depth > DEPTH_MAX {
@@ -222,7 +226,7 @@ impl<'a> Flat<'a> {
         }
         let mut returning = Vec::new();
         if self.shared.contains(chain.name.as_str()) {
-            // Taken out while it is walked: a chain that jumps to itself is read once more, and refused by its depth.
+            // Removed during the walk: a chain that jumps to itself is read again, and refused by its depth.
             let statements = match self.read.remove(chain.name.as_str()) {
                 Some(statements) => statements,
                 None => self.statements(chain).collect::<Parsed<_>>()?,
@@ -251,7 +255,7 @@ impl<'a> Flat<'a> {
         }
     }
 
-    /// The statements of a chain, each read as it is taken.
+    /// The statements of a chain, each read when it is taken.
     fn statements(&self, chain: &'a Chain<'a>) -> impl Iterator<Item = Parsed<Read>> + use<'a> {
         let (table, scope) = (self.table, self.scope);
         let read = move |tokens: &Statement<'_>| {
@@ -306,7 +310,7 @@ impl<'a> Flat<'a> {
         Ok(())
     }
 
-    /// One clause for packets of known conditions.
+    /// Adds the rules of one clause, for packets with the conditions of `rule`.
     fn clause(&mut self, verdict: &Verdict, rule: Rule, depth: usize, returning: &mut Vec<usize>) -> Parsed<()> {
         let at = self.rules.len();
         match verdict {
@@ -340,7 +344,8 @@ impl<'a> Flat<'a> {
     }
 }
 
-/// Lines without a table are for what would open a connection: what they say of known ones has to be what happens anyway.
+/// Refuses contradictions in lines without a table, which are for packets that would open a connection: what they say about
+/// other packets must be what happens anyway.
 fn says_what_happens(verdict: &Verdict, states: States) -> Parsed<()> {
     let all = |of: States| states & !of == 0;
     let is_so = match verdict {
@@ -359,7 +364,7 @@ fn says_what_happens(verdict: &Verdict, states: States) -> Parsed<()> {
 }
 
 impl Rule {
-    /// A rule that does what this one does, and fits what `conditions` fits.
+    /// Returns a rule with the effects of this one and the conditions of `conditions`.
     pub(in crate::firewall) fn fitting(self, conditions: Rule) -> Rule {
         Rule {
             action: self.action,

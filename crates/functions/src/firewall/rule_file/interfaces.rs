@@ -1,4 +1,4 @@
-//! Ports of the plan, by the names that interfaces have under `interfaces`, or by their numbers.
+//! Conditions on ports of the plan, by their names under `interfaces` or by their numbers.
 
 use braid_nf::Port;
 
@@ -8,8 +8,8 @@ use super::{Parsed, wrong};
 use crate::firewall::rules::{both, equal};
 use crate::parts::{Many, Side};
 
-/// Ports of the plan by their numbers, or by their names under `interfaces`; nothing comes from or goes to the loopback interface, nor, once
-/// ports have names, any that has another one.
+/// Reads ports of the plan, by number or by their names under `interfaces`. No packet arrives or leaves by the loopback
+/// interface, nor, if ports have names, by an interface of another name.
 pub(super) fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Parsed<()> {
     let (names, is_negated) = rest.set(word)?;
     let all = 0..rest.scope.ports.count;
@@ -36,7 +36,7 @@ pub(super) fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Pa
             }
             let is_number = !word.ends_with("name") && name.parse::<u32>().is_ok();
             if !is_number && !rest.scope.around.interfaces.is_empty() {
-                // As in the kernel, where rules may name what is not there.
+                // As in the kernel, where rules may name interfaces that do not exist.
                 rest.scope.note(&format!("no port of the plan is named `{name}`: nothing comes or leaves by it"));
                 continue;
             }
@@ -68,8 +68,8 @@ pub(super) fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Pa
     Ok(())
 }
 
-/// The ports by which packets come that leave by one of these. Known where there is one way only: with two ports, or if a side
-/// has one port and the packets leave by all of the other.
+/// The ports by which packets that leave by one of `leave` must have arrived. Known only where that is unambiguous: with two
+/// ports, or if a side has one port and the packets leave by all ports of the other side.
 fn came_by(rest: &Words<'_>, leave: &[Port]) -> Parsed<Vec<Port>> {
     let ports = &rest.scope.ports;
     if ports.count == 2 {

@@ -1,5 +1,5 @@
-//! Conditions that stand together: fields joined by `.`, sets and verdict maps of them, and sets that packets change. Each element is a
-//! way in which a rule fits.
+//! Combined conditions: fields joined by `.`, sets and verdict maps of them, and sets that packets change. Each element is one
+//! way in which a rule can match.
 
 use std::cell::Cell;
 
@@ -18,7 +18,7 @@ use crate::firewall::fields::{Field, NO_STATION, UNTAGGED};
 use crate::firewall::keyed::{Act, Keyed};
 use crate::firewall::rules::{Action, Rule};
 
-/// Reads a condition, one of several fields together, or a verdict map, of which the clauses are returned.
+/// Reads a condition, a condition on several fields together, or a verdict map, whose clauses it returns.
 pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Vec<Clause>>> {
     let mut look = *rest;
     let fields = fields(&mut look);
@@ -56,10 +56,10 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
     }
     let ways: Vec<_> = listed(&elements).map(|key| sayings(&fields, key)).collect();
     if is_negated {
-        // What fits one of them goes past the rule; of the rest the rule fits what has all of the fields.
+        // Packets that match an element skip the rule; of the others the rule matches those that have all of the fields.
         reading.close(Verdict::Continue);
         let mut past = Reading::of(reading.fits.clone());
-        // Elements that the rest of the rule leaves out are no exceptions; what is none at all is refused.
+        // Elements excluded by the rest of the rule are no exceptions; an element that can never match is refused.
         let mut apart = Reading::of(vec![Fits::all()]);
         apart.narrow(&ways, |fits, said| say(fits, said, rest.scope))?;
         if past.narrow(&ways, |fits, said| say(fits, said, rest.scope)).is_ok() && past.excluded.is_none() {
@@ -75,7 +75,7 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
     Ok(None)
 }
 
-/// Lets fit only what has a field at all, whatever its value.
+/// Restricts to packets that have a field at all, whatever its value.
 fn has(fits: &mut Fits, field: &[Token], scope: &Scope<'_>) -> Parsed<()> {
     let [first, second] = [0, 1].map(|at| field.get(at).map_or("", |token| &token.text));
     let rule = &mut fits.rule;
@@ -97,7 +97,7 @@ fn has(fits: &mut Fits, field: &[Token], scope: &Scope<'_>) -> Parsed<()> {
     }
 }
 
-/// The fields that come next, with `.` between them.
+/// Takes the fields that come next, separated by `.`.
 fn fields<'a>(rest: &mut Words<'a>) -> Vec<&'a [Token]> {
     let mut fields = Vec::new();
     while let Some(n) = selector(rest) {
@@ -109,7 +109,7 @@ fn fields<'a>(rest: &mut Words<'a>) -> Vec<&'a [Token]> {
     fields
 }
 
-/// A rule that ends with a verdict map: what it does besides comes first, for whatever fits so far.
+/// Completes a rule that ends with a verdict map: its other effects come first, for all that matches so far.
 pub(super) fn verdict_map(verdicts: Vec<Clause>, mut reading: Reading) -> Parsed<Vec<Clause>> {
     let comment = std::mem::take(&mut reading.does.comment);
     reading.close(Verdict::Continue);
@@ -118,10 +118,10 @@ pub(super) fn verdict_map(verdicts: Vec<Clause>, mut reading: Reading) -> Parsed
     Ok(reading.clauses)
 }
 
-/// What fits each element of a map, and its value.
+/// The elements of a map: the conditions of each, and its value.
 pub(super) type Elements<T> = Vec<(Vec<Fits>, T)>;
 
-/// What `ip dscp map { ef : 1, cs1 : 2 }` says, if that comes next: what fits each element, and its value.
+/// Reads a map such as `ip dscp map { ef : 1, cs1 : 2 }`, if one comes next: the conditions of each element, and its value.
 pub(super) fn map_values<T>(
     rest: &mut Words<'_>,
     reading: &mut Reading,
@@ -142,17 +142,17 @@ pub(super) fn map_values<T>(
     listed(&elements).map(one).collect::<Parsed<_>>().map(Some)
 }
 
-/// Whether what stands behind an element begins here: a comment, or what it has counted so far.
+/// Whether what accompanies an element begins here: a comment, or a counter with its current count.
 fn said_besides(token: &Token) -> bool {
     token.kind == Kind::Word && matches!(&*token.text, "comment" | "counter")
 }
 
-/// Whether an element of a map is for all that no other one is for: `* : drop`.
+/// Whether an element of a map is the default, for packets that match no other: `* : drop`.
 fn is_rest(element: &[Token]) -> bool {
     element.first().is_some_and(|token| &*token.text == "*" && token.kind == Kind::Word)
 }
 
-/// What fits an element of a map, and what stands behind its `:`.
+/// Reads an element of a map: its conditions, and the value after its `:`.
 fn element_of<T>(
     element: &[Token],
     fields: &[&[Token]],
@@ -182,7 +182,7 @@ fn element_of<T>(
     Ok((one.fits, read))
 }
 
-/// `ip saddr @banned`, if packets change that set.
+/// Reads `ip saddr @banned`, if packets change that set.
 fn asked_set(mut look: Words<'_>, fields: &[&[Token]], reading: &mut Reading) -> Parsed<Option<Keyed>> {
     let not = look.negated();
     let Some(set) = look.peek().strip_prefix('@').and_then(|name| dynamic(&look, name)) else { return Ok(None) };
@@ -190,16 +190,16 @@ fn asked_set(mut look: Words<'_>, fields: &[&[Token]], reading: &mut Reading) ->
     Ok(Some(Keyed { set, key, act: Act::Has { not }, refreshes: false, timeout_s: None }))
 }
 
-/// The clauses of a verdict map, one for each way in which an element fits.
+/// Returns the clauses of a verdict map, one for each way in which an element can match.
 fn verdicts(rest: &mut Words<'_>, reading: &Reading, fields: &[&[Token]]) -> Parsed<Vec<Clause>> {
     let (elements, scope) = (rest.elements("vmap")?, rest.scope);
     let mut clauses = Vec::new();
-    // What is for the rest comes last, wherever it stands.
+    // The default comes last, wherever it is written.
     let (rest, apart): (Vec<_>, Vec<_>) = listed(&elements).partition(|element| is_rest(element));
     let has_rest = !rest.is_empty();
     for element in apart.into_iter().chain(rest) {
         let (fits, verdict) = element_of(element, fields, &reading.fits, scope, verdict_of)?;
-        // What goes on behind an element, or comes back from its chain, is none of the rest.
+        // A packet that continues after an element, or returns from its chain, must not match the default too.
         let past = Some(Verdict::Past).filter(|_| has_rest && matches!(verdict, Verdict::Continue | Verdict::Jump(_)));
         for fits in fits {
             clauses.extend([Some(verdict.clone()), past.clone()].into_iter().flatten().map(|verdict| Clause {
@@ -213,7 +213,7 @@ fn verdicts(rest: &mut Words<'_>, reading: &Reading, fields: &[&[Token]]) -> Par
     Ok(clauses)
 }
 
-/// The verdict of an element.
+/// Reads the verdict of an element.
 pub(super) fn verdict_of(value: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Verdict> {
     match verdict(value, fits)? {
         Some(verdict) => Ok(verdict),
@@ -226,11 +226,11 @@ pub(super) fn listed(elements: &[Token]) -> impl Iterator<Item = &[Token]> {
     elements.split(|token| &*token.text == "," && token.kind != Kind::Quoted).filter(|element| !element.is_empty())
 }
 
-/// Each field with its part of a key, as a condition of its own: `ip saddr . tcp dport` and `10.0.0.1 . 22`.
+/// Combines each field with its part of a key into a condition of its own: `ip saddr . tcp dport` and `10.0.0.1 . 22`.
 fn sayings(fields: &[&[Token]], key: &[Token]) -> Vec<Vec<Token>> {
     let parts = key.split(|token| &*token.text == ".");
     let say = |(field, part): (&&[Token], &[Token])| {
-        // In a key flags are all that is set, as behind `==`.
+        // In a key, flags are the exact set, as after `==`.
         let equal = part.first().map(|first| Token { text: "==".into(), kind: Kind::Word, ..first.clone() });
         [*field, equal.as_slice(), part].concat()
     };

@@ -1,5 +1,5 @@
-//! Statements and conditions about sets that packets change: `add @floods { ip saddr limit rate over 10/second } drop`, `update`, `meter`,
-//! `ct count over 20`, and `ip saddr @banned` where rules add to `banned`.
+//! Statements and conditions on sets that packets change: `add @floods { ip saddr limit rate over 10/second } drop`, `update`,
+//! `meter`, `ct count over 20`, and `ip saddr @banned` where rules add to `banned`.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::firewall::values::Addresses;
 const FORM: &str =
     "write add @floods { ip saddr limit rate over 10/second } drop, with set floods { type ipv4_addr; flags dynamic; }";
 
-/// A statement that begins with `add`, `update`, `meter` or `ct count`, if one comes next.
+/// Reads a statement that begins with `add`, `update`, `meter` or `ct count`, if one comes next.
 pub(super) fn keyed(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Option<Keyed>> {
     match rest.peek() {
         "add" | "update" if rest.peek_at(1).starts_with('@') => {
@@ -38,9 +38,9 @@ pub(super) fn keyed(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Option<Ke
             rest.word();
             let name = rest.word();
             let size = if rest.take("size") { number(rest)? } else { SIZE };
-            // A set of the table, which it makes if it is not there.
+            // A set of the table, created if it does not exist.
             let set = dynamic(rest, &name).unwrap_or_else(|| own(rest, name, size));
-            // An element that a meter knows lives on with each packet.
+            // Each packet extends the life of its element in a meter.
             element(rest, fits, set, true).map(Some)
         }
         "ct" if rest.peek_at(1) == "count" => {
@@ -59,12 +59,12 @@ fn own(rest: &Words<'_>, name: String, size: u32) -> Arc<Dynamic> {
     Dynamic { table: rest.scope.table.to_owned(), name, size, timeout_s: None, given: Vec::new() }.into()
 }
 
-/// Whether a set is one that packets change.
+/// Finds a set that packets change, by name.
 pub(super) fn dynamic(rest: &Words<'_>, name: &str) -> Option<Arc<Dynamic>> {
     rest.scope.dynamic.iter().find(|set| set.name == name).cloned()
 }
 
-/// `{ ip saddr timeout 1h limit rate over 10/second }`.
+/// Reads `{ ip saddr timeout 1h limit rate over 10/second }`.
 fn element(rest: &mut Words<'_>, fits: &mut [Fits], set: Arc<Dynamic>, refreshes: bool) -> Parsed<Keyed> {
     if !rest.take("{") {
         return wrong("a set without what is put into it", FORM);
@@ -91,21 +91,21 @@ fn element(rest: &mut Words<'_>, fits: &mut [Fits], set: Arc<Dynamic>, refreshes
                 }
                 act = count(rest)?;
             }
-            // How much an element has counted nobody asks.
+            // How much an element has counted is not used.
             "counter" => drop(rest.word()),
             _ => return wrong(format!("`{}` is not said of an element", rest.word()), FORM),
         }
     }
 }
 
-/// `count over 20`, `count 20`.
+/// Reads `count over 20` or `count 20`.
 fn count(rest: &mut Words<'_>) -> Parsed<Act> {
     rest.word();
     let over = rest.take("over");
     Ok(Act::Count { most: number(rest)?, over })
 }
 
-/// `ip saddr . tcp dport`: from whom, to whom, by which ports, as far as they are said.
+/// Reads a key such as `ip saddr . tcp dport`: source, destination and ports, as far as they are given.
 fn key(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Key> {
     let mut key = Key::new();
     loop {
@@ -116,7 +116,7 @@ fn key(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Key> {
     }
 }
 
-/// The key of a condition `ip saddr . tcp dport @banned`.
+/// Reads the key of a condition `ip saddr . tcp dport @banned`.
 pub(super) fn key_of(fields: &[&[Token]], rest: &Words<'_>, fits: &mut [Fits]) -> Parsed<Key> {
     let mut key = Key::new();
     for words in fields {
@@ -169,14 +169,14 @@ fn field(rest: &mut Words<'_>, fits: &mut [Fits], key: &mut Key) -> Parsed<()> {
     Ok(())
 }
 
-/// A part of an element that a rule writes itself: an address, the number or name of a port.
+/// Parses a part of an element that a rule gives itself: an address, or the number or name of a port.
 fn constant(word: &str) -> Option<u128> {
     let address = || word.parse::<Addresses>().ok().filter(|one| one.first == one.last).map(|one| one.first);
     let port = word.parse::<u16>().ok().or_else(|| names::service(word));
     port.map(u128::from).or_else(address)
 }
 
-/// `& 255.255.255.0`, `and ffff:ffff::`; all of an address without.
+/// Reads `& 255.255.255.0` or `and ffff:ffff::`; without a mask, all bits of the address.
 fn mask(rest: &mut Words<'_>, v4: bool) -> Parsed<u128> {
     if !rest.take("&") && !rest.take("and") {
         return Ok(u128::MAX);
@@ -198,7 +198,7 @@ fn number(rest: &mut Words<'_>) -> Parsed<u32> {
     }
 }
 
-/// `1d2h3m4s`, in seconds.
+/// Reads a duration such as `1d2h3m4s`, in seconds.
 pub(super) fn duration(rest: &mut Words<'_>) -> Parsed<u32> {
     let text = rest.word();
     match seconds(&text) {
@@ -207,7 +207,7 @@ pub(super) fn duration(rest: &mut Words<'_>) -> Parsed<u32> {
     }
 }
 
-/// `1d2h3m4s500ms` as seconds, a part of one as a whole one.
+/// Parses a duration such as `1d2h3m4s500ms` into seconds, rounded up.
 fn seconds(text: &str) -> Option<u32> {
     const UNITS: [(&str, u64); 6] =
         [("ms", 1), ("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
@@ -222,7 +222,7 @@ fn seconds(text: &str) -> Option<u32> {
     milliseconds.div_ceil(1000).try_into().ok()
 }
 
-/// What of a set's declaration says that packets change it: its flags, how long elements live, how many there may be.
+/// What a set's declaration says about changes by packets: its flags, the lifetime of elements, and the most elements.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Declared {
     is_dynamic: bool,
@@ -231,7 +231,7 @@ pub(super) struct Declared {
 }
 
 impl Declared {
-    /// Reads a line of the declaration, if it says something about that.
+    /// Reads a line of the declaration. Returns whether the line says something about that.
     pub(super) fn read(&mut self, rest: &mut Words<'_>) -> Parsed<bool> {
         match rest.peek() {
             "flags" => {
@@ -248,15 +248,15 @@ impl Declared {
                 rest.word();
                 self.size = Some(number(rest)?);
             }
-            // How soon dead elements are taken out.
+            // How soon expired elements are removed.
             "gc-interval" => drop(rest.tokens(2)),
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    /// The set, if packets change it or its elements leave it: not where `file` says its elements, none of which does, and no rule adds to it,
-    /// whatever its flags say.
+    /// Returns the set, if packets change it or its elements expire. A set is not such a set, whatever its flags say, if the
+    /// file gives its elements, none of which expires, and no rule adds to it.
     pub(super) fn made(
         self,
         table: &str,
@@ -273,7 +273,7 @@ impl Declared {
     }
 }
 
-/// A set with the elements that the file gives it; none if it keeps them, and packets do not change it.
+/// Gives a set the elements in the file. Returns `None` if these are permanent and packets do not change the set.
 pub(super) fn with_elements(
     mut set: Dynamic,
     elements: &[Token],
@@ -288,7 +288,7 @@ pub(super) fn with_elements(
         return Ok(None);
     }
     if !is_changed {
-        // Nobody puts anything in.
+        // Nothing is ever added.
         set.size = 1;
     }
     set.given = listed(elements).map(|element| given(element, set.timeout_s, rest)).collect::<Parsed<_>>()?;
@@ -304,7 +304,7 @@ pub(super) fn with_elements(
     Ok(Some(set.into()))
 }
 
-/// One element: `192.0.2.9 timeout 4h expires 3h59m`, `10.0.0.0/8`, `192.0.2.9 . 22 limit rate 5/second`.
+/// Reads one element: `192.0.2.9 timeout 4h expires 3h59m`, `10.0.0.0/8`, `192.0.2.9 . 22 limit rate 5/second`.
 fn given(element: &[Token], timeout_s: Option<u32>, rest: &Words<'_>) -> Parsed<Given> {
     let besides = ["timeout", "expires", "comment", "counter", "limit", "quota", "ct", "last"];
     let is_besides = |token: &Token| token.kind == Kind::Word && besides.contains(&&*token.text);
@@ -312,7 +312,7 @@ fn given(element: &[Token], timeout_s: Option<u32>, rest: &Words<'_>) -> Parsed<
     let mut lives_s = timeout_s;
     let mut said = Words { words: said, scope: rest.scope };
     while !said.words.is_empty() {
-        // What is left of its time stands behind the whole of it.
+        // The remaining time follows the total.
         if said.take("timeout") {
             lives_s = Some(duration(&mut said)?);
         } else if said.take("expires") {
@@ -362,17 +362,17 @@ fn given(element: &[Token], timeout_s: Option<u32>, rest: &Words<'_>) -> Parsed<
     Ok(Given { first, last, lives_s })
 }
 
-/// A protocol or an Ethernet address.
+/// Parses a protocol or an Ethernet address.
 fn value(text: &str) -> Option<u128> {
     station(text).map(u128::from).or_else(|| protocol(text).map(|protocol| protocol.0.into()))
 }
 
-/// Whether an element that has this word leaves its set after a time of its own.
+/// Whether this word gives an element a lifetime of its own.
 fn leaves(word: &Token) -> bool {
     word.kind == Kind::Word && matches!(&*word.text, "timeout" | "expires")
 }
 
-/// Whether one of these tokens has rules put elements into a set of that name.
+/// Whether a rule among these tokens changes a set of that name.
 fn is_changed(tokens: &[Token], name: &str) -> bool {
     tokens.windows(2).any(|pair| match &*pair[0].text {
         "add" | "update" | "delete" => pair[1].text.strip_prefix('@') == Some(name),

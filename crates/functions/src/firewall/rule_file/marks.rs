@@ -1,5 +1,7 @@
-//! Marks: `meta mark & 0xff == 1`, `ct mark vmap { 1 : accept }`, `ct mark set meta mark | 0x10`, `meta mark set ip dscp map { ef : 1 }`.
-//! Where no rule of a file asks for a mark, none is set, and the report says so ([`unless_asked`]).
+//! Marks: `meta mark & 0xff == 1`, `ct mark vmap { 1 : accept }`, `ct mark set meta mark | 0x10`,
+//! `meta mark set ip dscp map { ef : 1 }`.
+//!
+//! If no rule of a file tests a mark, none is set, and the report says so ([`unless_asked`]).
 
 use super::arithmetic::{Made, Reckoner};
 use super::joined::{listed, map_values, verdict_of};
@@ -13,13 +15,13 @@ use crate::firewall::rules::{Action, Rule};
 
 const MARK: Numbers = Numbers { what: "a mark such as 7, 0x10 or 1-15", last: u32::MAX as u64, named: nameless };
 
-/// What is asked of what is made from a mark.
+/// Reads the test of a value that is computed from a mark.
 fn asked(made: Value, rest: &mut Words<'_>) -> Parsed<Asked> {
     let ranges = MARK.read(rest)?.into_iter().map(|(first, last)| (first as u32, last as u32)).collect();
     Ok(Asked { made, ranges })
 }
 
-/// Whose mark comes next, and how many words say so.
+/// Whose mark comes next, and how many words name it.
 fn named(rest: &Words<'_>) -> Option<(Whose, usize)> {
     match (rest.peek(), rest.peek_at(1)) {
         ("mark", _) => Some((Whose::Packet, 1)),
@@ -41,7 +43,7 @@ pub(super) fn is_next(rest: &Words<'_>) -> bool {
     named(rest).is_some()
 }
 
-/// Reads a mark that is set, or a condition about one; or a verdict map, of which the clauses are returned.
+/// Reads a statement that sets a mark, a condition on one, or a verdict map, whose clauses it returns.
 pub(super) fn mark(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Vec<Clause>>> {
     let Some(whose) = take(rest) else { return Ok(None) };
     if rest.take("set") {
@@ -53,14 +55,14 @@ pub(super) fn mark(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option
         "." => return wrong("a mark stands alone here", "write meta mark 1 before the other fields"),
         _ => {}
     }
-    // What was done before it is not held back by it.
+    // Effects that precede it in the rule do not depend on it.
     reading.close(Verdict::Continue);
     reading.does.asks.push(asked(made, rest)?);
     Ok(None)
 }
 
-/// Forgets marks that are set if no rule asks for one: they would decide nothing, and each packet would have to be asked about. The lines
-/// in which they stand.
+/// Removes the setting of marks if no rule tests one: it would decide nothing, but every packet would have to be examined for
+/// it. Returns a note for each line concerned.
 pub(super) fn unless_asked(rules: &mut [Rule]) -> Vec<Note> {
     let mut notes = Vec::new();
     if rules.iter().any(|rule| !rule.asks.is_empty()) {
@@ -77,7 +79,7 @@ pub(super) fn unless_asked(rules: &mut [Rule]) -> Vec<Note> {
     notes
 }
 
-/// `vmap { 1 : accept, 2-3 : jump two }`: an element that does not fit leaves the packet to the next one.
+/// Reads `vmap { 1 : accept, 2-3 : jump two }`: a packet that does not match an element goes on to the next one.
 fn verdicts(made: Value, rest: &mut Words<'_>, reading: &Reading) -> Parsed<Vec<Clause>> {
     rest.word();
     let (elements, scope) = (rest.elements("vmap")?, rest.scope);
@@ -98,7 +100,7 @@ fn verdicts(made: Value, rest: &mut Words<'_>, reading: &Reading) -> Parsed<Vec<
     Ok(clauses)
 }
 
-/// What stands behind `set`.
+/// Reads what follows `set`.
 fn set(whose: Whose, rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     let Some(values) = map_values(rest, reading, either)? else {
         let value = either(rest)?;
@@ -110,7 +112,7 @@ fn set(whose: Whose, rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> 
     Ok(())
 }
 
-/// `meta mark & 0xffff0000 | 0x10`: one mark at most, and numbers.
+/// Reads a value such as `meta mark & 0xffff0000 | 0x10`, with at most one mark, and numbers.
 fn either(rest: &mut Words<'_>) -> Parsed<Value> {
     Ok(value(&reckoner().whole(rest)?))
 }

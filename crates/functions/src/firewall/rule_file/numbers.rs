@@ -1,5 +1,5 @@
-//! Conditions whose values are numbers: one, a range, a set, names of some of them, `!=`, and comparisons such as `< 5`; of some bits of
-//! a field as well, or of what else is made from it: `& 0x38 == 0x20`, `^ 1 == 81`.
+//! Conditions with numeric values: a number, a range, a set, names for some numbers, `!=`, and comparisons such as `< 5`. They
+//! may concern some bits of a field, or what is computed from it: `& 0x38 == 0x20`, `^ 1 == 81`.
 
 use super::arithmetic::{Made, Reckoner, comes};
 use super::reader::Words;
@@ -9,34 +9,34 @@ use crate::firewall::fields::{Field, Within, except};
 /// The numbers that a field may have.
 #[derive(Clone, Copy)]
 pub(super) struct Numbers {
-    /// One of them, with how it is written.
+    /// What a number is called in errors, with examples.
     pub(super) what: &'static str,
     pub(super) last: u64,
     pub(super) named: fn(&str) -> Option<u64>,
 }
 
-/// No number has a name.
+/// For fields whose numbers have no names.
 pub(super) fn nameless(_: &str) -> Option<u64> {
     None
 }
 
 impl Numbers {
-    /// Reads a condition about a field, or about those of its bits that a mask names.
+    /// Reads a condition on a field, or on those of its bits that a mask selects.
     pub(super) fn within(&self, field: Field, rest: &mut Words<'_>) -> Parsed<Within> {
         self.within_unless(field, 0, rest)
     }
 
-    /// The same where a field that is not there has the value `none`, which fits no condition.
+    /// Like [`within`](Self::within), for a field that has the value `none` if it is absent, which matches no condition.
     pub(super) fn within_unless(&self, field: Field, none: u64, rest: &mut Words<'_>) -> Parsed<Within> {
         if !comes(rest, 0) {
             return Ok(Within::new(field, self.read(rest)?));
         }
         let made = self.made(rest)?;
-        // The mask has no bits but those of the numbers.
+        // The mask has no bits beyond those of the numbers.
         let (mask, last_turned) = (made.mask as u64 & self.bits(), made.last_turned as u64);
         let turned = made.turned as u64 ^ last_turned;
         let mut ranges = self.read_turned(rest, last_turned)?;
-        // What the mask leaves out of a number is as it is turned.
+        // The bits of a number outside the mask must be as they result from the inversion.
         ranges.retain(|(first, last)| first != last || (first ^ turned) & !mask == 0);
         if ranges.is_empty() {
             return nothing_left("write bits of the mask");
@@ -45,18 +45,18 @@ impl Numbers {
         Ok(Within::under(field, mask, ranges).turned(turned))
     }
 
-    /// Reads the same of a field that is looked at by its values: those that fit.
+    /// Reads a condition on a field that is looked up by its values, and returns the values that match.
     pub(super) fn fitting(&self, rest: &mut Words<'_>) -> Parsed<Vec<(u64, u64)>> {
         if !comes(rest, 0) {
             return self.read(rest);
         }
-        // Whose values they are says who reads them.
+        // The field does not matter; the caller decides whose values these are.
         let within = self.within(Field::Length, rest)?;
         let left: Vec<_> = (0..=self.last).filter(|value| within.holds(*value)).map(|value| (value, value)).collect();
         if left.is_empty() { nothing_left("write what the mask leaves") } else { Ok(left) }
     }
 
-    /// What is made from a field before it is compared: `& 0x0f`, `& (1 | 4)`, `^ 1`, `| 2`.
+    /// Reads what is computed from a field before the comparison: `& 0x0f`, `& (1 | 4)`, `^ 1`, `| 2`.
     fn made(&self, rest: &mut Words<'_>) -> Parsed<Made<()>> {
         let one = |rest: &mut Words<'_>| Ok(Made::constant(self.number(&rest.word())?.into()));
         let made = Reckoner::new(one).behind(Made::all(()), rest)?;
@@ -71,12 +71,12 @@ impl Numbers {
         u64::MAX.checked_shr(self.last.leading_zeros()).unwrap_or_default()
     }
 
-    /// Reads what comes next as ranges of numbers, ends included; at least one.
+    /// Reads what comes next as inclusive ranges of numbers, at least one.
     pub(super) fn read(&self, rest: &mut Words<'_>) -> Parsed<Vec<(u64, u64)>> {
         self.read_turned(rest, 0)
     }
 
-    /// The same with these bits of all numbers turned over.
+    /// Like [`read`](Self::read), with these bits of all numbers inverted.
     pub(super) fn read_turned(&self, rest: &mut Words<'_>, turned: u64) -> Parsed<Vec<(u64, u64)>> {
         let sign = rest.peek();
         let left = match sign {
@@ -122,18 +122,18 @@ impl Numbers {
         }
     }
 
-    /// The ends of a range, in the order in which they stand. A `-` may stand in them too.
+    /// The ends of a range, as written. They may themselves contain a `-`.
     pub(super) fn ends(&self, text: &str) -> Option<(u64, u64)> {
         text.match_indices('-').find_map(|(at, _)| Some((self.parse(&text[..at])?, self.parse(&text[at + 1..])?)))
     }
 
-    /// One number, or what is made from several: `80 | 1`.
+    /// Reads one number, or an expression of several: `80 | 1`.
     fn constant(&self, rest: &mut Words<'_>) -> Parsed<u64> {
         let one = |rest: &mut Words<'_>| Ok(Made::<()>::constant(self.number(&rest.word())?.into()));
         Ok(Reckoner::new(one).whole(rest)?.turned as u64)
     }
 
-    /// One number, from how it is written.
+    /// Parses one number.
     pub(super) fn number(&self, text: &str) -> Parsed<u64> {
         self.parse(text).map_or_else(|| self.refuse(text), Ok)
     }
@@ -147,18 +147,18 @@ impl Numbers {
     }
 }
 
-/// nftables takes it, and no packet fits.
+/// The error for a condition that nftables accepts but no packet matches.
 pub(super) fn nothing_left<T>(instead: &str) -> Parsed<T> {
     let reason = "nothing is left that could fit".to_owned();
     Err(Wrong { reason, instead: instead.to_owned(), kind: Kind::Excluded })
 }
 
-/// Whether a word says that what comes next is, or is not.
+/// Whether a word means "equal" or "not equal".
 pub(super) fn is_sign(word: &str) -> bool {
     matches!(word, "==" | "eq" | "!=" | "ne")
 }
 
-/// Whether a word compares by size.
+/// Whether a word is a comparison by size.
 pub(super) fn is_comparison(word: &str) -> bool {
     matches!(word, "<" | "lt" | ">" | "gt" | "<=" | "le" | ">=" | "ge")
 }
@@ -167,7 +167,7 @@ fn shifted<T>() -> Parsed<T> {
     wrong("numbers are not shifted here", "write the number as it stands in the packet")
 }
 
-/// A number as nftables writes it: `10`, `0x0a`.
+/// Parses a number as nftables writes it: `10`, `0x0a`.
 pub(super) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),

@@ -1,4 +1,5 @@
-//! `ct original ip saddr`, `ct reply proto-dst`: the ends of a connection as its first packet had them, whichever way a packet goes.
+//! `ct original ip saddr`, `ct reply proto-dst`: the ends of a connection as in its first packet, whichever direction a packet
+//! has.
 
 use super::addresses::addresses;
 use super::conditions::any_protocol_with_ports;
@@ -11,17 +12,17 @@ use crate::firewall::rules::Rule;
 use crate::firewall::states::{NEW, ORIGINAL, RELATED, REPLY};
 use crate::parts::Many;
 
-/// Whether an end of a connection is asked for.
+/// Whether a condition on an end of a connection comes next.
 pub(super) fn is_next(rest: &Words<'_>) -> bool {
     let ends = ["ip", "ip6", "saddr", "daddr", "proto-src", "proto-dst", "protocol", "l3proto"];
     matches!(rest.peek_at(1), "original" | "reply") && ends.contains(&rest.peek_at(2))
 }
 
-/// Reads `ct original ip saddr 10.0.0.0/8`: the source of what goes the way of the first packet, the destination of what answers it; of
-/// ICMP errors what is known of their connection.
+/// Reads `ct original ip saddr 10.0.0.0/8`: the source of packets in the direction of the first one, and the destination of
+/// those in reply. For ICMP errors it is that of the connection they concern.
 pub(super) fn opening(rest: &mut Words<'_>) -> Parsed<Ways> {
     rest.take("ct");
-    // What answers goes between the same ends, the other way.
+    // Replies go between the same ends in the other direction.
     let answers = !rest.take("original") && rest.take("reply");
     let (what, mut never) = (rest.word(), false);
     let end = if matches!(what.as_str(), "ip" | "ip6") { rest.word() } else { what.clone() };

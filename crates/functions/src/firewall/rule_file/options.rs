@@ -8,7 +8,7 @@ use crate::firewall::fields::{Field, NO_SIZE, Within};
 use crate::firewall::looks::ip_option_bit;
 use crate::firewall::rules::Rule;
 
-/// Kinds of options of TCP by their names (IANA, TCP option kinds).
+/// Kinds of TCP options by name (IANA, TCP option kinds).
 const KINDS: [(&str, u64); 12] = [
     ("eol", 0),
     ("nop", 1),
@@ -23,12 +23,13 @@ const KINDS: [(&str, u64); 12] = [
     ("mptcp", 30),
     ("fastopen", 34),
 ];
-/// And of IPv4.
+/// Kinds of IPv4 options by name.
 const IP_KINDS: [(&str, u8); 4] = [("lsrr", 131), ("ssrr", 137), ("rr", 7), ("ra", 148)];
 
 const SEGMENT: Numbers = Numbers { what: "a size such as 1460, 1-535 or < 536", last: 0xffff, named: nameless };
 
-/// Reads what stands behind `tcp option`. What has none of that kind fits no size, and `missing`, even if it is no TCP.
+/// Reads what follows `tcp option`. A packet without that option, even if it is not TCP, matches `missing`, and matches no
+/// size.
 pub(super) fn tcp_option(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     let name = rest.word();
     let known = KINDS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind).or_else(|| number(&name));
@@ -50,7 +51,7 @@ pub(super) fn tcp_option(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     narrow_within(rule, Within::bit(Field::TcpOptions, 1 << kind, is_there))
 }
 
-/// Reads what stands behind `ip option`.
+/// Reads what follows `ip option`.
 pub(super) fn ip_option(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     let name = rest.word();
     let Some((_, kind)) = IP_KINDS.iter().find(|(known, _)| *known == name) else {
@@ -61,7 +62,7 @@ pub(super) fn ip_option(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     narrow_family(rule, true)
 }
 
-/// `exists`, `missing`, `!= exists`, `1`.
+/// Reads `exists`, `missing`, `!= exists`, `1`.
 pub(super) fn is_there(rest: &mut Words<'_>, what: &str) -> Parsed<bool> {
     let is_negated = rest.negated();
     match rest.word().as_str() {

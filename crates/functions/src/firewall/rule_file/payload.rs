@@ -1,4 +1,5 @@
-//! Conditions about bits by their place, `@th,16,16 53`, and about fields of headers that are read by it: `esp spi 100`, `igmp type 17`.
+//! Conditions on bits at a given offset, `@th,16,16 53`, and on header fields that are read in the same way: `esp spi 100`,
+//! `igmp type 17`.
 
 use super::conditions::{PROTOCOL, narrow_protocol, narrow_within, protocol};
 use super::numbers::{Numbers, nameless, number};
@@ -8,7 +9,7 @@ use crate::firewall::fields::{Field, Within};
 use crate::firewall::payload::{BITS_MAX, Base, NO_PAYLOAD, Place, SLOTS};
 use crate::firewall::rules::Rule;
 
-/// How many tokens a place has: `@th`, `,`, `16`, `,`, `16`.
+/// The number of tokens of a place: `@th`, `,`, `16`, `,`, `16`.
 pub(super) const LEN: usize = 5;
 
 pub(super) const NUMBER: Numbers = Numbers { what: "a number such as 53, 0x35 or 1-9", last: 0, named: nameless };
@@ -18,7 +19,7 @@ pub(super) fn is_place(word: &str) -> bool {
     Base::named(word).is_some()
 }
 
-/// Reads `@th,16,16 { 53, 80 }`, of which the first word has been read.
+/// Reads `@th,16,16 { 53, 80 }`, whose first word has been read.
 pub(super) fn place(rule: &mut Rule, rest: &mut Words<'_>, base: &str) -> Parsed<()> {
     let form = "write @th,16,16 53: the base, the first bit and how many; bases are @ll, @nh, @th and @ih";
     let mut next = || match (rest.take(","), rest.word()) {
@@ -32,7 +33,7 @@ pub(super) fn place(rule: &mut Rule, rest: &mut Words<'_>, base: &str) -> Parsed
         let (more, behind) = (bits.saturating_sub(BITS_MAX.into()), first + u64::from(BITS_MAX));
         match more.min(BITS_MAX.into()) {
             0 => form.to_owned(),
-            // The second part in the same rule, for both have to fit.
+            // The second part goes in the same rule, because both must match.
             more => format!("write two of them: the first {BITS_MAX} bits, and those behind: …,{behind},{more}"),
         }
     };
@@ -44,14 +45,14 @@ pub(super) fn place(rule: &mut Rule, rest: &mut Words<'_>, base: &str) -> Parsed
     narrow_place(rule, rest, (Place { base, first, bits }, NUMBER))
 }
 
-/// Narrows by what comes next about a place.
+/// Narrows by the condition on a place that comes next.
 pub(super) fn narrow_place(rule: &mut Rule, rest: &mut Words<'_>, (place, numbers): (Place, Numbers)) -> Parsed<()> {
     let field = slot(place, rest.scope)?;
     let within = Numbers { last: place.last(), ..numbers }.within_unless(field, NO_PAYLOAD, rest)?;
     narrow_within(rule, Within { place: Some(place), ..within })
 }
 
-/// Lets fit only what reaches as far as a place that is named so.
+/// Restricts to packets long enough to contain the place that the words name.
 pub(super) fn reaches(rule: &mut Rule, words: &Words<'_>) -> Parsed<()> {
     let (first, second) = (words.peek(), words.peek_at(1));
     let place = match Base::named(first) {
@@ -69,7 +70,7 @@ pub(super) fn reaches(rule: &mut Rule, words: &Words<'_>) -> Parsed<()> {
     narrow_within(rule, Within { place: Some(place), ..within })
 }
 
-/// The field that holds a place.
+/// Returns the field that holds a place, and assigns one if necessary.
 fn slot(place: Place, scope: &Scope<'_>) -> Parsed<Field> {
     let mut places = scope.places.borrow_mut();
     let at = places.iter().position(|known| *known == place).unwrap_or_else(|| {
@@ -85,7 +86,7 @@ fn slot(place: Place, scope: &Scope<'_>) -> Parsed<Field> {
     }
 }
 
-/// Reads what stands behind `ah`, `esp`, `comp`, `igmp`, `udplite`, `dccp` or `sctp`.
+/// Reads what follows `ah`, `esp`, `comp`, `igmp`, `udplite`, `dccp` or `sctp`.
 pub(super) fn header(rule: &mut Rule, rest: &mut Words<'_>, of: &str) -> Parsed<()> {
     let what = rest.word();
     let Some(named) = named(of, &what) else { return refused(of, &what) };
@@ -97,7 +98,7 @@ fn narrow_protocol_of(rule: &mut Rule, of: &str) -> Parsed<()> {
     if is_place(of) { Ok(()) } else { narrow_protocol(rule, protocol(of).into_iter().collect()) }
 }
 
-/// Whether fields of a header are read by their places.
+/// Whether fields of this header are read by their places.
 pub(super) fn is_header(word: &str) -> bool {
     FIELDS.iter().any(|(of, ..)| *of == word)
 }

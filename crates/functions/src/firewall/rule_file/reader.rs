@@ -1,4 +1,4 @@
-//! What is left of a statement: its next word, a set, ports; and what names in it stand for.
+//! Reads the rest of a statement: its next word, a set, ports; and resolves the names in it.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -13,41 +13,41 @@ use crate::firewall::payload;
 use crate::firewall::rules::Direction;
 use crate::firewall::values::PortRange;
 
-/// Named sets and maps: what stands between their braces.
+/// Named sets and maps: the tokens between their braces.
 pub(super) type Sets = Vec<(String, Vec<Token>)>;
 
-/// What statements are read by.
+/// The context in which statements are read.
 pub(super) struct Scope<'a> {
     pub(super) ports: Ports,
-    /// What the plan says of what is around the firewall.
+    /// What the plan says about the firewall's surroundings.
     pub(super) around: &'a Around,
     pub(super) sets: &'a Sets,
     /// Family and name of the table.
     pub(super) table: &'a str,
     /// Sets that packets change.
     pub(super) dynamic: &'a [Arc<Dynamic>],
-    /// Limits and quotas that have names.
+    /// Named limits and quotas.
     pub(super) pools: &'a [Pool],
-    /// Within a table, where words mean what they mean to nftables.
+    /// Whether this is within a table, where words have the meaning that they have in nftables.
     pub(super) in_table: bool,
-    /// In a chain before connection tracking.
+    /// Whether the chain comes before connection tracking.
     pub(super) is_early: bool,
-    /// A translator has packets go elsewhere than to where their connection was opened.
+    /// Whether a translator redirects packets to other destinations than those to which their connections were opened.
     pub(super) translates: bool,
-    /// Of packets that come to the chain, if all have one: then it is for the hosts inside.
+    /// The direction of the packets that come to the chain, if all have the same; the chain is then for the hosts inside.
     pub(super) direction: Option<Direction>,
-    /// What was read last: where an error is.
+    /// The place that was read last, which locates errors.
     pub(super) at: &'a Cell<Place>,
-    /// What is not done, and why.
+    /// What is not supported, and why.
     pub(super) notes: &'a RefCell<Vec<Note>>,
-    /// What is looked at by its place, in the order of the fields that hold it.
+    /// The places in packets that conditions use, in the order of the fields that hold them.
     pub(super) places: &'a RefCell<Vec<payload::Place>>,
-    /// Names of the files that are read.
+    /// The names of the files that are read.
     pub(super) files: &'a [Arc<str>],
 }
 
 impl Scope<'_> {
-    /// Notes once of a line that something of it is not done.
+    /// Notes, once per line, that something in the line is ignored.
     pub(super) fn note(&self, text: &str) {
         let at = self.at.get();
         let note = Note { line: at.line, file: self.file(at), text: text.to_owned() };
@@ -57,7 +57,7 @@ impl Scope<'_> {
         }
     }
 
-    /// The file in which something stands; none: the rule file itself.
+    /// The file that contains a place; `None` for the rule file itself.
     pub(super) fn file(&self, at: Place) -> Option<Arc<str>> {
         self.files.get(usize::from(at.file)).filter(|_| at.file > 0).cloned()
     }
@@ -75,7 +75,7 @@ impl<'a> Words<'a> {
         self.peek_at(0)
     }
 
-    /// The word behind the next `n`; empty beyond the end.
+    /// The word after the next `n`; empty beyond the end.
     pub(super) fn peek_at(&self, n: usize) -> &'a str {
         self.words.get(n).map_or("", |token| &token.text)
     }
@@ -89,7 +89,7 @@ impl<'a> Words<'a> {
         is_next
     }
 
-    /// The next word; empty at the end.
+    /// Takes the next word; empty at the end.
     pub(super) fn word(&mut self) -> String {
         self.token().map_or_else(String::new, |token| token.text.to_string())
     }
@@ -106,7 +106,7 @@ impl<'a> Words<'a> {
         self.words.first().is_some_and(|token| token.kind == Kind::End)
     }
 
-    /// The next so many tokens.
+    /// Takes the next `n` tokens, or all that are left.
     pub(super) fn tokens(&mut self, n: usize) -> &'a [Token] {
         let (taken, rest) = self.words.split_at(n.min(self.words.len()));
         self.words = rest;
@@ -120,7 +120,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Takes `!=`, `==` (as words `ne`, `eq`) or nothing; whether it was `!=`.
+    /// Takes `!=`, `==` (or `ne`, `eq`) or nothing, and returns whether it was `!=`.
     pub(super) fn negated(&mut self) -> bool {
         let is_negated = self.take("!=") || self.take("ne");
         if !is_negated && !self.take("==") {
@@ -129,7 +129,7 @@ impl<'a> Words<'a> {
         is_negated
     }
 
-    /// What stands between the braces that come next, or in the set that is named.
+    /// Takes the elements of the set that comes next, in braces or by name, or a single value.
     pub(super) fn elements(&mut self, of: &str) -> Parsed<Vec<Token>> {
         let Some(first) = self.token() else {
             return wrong(format!("nothing stands behind `{of}`"), "write a value or { a, set }");
@@ -172,7 +172,7 @@ impl<'a> Words<'a> {
         Ok(elements)
     }
 
-    /// A value, a set in braces or one that has a name; and whether `!=` stands before it.
+    /// Reads a value, a set in braces or a named set, and whether `!=` precedes it.
     pub(super) fn set(&mut self, of: &str) -> Parsed<(Vec<String>, bool)> {
         let is_negated = self.negated();
         let mut values = Vec::new();
@@ -182,7 +182,7 @@ impl<'a> Words<'a> {
         Ok((values, is_negated))
     }
 
-    /// A set of ports, or what it leaves of all of them.
+    /// Reads a set of ports; if it is negated, all others.
     pub(super) fn ports(&mut self) -> Parsed<Vec<PortRange>> {
         let ranges = PORT.read(self)?.into_iter();
         Ok(ranges.map(|(first, last)| PortRange { first: first as u16, last: last as u16 }).collect())
@@ -195,7 +195,7 @@ pub(super) const PORT: Numbers = Numbers {
     named: |name| names::service(name).map(u64::from),
 };
 
-/// The value of an element: a word, or a range with blanks in it; none if there is nothing between two commas.
+/// The value of an element: a word, or a range with blanks in it; `None` if there is nothing between two commas.
 fn value(element: &[Token]) -> Parsed<Option<String>> {
     let mut text = String::new();
     for token in element {

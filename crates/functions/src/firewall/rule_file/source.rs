@@ -1,8 +1,9 @@
-//! A rule file with all that it includes, as the tokens of one: `include "services.nft"` stands for what that file says, wherever a
-//! statement may stand. Tokens remember their file, so that errors, reports and explanations name it.
+//! Reads a rule file and all files that it includes into one sequence of tokens. `include "services.nft"` is replaced by that
+//! file's tokens, wherever a statement may be. Tokens remember their file, so that errors, reports and explanations can name
+//! it.
 //!
-//! As in nftables: `*`, `?` and `[…]` in names, in the order of the alphabet, and none has to fit; what has no such sign has to be there.
-//! Names are looked for from the folder of the file that includes.
+//! As in nftables, names may contain `*`, `?` and `[…]`; the files that match are read in alphabetical order, and there may be
+//! none. A file named without such characters must exist. Names are relative to the folder of the including file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,28 +12,29 @@ use std::sync::Arc;
 use super::tokens::{Kind, Place, Texts, Token, tokens};
 use super::{Parsed, wrong};
 
-/// How deep files may include each other (`MAX_INCLUDE_DEPTH` of nftables).
+/// The deepest nesting of included files (`MAX_INCLUDE_DEPTH` of nftables).
 const DEPTH_MAX: usize = 16;
-/// Most characters of a text that are shown where it is wrong.
+/// The most characters of an erroneous text that are shown.
 const SHOWN_MAX: usize = 24;
-/// Most files of a rule set.
+/// The most files of a rule set.
 const FILES_MAX: usize = 1024;
 
 /// The tokens of a file and of those that it includes.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     pub(super) tokens: Vec<Token>,
-    /// Each once for each time that it is read; the first is the rule file.
+    /// Each file, once for each time that it is read; the first is the rule file.
     pub(super) files: Vec<PathBuf>,
-    /// What is being read: the file that includes before the one that is included.
+    /// The files being read, each before the one that it includes.
     open: Vec<PathBuf>,
-    /// Where an error is.
+    /// The place of an error.
     at: Place,
     texts: Texts,
 }
 
 impl Source {
-    /// Reads `text` as what stands in the file at `path`. An error has its place, and its file among those that have been read.
+    /// Reads `text` as the contents of the file at `path`. An error can be located by [`at`](Self::at), whose file is among
+    /// those that have been read.
     pub(super) fn read(path: &Path, text: &str) -> (Source, Parsed<()>) {
         let mut source = Source::default();
         let read = source.add(path, text);
@@ -44,7 +46,7 @@ impl Source {
         self.at
     }
 
-    /// The names of the files, as they are told.
+    /// The names of the files, as shown to the user.
     pub(super) fn names(&self) -> Vec<Arc<str>> {
         self.files.iter().map(|path| path.display().to_string().into()).collect()
     }
@@ -102,14 +104,14 @@ impl Source {
         Ok(())
     }
 
-    /// The files that a name stands for, in the file at `from`.
+    /// The files that a name in the file at `from` stands for.
     fn find(&self, from: &Path, name: &str) -> Parsed<Vec<PathBuf>> {
         let path = from.parent().unwrap_or(Path::new("")).join(name);
         if !name.contains(['*', '?', '[']) {
             return Ok(vec![path]);
         }
         let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
-        // Signs in the names of folders above are none of the pattern.
+        // Special characters in the names of the parent folders are not part of the pattern.
         let above = from.parent().map_or_else(String::new, |above| glob::Pattern::escape(&above.display().to_string()));
         let pattern = Path::new(&above).join(name);
         match glob::glob_with(&pattern.display().to_string(), options) {
@@ -121,7 +123,7 @@ impl Source {
     }
 }
 
-/// The name in `include "name"`, if that is what begins here.
+/// The name in `include "name"`, if that begins here.
 fn included<'a>(before: Option<&Token>, token: &Token, rest: &'a [Token]) -> Option<&'a str> {
     let begins = before.is_none_or(|last| last.kind == Kind::End || matches!(&*last.text, "{" | "}"));
     let name = rest.first().filter(|name| name.kind == Kind::Quoted)?;

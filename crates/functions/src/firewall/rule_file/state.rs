@@ -1,4 +1,5 @@
-//! `ct state`, `ct direction` and `ct status dnat`: what a packet is of a connection; `ct bytes`, `ct original packets`: what that has sent.
+//! `ct state`, `ct direction` and `ct status dnat`: a packet's relation to its connection. `ct bytes` and
+//! `ct original packets`: what the connection has sent.
 
 use super::conditions::{Fits, any_protocol_with_ports, narrow_field};
 use super::elsewhere::unknown_ct;
@@ -22,12 +23,12 @@ const NAMES: [(&str, States); 5] =
 const ZONE: Numbers = Numbers { what: "a zone such as 0", last: 0xffff, named: nameless };
 const COUNT: Numbers = Numbers { what: "a number such as 1000, 0-999 or > 1000", last: MOST, named: nameless };
 
-/// Reads what stands behind `ct`.
+/// Reads what follows `ct`.
 pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     let way = if rest.take("original") { 1 } else { 2 * usize::from(rest.take("reply")) };
     let word = rest.word();
     if let Some(field) = counts::field(&word, way) {
-        // What is of no connection has none.
+        // A packet without a connection has no counts.
         fits.rule.states &= !(INVALID | UNTRACKED);
         return narrow_field(&mut fits.rule, field, COUNT.read(rest)?);
     }
@@ -41,13 +42,13 @@ pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
         "state" => states(rest)?,
         "direction" => {
             match (rest.negated(), rest.word().as_str()) {
-                // What is invalid has no connection.
+                // An invalid packet has no connection.
                 (false, "original") | (true, "reply") => NEW | ORIGINAL | RELATED_ORIGINAL,
                 (true, "original") | (false, "reply") => REPLY | RELATED_REPLY,
                 _ => return wrong("no such direction of a connection", "write ct direction original"),
             }
         }
-        // All connections are in one.
+        // All connections are in one zone.
         "zone" if rest.peek() != "set" => {
             fits.never |= !ZONE.read(rest)?.iter().any(|(first, _)| *first == 0);
             ALL & !(INVALID | UNTRACKED)
@@ -60,8 +61,8 @@ pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     Ok(())
 }
 
-/// Reads `ct status dnat`, also written `ct status & dnat == dnat`: what comes from outside to what `forwards` of the plan names, and its
-/// answers.
+/// Reads `ct status dnat`, also written `ct status & dnat == dnat`: packets from outside to the endpoints under `forwards` in
+/// the plan, and replies to them.
 pub(super) fn status(rest: &mut Words<'_>) -> Parsed<Ways> {
     rest.take("ct");
     rest.take("status");
@@ -100,7 +101,7 @@ pub(super) fn status(rest: &mut Words<'_>) -> Parsed<Ways> {
         if port.is_some() {
             any_protocol_with_ports(&mut forward)?;
         }
-        // Of an ICMP error what it is about says so: it goes the way of what its connection sends.
+        // For an ICMP error, the connection that it concerns decides. The error has one of that connection's directions.
         let mut about = Rule { masked: vec![Masked::one_of(End::Asked, &addresses.0)], ..way() };
         about.fields.extend(port.map(|port| Within::new(Field::AskedPort, vec![(port.into(), port.into())])));
         ways.push(Rule { states: RELATED_ORIGINAL, direction: Some(Direction::Inbound), ..about.clone() });
@@ -123,7 +124,7 @@ pub(super) fn status(rest: &mut Words<'_>) -> Parsed<Ways> {
     Ok(ways)
 }
 
-/// `new`, `established,related`, `{ new, untracked }`, `!= invalid`, `! invalid`, `& (new | related) != 0`.
+/// Reads `new`, `established,related`, `{ new, untracked }`, `!= invalid`, `! invalid` or `& (new | related) != 0`.
 fn states(rest: &mut Words<'_>) -> Parsed<States> {
     if rest.take("&") {
         return masked(rest);
@@ -141,13 +142,13 @@ fn states(rest: &mut Words<'_>) -> Parsed<States> {
         goes_on = true;
     }
     if is_negated && goes_on {
-        // To nftables that is so of every packet, for none is in two states.
+        // To nftables that holds for every packet, since none is in two states.
         return wrong("no packet is in two states, so all are in others", "write ct state != { new, established }");
     }
     Ok(if is_negated { ALL & !states } else { states & ALL })
 }
 
-/// Which states, as bits, are such as `& mask` with its comparison says.
+/// Reads `& mask` and its comparison, and returns the states, as bits, for which it holds.
 fn masked(rest: &mut Words<'_>) -> Parsed<States> {
     let (mask, not) = (listed(rest)?, rest.negated());
     let wanted = if rest.take("0") || rest.take("0x0") { 0 } else { listed(rest)? };
@@ -155,7 +156,7 @@ fn masked(rest: &mut Words<'_>) -> Parsed<States> {
     Ok([NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED].into_iter().filter(fits).fold(0, |all, one| all | one))
 }
 
-/// Names of states with `,` or `|` between them, perhaps in parentheses.
+/// Reads names of states, separated by `,` or `|`, perhaps in parentheses.
 fn listed(rest: &mut Words<'_>) -> Parsed<States> {
     let in_parentheses = rest.take("(");
     let mut states = state(&rest.word())?;

@@ -1,5 +1,5 @@
-//! One rule: conditions, what it does besides, and its verdict, in the order in which they stand. What stands behind a counter is
-//! not asked before it counts, so a rule comes apart into clauses that are taken one after another.
+//! Reads one rule: conditions, other effects and verdict, in the order in which they are written. What follows a counter must
+//! not be tested before it counts, so a rule is split into clauses that are evaluated one after another.
 
 use super::amounts::amount;
 use super::conditions::Fits;
@@ -15,18 +15,18 @@ use super::verdict::{Verdict, verdict};
 use super::{Kind, Parsed, Wrong, wrong};
 use crate::firewall::rules::{Action, Direction, Rule};
 
-/// Conditions, of which one has to hold, and what happens then.
+/// Conditions, one of which must hold, and what happens then.
 #[derive(Clone, Debug)]
 pub(super) struct Clause {
     pub(super) fits: Vec<Fits>,
-    /// What its rules do besides; its conditions are empty.
+    /// The effects of its rules besides the verdict; its conditions are empty.
     pub(super) does: Rule,
     pub(super) verdict: Verdict,
-    /// Where it does not fit the next one is asked, not the next rule: it is of a map.
+    /// Whether a packet that does not match goes on to the next clause instead of the next rule, as for the elements of a map.
     pub(super) is_one_of_several: bool,
 }
 
-/// Most ways in which a rule may fit, by joined fields and maps.
+/// The most ways in which a rule may match, through joined fields and maps.
 const WAYS_MAX: usize = 1 << 16;
 
 /// A rule that is being read.
@@ -34,24 +34,24 @@ pub(super) struct Reading {
     pub(super) fits: Vec<Fits>,
     pub(super) does: Rule,
     pub(super) clauses: Vec<Clause>,
-    /// Which of its conditions exclude each other, if some do.
+    /// Which of its conditions exclude each other, if any.
     pub(super) excluded: Option<String>,
 }
 
 impl Reading {
-    /// Of what fits so far.
+    /// Starts from the conditions so far.
     pub(super) fn of(fits: Vec<Fits>) -> Reading {
         Reading { fits, does: Rule::new(Action::Continue), clauses: Vec::new(), excluded: None }
     }
 
-    /// Notes it if nothing can fit.
+    /// Adds a note if nothing can match.
     pub(super) fn tell(&self, scope: &Scope<'_>) {
         if let Some(reason) = &self.excluded {
             scope.note(&format!("it is never used: {reason}"));
         }
     }
 
-    /// Ends a clause, if there is something in it.
+    /// Ends a clause, if it has any effect.
     pub(super) fn close(&mut self, verdict: Verdict) {
         if verdict != Verdict::Continue || self.does.has_effects() {
             let does = std::mem::replace(&mut self.does, Rule::new(Action::Continue));
@@ -59,7 +59,7 @@ impl Reading {
         }
     }
 
-    /// The end of the rule, perhaps with a comment before it.
+    /// Reads the end of the rule, perhaps with a comment before it.
     fn end(&mut self, rest: &mut Words<'_>) -> Parsed<()> {
         if rest.take("comment") {
             self.does.comment = rest.word();
@@ -68,14 +68,15 @@ impl Reading {
         rest.end()
     }
 
-    /// What a map says: what fits each element, and what is done then. What the map does not hold does not fit.
+    /// Adds the clauses of a map: the conditions of each element, and its effects. A packet that the map does not contain does
+    /// not match.
     pub(super) fn by_map(&mut self, values: Vec<(Vec<Fits>, Rule)>) {
         self.fits = values.iter().flat_map(|(fits, _)| fits.iter().cloned()).collect();
         let clause = |(fits, does)| Clause { fits, does, verdict: Verdict::Continue, is_one_of_several: false };
         self.clauses.extend(values.into_iter().map(clause));
     }
 
-    /// Narrows what fits, by each of several ways to say it, of which one has to hold; `read` narrows by one of them.
+    /// Narrows the conditions by several alternatives, one of which must hold; `read` narrows by one of them.
     pub(super) fn narrow<W>(&mut self, ways: &[W], read: impl Fn(&mut Fits, &W) -> Parsed<()>) -> Parsed<()> {
         self.close(Verdict::Continue);
         if self.fits.len().saturating_mul(ways.len()) > WAYS_MAX {
@@ -92,7 +93,7 @@ impl Reading {
                 }
             }
         }
-        // What cannot hold together with other conditions does not fit, as long as something does.
+        // An alternative that cannot hold together with the other conditions is left out, as long as any remains.
         match objection.filter(|_| narrowed.is_empty()) {
             Some(Wrong { kind: Kind::Excluded, reason, .. }) => {
                 self.fits.iter_mut().for_each(|fits| fits.never = true);
@@ -127,11 +128,11 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
                 reading.does.comment = rest.word();
             }
             "add" | "update" | "meter" | "ct" if is_keyed(&rest) => {
-                // What was counted before it is not held back by it.
+                // What a counter before it in the rule counts does not depend on it.
                 reading.close(Verdict::Continue);
                 reading.does.keyed = keyed(&mut rest, &mut reading.fits)?;
             }
-            // What is sent on has the size that it had: no packet is decided about by this.
+            // Forwarded segments keep their size; the rule affects no decision.
             "tcp" if rest.peek_at(1) == "option" && rest.peek_at(2) == "maxseg" && rest.peek_at(4) == "set" => {
                 rest.word();
                 rest.scope.note("sizes of segments stay: path MTU discovery works, also through nat");
@@ -171,7 +172,7 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
                 }
             }
             "flow" | "nftrace" => {
-                // Faster ways for known connections, and tracing: nothing that rules decide.
+                // Fast paths for known connections, and tracing: no rule decides by them.
                 rest.tokens(3);
             }
             "meta" if matches!(rest.peek_at(1), "nftrace" | "pkttype") && rest.peek_at(2) == "set" => {
@@ -188,7 +189,7 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
     }
 }
 
-/// The comment of a rule is that of all its clauses.
+/// Gives all clauses of a rule its comment.
 fn named(mut clauses: Vec<Clause>) -> Vec<Clause> {
     if let Some(comment) = clauses.iter().map(|clause| &clause.does.comment).find(|it| !it.is_empty()).cloned() {
         clauses.iter_mut().for_each(|clause| clause.does.comment.clone_from(&comment));
@@ -196,7 +197,7 @@ fn named(mut clauses: Vec<Clause>) -> Vec<Clause> {
     clauses
 }
 
-/// A condition that holds in several ways; in none it never does.
+/// Reads a condition with several alternatives; without any it never holds.
 fn ways(ways: Ways, reading: &mut Reading) -> Parsed<()> {
     if ways.is_empty() {
         reading.fits.iter_mut().for_each(|fits| fits.never = true);
@@ -221,7 +222,7 @@ fn direction(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     Ok(())
 }
 
-/// `meta priority set 1:2`, by a map too: classes of a queue that comes behind, of which nothing is decided here.
+/// Reads `meta priority set 1:2`, also with a map: classes of a queue further on, by which nothing is decided here.
 fn priority(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     rest.word();
     rest.scope.note("priorities are not set: classes of a shaper behind the firewall go by code points and addresses");
@@ -229,7 +230,7 @@ fn priority(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     unread(rest, reading)
 }
 
-/// A value that says nothing here, or a map of such values: what it does not hold does not fit.
+/// Skips a value that has no meaning here, or a map of such values; a packet that the map does not contain does not match.
 fn unread(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     match map_values(rest, reading, passed_over)? {
         Some(values) => reading.fits = values.into_iter().flat_map(|(fits, ())| fits).collect(),
@@ -238,13 +239,13 @@ fn unread(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     Ok(())
 }
 
-/// A word that says nothing here.
+/// Skips a word that has no meaning here.
 fn passed_over(rest: &mut Words<'_>) -> Parsed<()> {
     rest.word();
     Ok(())
 }
 
-/// `counter`, `counter packets 7 bytes 420`, `counter name "web"`, `counter name tcp dport map { 80 : "web" }`.
+/// Reads `counter`, `counter packets 7 bytes 420`, `counter name "web"` or `counter name tcp dport map { 80 : "web" }`.
 fn counter(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     rest.word();
     if rest.take("name") {
@@ -264,7 +265,7 @@ fn counter(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     Ok(())
 }
 
-/// `log prefix "text"`; how loud, to whom and what of the packet is not asked.
+/// Reads `log prefix "text"`; the level, the group and how much of the packet to log are ignored.
 fn log(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     rest.word();
     let mut prefix = String::new();
@@ -291,7 +292,7 @@ fn log(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     Ok(())
 }
 
-/// Whether a statement about a set that packets change comes next.
+/// Whether a statement on a set that packets change comes next.
 fn is_keyed(rest: &Words<'_>) -> bool {
     let next = rest.peek_at(1);
     match rest.peek() {

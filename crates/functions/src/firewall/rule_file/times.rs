@@ -1,5 +1,5 @@
-//! When a packet comes: `meta hour "08:00"-"18:00"`, `meta day { "Saturday", "Sunday" }`, `meta time >= "2026-12-24 16:00"`. All of it in the
-//! zone of the plan ([`utc_offset`](crate::firewall::UtcOffset)).
+//! Conditions on the time: `meta hour "08:00"-"18:00"`, `meta day { "Saturday", "Sunday" }`, `meta time >= "2026-12-24 16:00"`.
+//! All times are in the time zone of the plan ([`utc_offset`](crate::firewall::UtcOffset)).
 
 use super::conditions::narrow_field;
 use super::numbers::Numbers;
@@ -14,7 +14,7 @@ const HOUR: Numbers =
 const DAY: Numbers = Numbers { what: "a day such as \"Monday\"", last: 6, named: day };
 const TIME: Numbers = Numbers { what: "a time such as \"2026-12-24 16:00\"", last: MOST, named: time };
 
-/// Reads what stands behind `meta hour`, `meta day`, `meta time`.
+/// Reads what follows `meta hour`, `meta day` or `meta time`.
 pub(super) fn when(rule: &mut Rule, rest: &mut Words<'_>, key: &str) -> Parsed<()> {
     let (field, ranges) = match key {
         "hour" => (Field::Hour, hours(rest)?),
@@ -24,8 +24,9 @@ pub(super) fn when(rule: &mut Rule, rest: &mut Words<'_>, key: &str) -> Parsed<(
     narrow_field(rule, field, ranges)
 }
 
-/// Hours of which the first may be the later one: then they go over midnight. Of these nftables leaves out the second in which they begin and that in
-/// which they end, for to it they are what is not between the end and the beginning.
+/// Reads hours. If the first is later than the second, the range spans midnight. nftables excludes the second in which such a
+/// range begins and the one in which it ends, because it treats the range as everything that is not between the end and the
+/// beginning.
 fn hours(rest: &mut Words<'_>) -> Parsed<Vec<(u64, u64)>> {
     let mut look = *rest;
     let Ok((texts, is_negated)) = look.set(HOUR.what) else { return HOUR.read(rest) };
@@ -42,7 +43,7 @@ fn hours(rest: &mut Words<'_>) -> Parsed<Vec<(u64, u64)>> {
     }
 }
 
-/// `Monday`, from Sunday on; three letters are enough.
+/// Parses a day such as `Monday`, counted from Sunday; three letters suffice.
 fn day(text: &str) -> Option<u64> {
     let text = text.to_ascii_lowercase();
     let at = DAYS.iter().position(|day| text.len() >= 3 && day.to_ascii_lowercase().starts_with(&text))?;

@@ -1,5 +1,5 @@
-//! A rule file as tokens, each with its place. Braces, commas, `;`, `=`, `<`, `>`, `&`, `|`, parentheses and lone `:` `.` `-` are tokens of
-//! their own; `#` begins a comment; `\` at the end of a line joins it with the next.
+//! Splits a rule file into tokens, each with its place. Braces, commas, `;`, `=`, `<`, `>`, `&`, `|`, parentheses and lone `:`
+//! `.` `-` are tokens of their own; `#` begins a comment; `\` at the end of a line joins it with the next.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ pub(super) struct Token {
     pub(super) kind: Kind,
 }
 
-/// Where a token stands.
+/// The place of a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Its number among the files that are read.
+    /// The file's number among the files that are read.
     pub(super) file: u16,
-    /// Counted from 1, both; the column in characters.
+    /// Line and column, both counted from 1; the column in characters.
     pub(super) line: u32,
     pub(super) column: u32,
 }
@@ -27,13 +27,13 @@ pub(super) enum Kind {
     Word,
     /// Between quotes.
     Quoted,
-    /// Behind a quote that no other one follows on its line.
+    /// After a quote that is not closed on its line.
     Unclosed,
-    /// The end of a line, or `;`: of a statement, unless it stands within braces of a set.
+    /// The end of a line, or `;`. It ends a statement, unless it is within the braces of a set.
     End,
 }
 
-/// Texts that are known: most words stand in a file many times, and are held once.
+/// The distinct texts of tokens: most words occur in a file many times, and are stored once.
 #[derive(Debug, Default)]
 pub(super) struct Texts(HashSet<Arc<str>>);
 

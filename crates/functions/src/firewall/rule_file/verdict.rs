@@ -1,4 +1,4 @@
-//! The verdict of a rule, and how the sender of a packet that is rejected is told.
+//! The verdict of a rule, and how the sender of a rejected packet is told.
 
 use braid_nf::packet::parse::protocol as number;
 
@@ -9,23 +9,23 @@ use crate::firewall::names::{ICMP_CODES, ICMPV6_CODES};
 use crate::firewall::rules::Reply;
 use crate::firewall::values::Protocol;
 
-/// What becomes of a packet that a clause fits.
+/// What happens to a packet that matches a clause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Accept,
     Drop,
     Reject(Reply),
-    /// The next rule.
+    /// The next rule decides.
     Continue,
-    /// The rule behind the jump that led here; in the first chain its policy.
+    /// Evaluation continues after the jump that led here; in the base chain its policy decides.
     Return,
     Jump(String),
     Goto(String),
-    /// The rule behind this one, past what it says besides.
+    /// The rule after this one decides; the other clauses of this rule are skipped.
     Past,
 }
 
-/// A verdict, if it comes next.
+/// Reads a verdict, if one comes next.
 pub(super) fn verdict(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Option<Verdict>> {
     let verdict = match rest.peek() {
         "accept" => Verdict::Accept,
@@ -53,11 +53,11 @@ pub(super) fn verdict(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Option<
     }))
 }
 
-/// Codes of "destination unreachable" that ICMP and ICMPv6 both have.
+/// Codes of "destination unreachable" that both ICMP and ICMPv6 have.
 const ICMPX_CODES: [(&str, (u8, u8)); 4] =
     [("port-unreachable", (3, 4)), ("admin-prohibited", (13, 1)), ("no-route", (0, 0)), ("host-unreachable", (1, 3))];
 
-/// How a rejected packet is answered. Without a word about it in a table as nftables does: port unreachable, TCP too.
+/// Reads how a rejected packet is answered. Within a table the default is that of nftables: port unreachable, for TCP too.
 fn reply(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Reply> {
     if !rest.take("with") {
         return Ok(if rest.scope.in_table { Reply::Unreachable(3, 4) } else { Reply::Usual });

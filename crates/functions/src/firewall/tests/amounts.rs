@@ -1,4 +1,4 @@
-//! Limits in bytes, quotas, and both by a name that several rules use.
+//! Limits in bytes, quotas, and named ones that several rules share.
 
 use braid_testkit::{Bench, Frame};
 
@@ -16,12 +16,12 @@ fn bench(objects: &str, rules: &str) -> Bench {
     bench_of(&table(objects, rules))
 }
 
-/// A datagram of so many bytes with its headers.
+/// A datagram with a total length of `len` bytes.
 fn of_len(port: u16, len: usize) -> Frame {
     Frame::udp(&format!("192.0.2.9:{port}"), "10.0.0.1:53").payload(&vec![7; len - 28])
 }
 
-/// A bucket of bytes holds what may come in a period, and the burst besides.
+/// A bucket for bytes holds the amount of one period plus the burst.
 #[test]
 fn a_limit_may_be_of_bytes() {
     let mut fw = bench("", "limit rate 1000 bytes/second burst 500 bytes accept; drop");
@@ -70,7 +70,7 @@ fn rules_that_name_a_limit_or_quota_have_it_together() {
     check(&mut fw, 1, 0, of_len(1, 600), "pass");
     check(&mut fw, 1, 0, of_len(2, 600), "denied");
     check(&mut fw, 1, 0, of_len(3, 600), "pass");
-    // Each to whom a map gives one.
+    // A map selects the quota of each sender.
     let quotas = "quota his { over 1000 bytes }\nquota hers { over 2000 bytes }\ncounter web { }";
     let rule =
         "quota name udp sport map { 1 : \"his\", 2 : \"hers\" } counter name udp dport map { 53 : \"web\" } drop";
@@ -82,7 +82,7 @@ fn rules_that_name_a_limit_or_quota_have_it_together() {
     }
     let told = fw.findings().list().iter().map(|told| told.detail.clone()).collect::<Vec<_>>();
     assert!(told.contains(&"fitted 3 times, 2700 bytes".to_owned()), "{told:?}");
-    // Written by a script, of its own table.
+    // As a script writes it, in a command outside of the table.
     let text = format!(
         "{}add limit inet t slow {{ rate 1/day burst 1 packets }}\n",
         table("", "limit name slow accept; drop")
@@ -92,7 +92,7 @@ fn rules_that_name_a_limit_or_quota_have_it_together() {
     check(&mut fw, 1, 0, of_len(2, 100), "denied");
 }
 
-/// Bytes with their IP headers, as in the kernel; and of what is filled up to the least length of a frame those that its header names.
+/// Bytes count with IP headers, as in the kernel; for a padded frame only those within the header's length.
 #[test]
 fn rules_count_packets_and_their_bytes() {
     let mut fw =

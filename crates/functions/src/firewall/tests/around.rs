@@ -1,5 +1,5 @@
-//! What only the plan can say of what is around the firewall: networks behind its ports, what a translator forwards to. And chains that
-//! are asked before connections are told, and marks.
+//! What only the plan can tell about the surroundings: networks behind ports and forwarded addresses. Also chains before
+//! connection tracking, and marks.
 
 use super::rules::{PORTS, named, read_text};
 use super::tables::{ICMP, IN, OUT, TCP, UDP, check, decided, facts};
@@ -11,12 +11,12 @@ use crate::firewall::rules::Action::{self, Allow, Deny};
 use crate::firewall::states::State;
 use crate::firewall::values::Addresses;
 
-/// A chain with these rules, which lets through what they say nothing about.
+/// A chain with these rules and policy accept.
 fn table(hook: &str, rules: &str) -> String {
     format!("table inet t {{ chain c {{ type filter hook {hook} priority 0; policy accept; {rules} }} }}\n")
 }
 
-/// A rule file with keys of the plan.
+/// A policy from a rule file and keys of a plan.
 pub(super) fn policy(text: &str, plan: &str) -> Policy {
     let plan = format!("interfaces = ['lan0', 'wan0']\n{plan}");
     let mut config: Config = parse(plan.parse().expect("TOML")).expect("a configuration");
@@ -33,7 +33,8 @@ fn refused(text: &str, expected: &str) {
     assert!(said.contains(expected), "{said}");
 }
 
-/// Rules name interfaces of the machine that they were written on: by those that are no port nothing comes or leaves.
+/// Rules name interfaces of the machine they were written on: nothing arrives or leaves by one that is not a port of the
+/// plan.
 #[test]
 fn nothing_comes_by_interfaces_that_are_no_port() {
     let decides = |rules: &str, expected: [Action; 2]| {
@@ -62,14 +63,14 @@ fn nothing_comes_by_interfaces_that_are_no_port() {
             "{told}"
         );
     }
-    // Where ports have no names nobody knows which they are.
+    // Without names in the plan no interface is known.
     let text = table("forward", "iifname eth0 drop");
     let error = read_text(&text, &mut Config::default(), PORTS).expect_err("no names");
     assert_eq!(error.reason, "no port of the plan is named `eth0`");
     refused(&table("forward", "iifname lan0.7 drop"), "`lan0.7` is a VLAN of a port");
 }
 
-/// An address of IPv6 that stands for one of IPv4 is on no wire.
+/// IPv4-mapped IPv6 addresses never occur in packets.
 #[test]
 fn mapped_addresses_fit_nothing() {
     let policy = policy(
@@ -112,7 +113,7 @@ fn reverse_paths_go_by_the_networks_of_the_plan() {
         ] {
             check(&policy, (side, source, "2001:db8::9", UDP, 53), expected);
         }
-        // Who has no address yet asks everybody.
+        // A host without an address sends to the broadcast address.
         check(&policy, (IN, "0.0.0.0", "255.255.255.255", UDP, 67), Allow);
         check(&policy, (IN, "0.0.0.0", SERVER, UDP, 67), Deny);
     }
@@ -134,7 +135,7 @@ fn addresses_are_of_machines_groups_or_everybody() {
         decided(&policy, &facts(side, SERVER, destination, UDP, 53)).0 == Deny
     };
     for (hook, kinds, expected) in [
-        // To a machine, to a group, to everybody.
+        // Destinations: a host, a group, the broadcast address.
         ("forward", "local", [false, false, false]),
         ("forward", "unicast", [true, false, false]),
         ("forward", "{ broadcast, multicast }", [false, true, true]),
@@ -165,12 +166,12 @@ fn what_a_translator_forwards_to_is_said_by_the_plan() {
         check(&policy, (OUT, SERVER, "10.0.0.6", TCP, 80), Allow);
         check(&policy, (OUT, "2001:db8::1", "fd00::5", TCP, 22), Allow);
         check(&policy, (OUT, "2001:db8::1", "fd00::5", TCP, 23), Deny);
-        // A connection from inside to such an address is none of it; the answers of one from outside are.
+        // A connection from inside to such an address is not translated; replies of one from outside are.
         check(&policy, (IN, HOST, "10.0.0.6", TCP, 80), Deny);
         let answer = |state| Facts { state, source_port: 443, ..facts(IN, "10.0.0.5", SERVER, TCP, 1100) };
         assert_eq!([State::Reply, State::Original].map(|state| decided(&policy, &answer(state)).0), [Allow, Deny]);
     }
-    // Errors about connections that are translated, from whichever router.
+    // ICMP errors about translated connections, from any router.
     let errors = policy(&table("forward", "ct status dnat accept; drop"), "forwards = ['10.0.0.6', '10.0.0.5:443']");
     let about = |side, state, opening: [&str; 2]| {
         let address = |text: &str| text.parse::<Addresses>().expect("an address").first;
@@ -191,7 +192,7 @@ fn what_a_translator_forwards_to_is_said_by_the_plan() {
     assert!(mistaken.to_string().contains("`10.0.0.5:0` is nothing to forward to"), "{mistaken}");
 }
 
-/// Who it is for is translated later, from whom it comes is not.
+/// Before connection tracking the destination is not translated yet, but the source is final.
 #[test]
 fn chains_before_connection_tracking_are_asked_as_far_as_it_is_known_there() {
     let raw = |hook: &str, priority: &str, rules: &str| {
@@ -203,7 +204,7 @@ fn chains_before_connection_tracking_are_asked_as_far_as_it_is_known_there() {
         let text = raw("prerouting", "raw", rules).replacen("chain", "chain side { udp dport 53 drop; } chain", 1);
         let early = "before connections are told and packets translated; write its rules into a chain of";
         refused(&format!("{text}\n{nat}"), early);
-        // What nobody translates goes where it says.
+        // Without translation the destination is final.
         if rules.starts_with("ct") {
             refused(&text, early);
         } else {
@@ -217,7 +218,7 @@ fn chains_before_connection_tracking_are_asked_as_far_as_it_is_known_there() {
     check(&policy_of_bogons, (OUT, SERVER, HOST, TCP, 22), Allow);
     check(&policy_of_bogons, (IN, "192.0.2.66", SERVER, TCP, 22), Allow);
     check(&policy(&raw("prerouting", "raw", ""), ""), (OUT, SERVER, HOST, TCP, 22), Allow);
-    // Behind the decision where it goes all is known.
+    // After the routing decision everything is known.
     check(&policy(&raw("postrouting", "-300", "ct state new drop"), ""), (OUT, SERVER, HOST, TCP, 22), Deny);
 }
 

@@ -1,4 +1,4 @@
-//! Chains, jumps and policies as one list of rules, against a walk through them.
+//! Chains, jumps and policies flattened into one list of rules, compared with a walk through them.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::tables::{IN, TCP, UDP, check, decided, facts, policy};
 use crate::firewall::rule_file::Hooks;
 use crate::firewall::rules::Action::{Allow, Deny};
 
-/// What one chain accepts comes to the next of the same hook; what it drops does not.
+/// A packet that one chain accepts goes on to the next chain of the same hook; one that it drops does not.
 #[test]
 fn chains_of_one_hook_follow_each_other_by_priority() {
     let text = "table ip late { chain a { type filter hook forward priority filter + 10; policy accept; tcp dport 80 drop; } }
@@ -19,7 +19,7 @@ fn chains_of_one_hook_follow_each_other_by_priority() {
     check(&policy, (IN, "2001:db8::1", "2001:db8::2", TCP, 80), Allow);
 }
 
-/// What a limit does not let pass goes on behind its statement, chains it jumps to included.
+/// A packet beyond a limit continues after the statement, including the chains that the statement jumps to.
 #[test]
 fn what_a_limit_holds_back_goes_on_behind_it() {
     let text = "table inet filter {
@@ -52,7 +52,7 @@ fn chains_that_multiply_have_a_bound() {
     assert!(error.reason.contains("more than 262144 rules"), "{error}");
 }
 
-/// A verdict of the oracle's chains.
+/// A verdict of the reference model.
 #[derive(Clone, Debug)]
 enum Verdict {
     Accept,
@@ -63,12 +63,12 @@ enum Verdict {
     Goto(usize),
 }
 
-/// A rule for ports from one to another.
+/// Rules for ranges of ports.
 type Rules = Vec<(u16, u16, Verdict)>;
 
 fn some_chains() -> impl Strategy<Value = Vec<Rules>> {
     let chain = |number: usize| {
-        // To later chains only, so that they end.
+        // Only to later chains, so that the walk ends.
         let behind = number + 1..5.max(number + 2);
         let verdict = prop_oneof![
             2 => Just(Verdict::Accept),
@@ -85,7 +85,7 @@ fn some_chains() -> impl Strategy<Value = Vec<Rules>> {
         .prop_map(|(a, b, c, d, e, f)| vec![a, b, c, d, e, f])
 }
 
-/// A walk through chains as nftables does it; none: the end of the chain was reached.
+/// Walks through chains as nftables does; `None` if the end of the chain is reached.
 fn walk(chains: &[Rules], chain: usize, port: u16) -> Option<bool> {
     for (from, to, verdict) in &chains[chain] {
         if !(from..=to).contains(&&port) {
@@ -127,7 +127,7 @@ fn written(chains: &[Rules]) -> String {
     text + "}\n"
 }
 
-/// Which of the ports from 0 on a rule file lets through to 10.0.1.1, by UDP from 10.0.0.1.
+/// The ports, from 0 on, that a rule file accepts for UDP from 10.0.0.1 to 10.0.1.1.
 fn lets_through(text: &str) -> Vec<u16> {
     let policy = policy(text, Hooks::Forward);
     let passes = |port: &u16| decided(&policy, &facts(IN, "10.0.0.1", "10.0.1.1", UDP, *port)).0 == Allow;
@@ -155,12 +155,12 @@ fn sets_may_stand_before_a_chain_without_a_name() {
     assert_eq!(lets_through(&table("udp dport { 2, 4-5,\n6 } jump { udp dport 4 return; accept; }")), [2, 5, 6]);
     assert_eq!(lets_through(&table("udp dport { 2, 3 } ip saddr { 10.0.0.1 } goto { udp dport 3 accept }")), [3]);
     assert_eq!(lets_through(&table("udp dport 1 accept comment \"jump {\"; udp dport 2 accept")), [1, 2]);
-    // Of maps elements have chains with names, as in nftables.
+    // Elements of maps can only jump to named chains, as in nftables.
     let text = table("udp dport vmap { 1 : jump { accept } }");
     assert!(read_text(&text, &mut named(), PORTS).is_err());
 }
 
-/// However deep: what reads them must not go deeper than its stack.
+/// Nesting is limited: a recursive parser must not exhaust its stack.
 #[test]
 fn chains_without_names_and_parentheses_are_so_deep_and_no_deeper() {
     let chains = |depth: usize| {
@@ -239,14 +239,14 @@ proptest! {
         }
     }
 
-    /// Whatever stands in a file, it is read or refused.
+    /// Any text is either read or refused.
     #[test]
     fn no_text_makes_the_reader_panic(words in prop::collection::vec(prop::sample::select(WORDS), 0..40)) {
         let _ = read_text(&words.join(" "), &mut named(), PORTS);
     }
 }
 
-/// Words of rule files, and signs.
+/// Words and signs of rule files.
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
     "table", "inet", "ip", "filter", "{", "}", "chain", "forward", "type", "hook", "priority", "0", ";", "\n", "policy",

@@ -1,4 +1,4 @@
-//! The classifier finds what a walk through the list of rules finds.
+//! The classifier finds what a linear walk through the rules finds.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ use crate::firewall::states::State;
 use crate::firewall::values::{Addresses, Bits, PortRange, Protocol};
 use crate::parts::{Many, Side};
 
-/// Few values, so that rules meet packets and each other.
+/// Few values, so that rules overlap with packets and with each other.
 fn an_address() -> impl Strategy<Value = Addresses> {
     let v4 = (0u32..4, 0u8..8, prop_oneof![Just(8u8), Just(24), 28u8..=32])
         .prop_map(|(net, host, bits)| format!("10.0.{net}.{host}/{bits}"));
@@ -72,7 +72,7 @@ fn a_rule() -> impl Strategy<Value = Rule> {
 const FIELDS: [Field; 7] =
     [Field::Length, Field::Ttl, Field::Dscp, Field::Ecn, Field::Vlan, Field::IcmpCode, Field::NextHeader];
 
-/// Conditions on what few rules look at; most rules have none.
+/// Conditions on rarely examined fields; most rules have none.
 fn some_fields() -> impl Strategy<Value = Vec<Within>> {
     let field = prop::sample::select(FIELDS.to_vec());
     let range = (0u64..6, 0u64..6).prop_map(|(a, b)| (a.min(b), a.max(b)));
@@ -109,7 +109,7 @@ fn a_packet() -> impl Strategy<Value = Facts<'static>> {
                 side: if inside { Side::Inside } else { Side::Outside },
                 state: State::New,
                 opening: [0; 2],
-                // For as long as the test runs: one for each packet.
+                // Leaked, because it must live as long as the test runs.
                 fields: Box::leak(Box::new(
                     FIELDS.into_iter().zip(fields).fold(Values::NONE, |all, (field, value)| all.with(field, value)),
                 )),
@@ -120,7 +120,7 @@ fn a_packet() -> impl Strategy<Value = Facts<'static>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// The first rule that fits is the one that a walk through the list finds.
+    /// The rule that the classifier finds is the first match of a linear walk.
     #[test]
     fn the_tree_finds_what_a_walk_finds(
         rules in prop::collection::vec(a_rule(), 0..120),
@@ -130,7 +130,7 @@ proptest! {
         let classifier = Classifier::new(&rules, &reach).expect("few boxes");
         for facts in packets {
             for from in [0, rules.len() / 2] {
-                // Behind a rule that decides about everything nothing is found, for nothing comes there.
+                // Nothing is found after a rule that decides about everything, because no packet gets there.
                 let met = reach.list(State::New, facts.side as usize);
                 let fits = |at: &usize| met.contains(&(*at as u32)) && rules[*at].mismatch(&facts).is_none();
                 prop_assert_eq!(classifier.find(&facts, from), (from..rules.len()).find(fits), "{:?}", facts);
@@ -138,7 +138,7 @@ proptest! {
         }
     }
 
-    /// Everything but some ranges is what is in none of them.
+    /// Everything except some ranges is what is in none of them.
     #[test]
     fn what_is_left_is_in_none_that_is_taken(taken in prop::collection::vec(an_address(), 1..5), address in a_packet()) {
         let v4 = taken[0].is_v4();

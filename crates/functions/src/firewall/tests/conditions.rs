@@ -1,4 +1,5 @@
-//! What rule files may look at: every spelling against an account of what it means, written apart from the reader.
+//! The conditions of rule files: every spelling is compared with a model of its meaning, written independently of the
+//! reader.
 
 use proptest::prelude::*;
 
@@ -14,7 +15,7 @@ use crate::firewall::values::Addresses;
 use crate::parts::Side;
 use braid_testkit::Frame;
 
-/// What a packet of the tests has.
+/// The properties of a test packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) v4: bool,
@@ -33,7 +34,7 @@ const FIELDS: Values = Values::NONE
     .with(Field::SourcePort, 1100)
     .with(Field::DestinationPort, 80);
 
-/// Whether a condition fits a packet.
+/// Whether a condition matches a packet.
 pub(super) fn fits(condition: &str, seen: Seen) -> bool {
     let text = format!(
         "table inet t {{ chain f {{ type filter hook forward priority 0; policy drop; {condition} accept; }} }}"
@@ -61,7 +62,7 @@ pub(super) fn fits(condition: &str, seen: Seen) -> bool {
     action == Action::Allow
 }
 
-/// The flags of TCP that each spelling lets through, as `nft --debug=netlink` 1.0.6 translates it.
+/// The TCP flags that each spelling lets through, as translated by `nft --debug=netlink` 1.0.6.
 #[test]
 fn tcp_flags_mean_what_nftables_means_by_each_spelling() {
     const FIN: u8 = 1;
@@ -127,8 +128,9 @@ fn tcp_flags_mean_what_nftables_means_by_each_spelling() {
     }
 }
 
-/// What is made of a number before it is compared, as `nft --debug=netlink` 1.0.6 translates it: what a last `^` turns over is turned over in
-/// what is compared, both ends of a range as well. Of a segment from 10.0.0.1:1100 to 10.0.1.1:80 with 64 hops.
+/// How a number is transformed before the comparison, as translated by `nft --debug=netlink` 1.0.6: bits that a final `^`
+/// inverts are inverted in the operand, at both ends of a range too. The segment goes from 10.0.0.1:1100 to 10.0.1.1:80
+/// with a TTL of 64.
 #[test]
 fn numbers_are_compared_once_they_are_masked_and_turned_over() {
     for (condition, expected) in [
@@ -257,13 +259,13 @@ fn codes_and_types_of_icmp_may_be_ranges() {
     }
 }
 
-/// One condition in words, and what it means.
+/// A condition as text, and its meaning.
 #[derive(Clone, Debug)]
 struct Said {
     text: String,
     v4: Option<bool>,
     field: Field,
-    /// Added to a value before it is compared.
+    /// Added to a value before the comparison.
     offset: u64,
     fits: Vec<(u64, u64)>,
     is_negated: bool,
@@ -332,7 +334,7 @@ proptest! {
     }
 }
 
-/// A frame's own numbers, in the plan as they are read of it.
+/// A frame's own fields, as the plan's reader takes them from its bytes.
 #[test]
 fn rules_see_what_stands_in_the_frame() {
     let rules = "ip length 33 ip ttl 9 ip dscp ef ip ecn ce vlan id 7 accept\nip6 length 13 ip6 hoplimit 5 ip6 dscp af11 vlan type ip6 accept";
@@ -345,7 +347,7 @@ fn rules_see_what_stands_in_the_frame() {
             4 => bytes[15] = 46 << 2 | 3,
             _ => bytes[14..16].copy_from_slice(&(0x6000u16 | 10 << 6).to_be_bytes()),
         }
-        // A tag of VLAN 7 with priority 3.
+        // A tag with VLAN 7 and priority 3.
         bytes.splice(12..12, [0x81, 0x00, 0x60, 0x07]);
         crate::firewall::explain(config, 2, (0, &bytes), When::Utc(0)).expect("a packet")
     };
@@ -360,7 +362,7 @@ fn rules_see_what_stands_in_the_frame() {
     assert!(page.contains("line 2 of the rule file decides"), "{page}");
 }
 
-/// A mask of a network is a prefix written in another way.
+/// A network mask is a prefix in another notation.
 #[test]
 fn addresses_under_a_mask_are_a_network() {
     let v6 = Seen { v4: false, ..SEEN };
@@ -371,21 +373,21 @@ fn addresses_under_a_mask_are_a_network() {
         ("ip saddr & 255.255.0.0 { 10.0.0.0, 10.1.0.0 }", true),
         ("ip saddr & 255.255.255.255 == 10.0.0.1", true),
         ("ip saddr & 0.0.0.0 == 0.0.0.0", true),
-        // Bits beyond the mask are never left.
+        // A value with bits outside of the mask never matches.
         ("ip saddr & 255.255.255.0 == 10.0.0.1", false),
         ("ip saddr & 255.255.255.0 != 10.0.0.1", true),
     ] {
         assert_eq!(fits(condition, SEEN), expected, "{condition}");
     }
     assert!(fits("ip6 saddr & ffff:ffff:: == 2001:db8::", v6) && !fits("ip6 saddr & ffff:ffff:: == 2001:db9::", v6));
-    // Of any mask, such as a host's part behind whatever prefix.
+    // Other masks, such as a host part under any prefix.
     assert!(fits("ip saddr & 0.0.0.255 == 0.0.0.1", SEEN) && !fits("ip saddr & 0.0.0.255 == 0.0.0.2", SEEN));
     assert!(!fits("ip saddr & 0.0.0.255 != 0.0.0.1", SEEN) && fits("ip daddr & 255.0.255.0 == 10.0.1.0", SEEN));
     assert!(
         fits("ip6 saddr & ::ffff:ffff:ffff:ffff == ::1", v6) && !fits("ip6 daddr & ::ffff:ffff:ffff:ffff == ::1", v6)
     );
     assert!(!fits("ip6 saddr & ::ffff == ::1", SEEN), "of the other family");
-    // Beyond the first and the last address there is none.
+    // There is nothing beyond the first and the last address.
     let ends =
         |saddr: &str, signs: [&str; 4]| signs.map(|sign| fits(&format!("ip6 saddr & ::ff00 {sign} {saddr}"), v6));
     assert_eq!(ends("::", ["<", "<=", ">", ">="]), [false, true, false, true]);
@@ -416,7 +418,7 @@ fn protocols_and_types_have_the_names_of_debian_and_nftables() {
     assert!(fits("meta pkttype unicast", SEEN) && !fits("meta pkttype multicast", SEEN));
 }
 
-/// Nothing goes back by the port by which it came; what sets classes, traces and helpers decides nothing.
+/// A packet never leaves by the port it arrived on; statements that set classes, traces and helpers decide nothing.
 #[test]
 fn what_says_nothing_here_is_passed_over() {
     assert!(!fits("iifname lan0 oifname lan0", SEEN) && fits("iifname lan0 oifname wan0", SEEN));
@@ -425,6 +427,6 @@ fn what_says_nothing_here_is_passed_over() {
     }
     assert!(fits("meta priority set ip dscp map { cs0 : 1:2, ef : 1:3 }", SEEN));
     assert!(fits("ct helper set tcp dport map { 80 : \"web\" }", SEEN));
-    // As in nftables a map without the key ends the rule.
+    // As in nftables, a map that lacks the key ends the rule.
     assert!(!fits("meta priority set ip dscp map { ef : 1:3 }", SEEN));
 }

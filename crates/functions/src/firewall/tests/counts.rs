@@ -1,4 +1,4 @@
-//! What connections have sent: `ct bytes`, `ct packets`, `ct avgpkt`.
+//! Counters of connections: `ct bytes`, `ct packets`, `ct avgpkt`.
 
 use braid_testkit::{Bench, Frame};
 
@@ -19,7 +19,7 @@ fn answers(len: usize) -> Frame {
     Frame::udp("192.0.2.9:53", "10.0.0.1:5").payload(&vec![7; len - 28])
 }
 
-/// A packet counts before the rules are asked about it, also one that they drop.
+/// A packet is counted before the rules are asked about it, even if they drop it.
 #[test]
 fn bytes_of_a_connection_are_counted_each_way() {
     for (rule, expected) in [
@@ -41,7 +41,7 @@ fn bytes_of_a_connection_are_counted_each_way() {
         let frames: [(u16, Frame); 5] =
             [(0, asks(100)), (1, answers(100)), (0, asks(100)), (0, asks(100)), (1, answers(200))];
         for (number, ((port, frame), expected)) in frames.into_iter().zip(expected).enumerate() {
-            // What is refused opens nothing: the next one is a first packet again.
+            // A refused packet opens nothing, so the next one is a first packet again.
             let expected = match (denied_first, number) {
                 (true, 0) => "denied",
                 (true, _) => continue,
@@ -53,7 +53,8 @@ fn bytes_of_a_connection_are_counted_each_way() {
     }
 }
 
-/// SYNs that come again do not count, nor does what comes late and is not believed; the connection that begins behind another one begins at 0.
+/// Repeated SYNs do not count, nor do late segments that are not believed; a connection that follows another one starts
+/// at 0.
 #[test]
 fn segments_are_counted_from_the_first_on() {
     let mut fw = bench("ct packets > 4 drop");
@@ -92,7 +93,7 @@ fn pings_and_errors_have_the_counts_of_their_connection() {
     check(&mut fw, 1, 0, error(), "denied");
 }
 
-/// A first packet is one of its length.
+/// A first packet counts as one packet of its length.
 #[test]
 fn counts_of_a_first_packet_are_explained() {
     let mut config = named();

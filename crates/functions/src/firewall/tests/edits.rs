@@ -1,4 +1,4 @@
-//! What rules write into packets that pass.
+//! Changes that rules make to packets that pass.
 
 use braid_nf::Instance;
 use braid_nf::packet::checksum;
@@ -27,7 +27,7 @@ fn udp6(port: u16) -> Frame {
     Frame::udp("[2001:db8::1]:7", &format!("[2001:db8::9]:{port}"))
 }
 
-/// Code point, congestion bits and hops of what comes out; none if nothing does. The checksum of IPv4 has to be right.
+/// Code point, congestion bits and TTL of the packet that leaves; `None` if none does. The IPv4 checksum must be correct.
 fn leaves(fw: &mut Bench, port: u16, frame: &[u8]) -> Option<(u8, u8, u8)> {
     let outcome = fw.send(port, 0, frame);
     let (_, sent) = outcome.sent.into_iter().next()?;
@@ -57,7 +57,7 @@ fn code_points_and_hops_are_those_that_rules_set() {
         ("ip dscp set udp dport map { 52 : cs1 } drop", Some((0, 0, 64))),
         ("ip ttl set udp dport . ip saddr map { 53 . 10.0.0.1 : 9 }", Some((0, 0, 9))),
         ("ip dscp set cs1 drop", None),
-        // What was asked before it was set is not asked again, and what was accepted is past the rules.
+        // Conditions before the change are not evaluated again, and an accepted packet is past the rules.
         ("ip dscp cs0 ip dscp set cs1 udp dport 53 accept\ndrop", Some((8, 0, 64))),
         ("udp dport 53 ip dscp set cs1 accept\nip dscp cs0 drop", Some((8, 0, 64))),
         ("limit rate 1/day burst 1 packets ip dscp set cs3", Some((24, 0, 64))),
@@ -69,7 +69,7 @@ fn code_points_and_hops_are_those_that_rules_set() {
     assert_eq!(leaves(&mut fw, 0, &udp(53)), Some((0, 0, 64)));
 }
 
-/// Each packet that a rule fits, of known connections too, and nothing of the congestion bits.
+/// Each packet that a rule matches is changed, in known connections too, and the congestion bits stay.
 #[test]
 fn packets_of_known_connections_are_written_as_well() {
     let mut fw = bench_of(&table("iifname lan ip dscp set af41\niifname wan ip ttl set 9"));
@@ -91,7 +91,8 @@ fn packets_of_known_connections_are_written_as_well() {
     assert_eq!(leaves(&mut fw, 0, &udp(53).bytes()), Some((8, 0, 64)));
 }
 
-/// As where the kernel forwards: a hop is counted before rules are asked, and who has none left goes nowhere.
+/// As in a forwarding kernel: the TTL is decremented before rules are asked, and a packet whose TTL is used up is
+/// dropped.
 #[test]
 fn hops_are_set_behind_the_one_that_is_counted() {
     let config = format!("{}# counted", table("ip ttl set 64"));
@@ -134,7 +135,7 @@ fn what_cannot_be_set_is_refused() {
         "table inet t { chain p { type filter hook prerouting priority raw; ip ttl set 9; }; chain f { type filter hook forward priority 0; } }",
         "a chain of priority raw sees hops that are still to be counted",
     );
-    // Rules are asked about packets as they came.
+    // Rules see packets as they arrived.
     let asks = "it asks for what line 8 of the rule file has set: rules are asked about packets as they came";
     refused(&table("ip dscp set cs1\nip dscp cs1 drop"), &format!("line 9: {asks}"));
     refused(&table("ip ttl set 9\nip dscp cs1 drop\nip ttl < 10 drop"), &format!("line 10: {asks}"));

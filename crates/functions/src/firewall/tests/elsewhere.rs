@@ -1,4 +1,4 @@
-//! What files of other machines say that is not for this one: what is told of it, and where.
+//! Parts of rule files from other machines that do not apply here: what is reported about them, and where.
 
 use braid_testkit::Frame;
 
@@ -14,7 +14,7 @@ fn table(rules: &str) -> String {
     format!("table inet t {{\nchain f {{\ntype filter hook forward priority 0; policy drop;\n{rules}\n}}\n}}\n")
 }
 
-/// Every form that is refused is refused where it stands, with something to write instead.
+/// Every form that is refused is refused at its place, with advice on what to write instead.
 #[test]
 fn whoever_writes_what_is_not_known_is_told_what_to_write() {
     for (rule, column, instead) in [
@@ -50,7 +50,7 @@ fn whoever_writes_what_is_not_known_is_told_what_to_write() {
     }
 }
 
-/// Tables of the same host that are for other frames say so, and the others count.
+/// Tables for other kinds of frames are reported, and the remaining ones apply.
 #[test]
 fn tables_for_other_frames_are_left_out_and_the_report_says_so() {
     let text = table("ct state established,related accept; tcp dport 22 accept")
@@ -76,7 +76,7 @@ fn tables_for_other_frames_are_left_out_and_the_report_says_so() {
     );
 }
 
-/// What comes by a device meets its ingress chain before all others, and its policy is for that device alone.
+/// Packets that arrive on a device meet its ingress chain first, whose policy applies to that device only.
 #[test]
 fn chains_of_a_device_are_asked_about_what_comes_by_it() {
     for chain in [
@@ -102,7 +102,8 @@ fn chains_of_a_device_are_asked_about_what_comes_by_it() {
     assert!(error.reason.contains("`ct` in the chain `in`, before connections are told"), "{error}");
 }
 
-/// Pieces: as everywhere here, what becomes of the first one becomes of all, and the report says that the rule is for nothing.
+/// The first fragment decides for all fragments of a datagram, as everywhere here; the report says that a rule for
+/// fragments has no effect.
 #[test]
 fn who_asks_for_pieces_before_they_are_put_together_is_told() {
     let early = "table netdev edge { chain in { type filter hook ingress device wan0 priority 0; ip frag-off & 0x1fff != 0 drop; } }\n";
@@ -144,7 +145,7 @@ fn a_firewall_between_the_ports_of_a_bridge_asks_its_tables() {
     assert!(error.instead.contains("write rules_hook = \"bridge\""), "{error}");
 }
 
-/// kube-proxy writes why into the elements of its maps.
+/// kube-proxy writes the reason into the elements of its maps.
 #[test]
 fn elements_of_maps_have_comments() {
     let text = "table ip kube-proxy {
@@ -166,7 +167,7 @@ fn elements_of_maps_have_comments() {
     assert_eq!(fw.send(0, 0, &syn.bytes()).dropped, Some("rejected"));
 }
 
-/// A policy is no line of its own: what decides is said by its name.
+/// A policy has no line of its own, so it is named by its chain.
 #[test]
 fn the_policy_of_a_chain_is_explained_by_its_name() {
     let mut config = named();
@@ -179,7 +180,7 @@ fn the_policy_of_a_chain_is_explained_by_its_name() {
     assert!(page(22).contains("destination ports 22: accept (administrators)"), "{}", page(22));
 }
 
-/// Questions to which there is one answer for whatever is sent on.
+/// Conditions that have the same result for every forwarded packet.
 #[test]
 fn what_is_always_so_or_never_is_taken() {
     let asks = |port: u16| Frame::udp("10.0.0.1:7", &format!("192.0.2.9:{port}"));

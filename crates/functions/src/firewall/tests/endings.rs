@@ -1,4 +1,4 @@
-//! Connections that end, by age, by reset and by agreement, and begin anew.
+//! Connections that end by timeout, reset or agreement, and connections that reuse their endpoints.
 
 use braid_testkit::{Bench, Frame};
 
@@ -44,7 +44,7 @@ fn the_same_ends_may_connect_again_by_the_same_rules() {
     check(&mut fw, 1, 1000, back("A"), "pass");
 }
 
-/// A connection from inside that both ends have closed.
+/// A firewall with a connection from inside that both ends have closed.
 fn closed(config: &str) -> Bench {
     let mut fw = connected(config);
     check(&mut fw, 0, 0, to("FA"), "pass");
@@ -52,7 +52,7 @@ fn closed(config: &str) -> Bench {
     fw
 }
 
-/// As in conntrack, where it is gone before the rules are asked.
+/// As in conntrack, which deletes the connection before the rules are asked.
 #[test]
 fn a_syn_that_is_refused_leaves_nothing_of_what_is_over() {
     let error = || Frame::unreachable("203.0.113.9", "10.0.0.1", &Frame::tcp(HOST, SERVER).flags("A").bytes());
@@ -68,7 +68,7 @@ fn a_syn_that_is_refused_leaves_nothing_of_what_is_over() {
     check(&mut fw, 0, 2, to("A"), "pass");
     assert!(!fw.object("fw.connections").is_empty());
     check(&mut fw, 1, 1000, back("A"), "pass");
-    // Where connections may begin in their middle, one does; from the other side as well.
+    // With `loose` a connection may begin in its middle, from the other side too.
     let mut fw = closed(
         "loose = true\ninbound = 'allow'\nrules = [{ action = 'deny', direction = 'inbound', protocol = 'tcp', tcp_flags = 'syn' }]",
     );

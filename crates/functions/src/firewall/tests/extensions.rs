@@ -1,4 +1,4 @@
-//! Headers between that of IPv6 and what it carries.
+//! Extension headers between the IPv6 header and its payload.
 
 use braid_testkit::Frame;
 
@@ -6,7 +6,8 @@ use super::conditions::{SEEN, Seen, fits};
 use super::rules::{PORTS, named, read_text};
 use crate::firewall::fields::Field;
 
-/// `ip6 nexthdr` is a byte of the first header, `meta l4proto` what stands behind all of them, as in the kernel.
+/// `ip6 nexthdr` is a byte of the first header, `meta l4proto` the protocol after all extension headers, as in the
+/// kernel.
 #[test]
 fn the_header_behind_that_of_ipv6_is_none_of_those_behind_it() {
     let whole = Seen { v4: false, ..SEEN };
@@ -26,7 +27,7 @@ fn the_header_behind_that_of_ipv6_is_none_of_those_behind_it() {
     }
 }
 
-/// Of frames: a routing header before a datagram, pieces, and a datagram that has the header of pieces and is none.
+/// From frames: a routing header before a datagram, fragments, and an unfragmented datagram with a fragment header.
 #[test]
 fn headers_between_ipv6_and_its_datagram_are_seen_in_frames() {
     let rules = "ip6 nexthdr ipv6-route drop\nip6 nexthdr ipv6-frag reject\nip6 nexthdr udp accept";
@@ -67,7 +68,7 @@ fn any_extension_header_may_be_asked_for() {
     }
 }
 
-/// The line that decides about a datagram behind an extension header of that number.
+/// The line that decides about a datagram after an extension header with this number.
 fn deciding(rules: &str, header: u8, extension: &[u8]) -> Option<usize> {
     let mut config = named();
     read_text(rules, &mut config, PORTS).expect("rules");

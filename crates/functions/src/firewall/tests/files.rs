@@ -1,11 +1,12 @@
-//! Rule files in the manner of distributions, wikis and generators: what is taken of them, and what each says about some packets.
+//! Rule files in the style of distributions, wikis and generators: what is accepted of them, and what each decides about
+//! some packets.
 
 use super::around::policy as policy_of;
 use super::tables::{ICMP, IN, OUT, TCP, UDP, check, policy};
 use crate::firewall::rule_file::Hooks;
 use crate::firewall::rules::Action::{Allow, Deny, Reject};
 
-/// As a router's generator writes it: helpers, zones, masquerading, sizes of segments.
+/// As a router's generator writes it: helpers, zones, masquerading, MSS clamping.
 #[test]
 fn a_generated_set_of_zones_is_taken_whole() {
     let policy = policy(include_str!("zones.nft"), Hooks::Forward);
@@ -23,7 +24,7 @@ fn a_generated_set_of_zones_is_taken_whole() {
     assert_eq!(notes, expected);
 }
 
-/// What stands before the decision where a packet goes comes first, whatever its priority; pieces have been put together.
+/// Chains before the routing decision come first, whatever their priority; datagrams have been reassembled by then.
 #[test]
 fn chains_of_prerouting_come_before_those_of_forward() {
     let text = "table inet t {
@@ -39,7 +40,7 @@ fn chains_of_prerouting_come_before_those_of_forward() {
     check(&policy, (OUT, "203.0.113.8", "10.0.0.1", UDP, 53), Deny);
 }
 
-/// As a daemon keeps its table: the plan says where networks are and what is forwarded to.
+/// As a daemon keeps its table: the plan gives the networks and what is forwarded.
 #[test]
 fn the_table_of_a_daemon_is_taken_whole() {
     let plan =

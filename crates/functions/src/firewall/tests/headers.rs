@@ -1,4 +1,4 @@
-//! Ethernet addresses, options of TCP and IPv4, and other numbers of headers: what is written of them, and what is read of frames.
+//! Ethernet addresses, options of TCP and IPv4, and other header fields: as written in rules, and as read from frames.
 
 use braid_testkit::Frame;
 
@@ -9,7 +9,8 @@ use crate::firewall::fields::{Field, NO_STATION};
 
 const STATIONS: [u64; 5] = [0x0053_0000_0001, 0x0053_0000_0002, 0x0053_0100_0000, 0x0100_5e00_0001, NO_STATION];
 
-/// Of the stations above, the last of which is none: a frame without an Ethernet header fits nothing, as in nftables.
+/// For the stations above, the last of which is absent: a frame without an Ethernet header matches nothing, as in
+/// nftables.
 #[test]
 fn ethernet_addresses_are_asked_for_in_all_ways() {
     for (condition, expected) in [
@@ -40,7 +41,7 @@ fn ethernet_addresses_are_asked_for_in_all_ways() {
     assert!(fits("ether daddr 00:53:00:00:00:01", to) && !fits("ether saddr 00:53:00:00:00:01", to));
 }
 
-/// As `nft --debug=netlink` 1.0.6 translates it: `missing` is so of what is no TCP too.
+/// As translated by `nft --debug=netlink` 1.0.6: `missing` also holds for packets that are not TCP.
 #[test]
 fn options_of_tcp_are_there_or_are_not() {
     let with = |kinds: u64| Seen { fields: SEEN.fields.with(Field::TcpOptions, kinds), ..SEEN };
@@ -67,7 +68,7 @@ fn options_of_tcp_are_there_or_are_not() {
     }
 }
 
-/// Of frames.
+/// Fields as read from frames.
 #[test]
 fn headers_are_read_as_they_stand() {
     let decides = |rules: &str, bytes: &[u8]| {
@@ -77,7 +78,8 @@ fn headers_are_read_as_they_stand() {
         (1..9).find(|line| page.contains(&format!("line {line} of the rule file decides")))
     };
     let syn = Frame::tcp("10.0.0.1:5", "192.0.2.9:6").flags("S").bytes();
-    // 20 bytes more of options: the size of segments, the end of the list, what is behind it all the same, and one that goes beyond the header.
+    // 20 more bytes of options: the segment size, the end of the list, an option after it that still counts, and one that
+    // exceeds the header.
     let options = [2, 4, 0x05, 0xb4, 0, 4, 2, 1, 8, 10, 0, 0, 0, 0, 0, 0, 0, 0, 5, 10];
     let mut longer = syn.clone();
     longer.splice(54..54, options);
@@ -91,7 +93,7 @@ fn headers_are_read_as_they_stand() {
     let udp = Frame::udp("10.0.0.1:5", "192.0.2.9:6").payload(b"hello").bytes();
     assert_eq!(decides("udp length 13 ip hdrlength 5 ip option rr missing accept", &udp), Some(1));
     let mut routed = udp.clone();
-    // A loose route, three bytes of it, and one of padding.
+    // A loose source route of three bytes, and one byte of padding.
     routed.splice(34..34, [131, 3, 4, 1]);
     routed[14] = 0x46;
     routed[16..18].copy_from_slice(&37u16.to_be_bytes());
@@ -106,7 +108,7 @@ fn headers_are_read_as_they_stand() {
     assert_eq!(decides(stations, &from), Some(2));
 }
 
-/// What has the fields and is none of the elements; what one of them fits is for the next rule.
+/// Packets that have the fields but match no element; a packet that matches one continues with the next rule.
 #[test]
 fn joined_fields_may_be_other_than_all_of_a_set() {
     let at = |port: u16| Seen { ports: (1100, port), ..SEEN };

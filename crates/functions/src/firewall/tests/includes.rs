@@ -1,4 +1,4 @@
-//! Rule files that include others: where they lie, in which order, and what an error says.
+//! Rule files that include others: how they are found, in which order, and what an error says.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use crate::firewall::config::Config;
 use crate::firewall::rule_file::{self, RuleError};
 use crate::firewall::rules::Rule;
 
-/// A folder with files, removed at the end.
+/// A directory with files, removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -29,7 +29,7 @@ impl Folder {
         Ok(config.rules)
     }
 
-    /// Places of the rules: file and line.
+    /// The file and line of each rule.
     fn places(&self) -> Vec<(String, u32)> {
         let rules = self.read().unwrap_or_else(|error| panic!("{error}"));
         let file = |rule: &Rule| {
@@ -38,7 +38,7 @@ impl Folder {
         rules.iter().map(|rule| (file(rule), rule.line)).collect()
     }
 
-    /// Of an error: its file, line and column, and what it says.
+    /// The file, line and column of an error, and its text.
     fn refused(&self) -> ((String, u32, u32), String) {
         let error = self.read().expect_err("an error");
         let file = Path::new(&error.file).strip_prefix(&self.0).expect("a file of the folder").display().to_string();
@@ -57,7 +57,7 @@ fn place(file: &str, line: u32) -> (String, u32) {
     (file.to_owned(), line)
 }
 
-/// Outside of tables, in tables, in chains; definitions and sets of one file serve the others.
+/// Outside of tables, in tables, in chains; definitions and sets of one file are visible in the others.
 #[test]
 fn a_file_may_be_included_wherever_a_statement_stands() {
     let folder = Folder::with(
@@ -81,7 +81,8 @@ fn a_file_may_be_included_wherever_a_statement_stands() {
     assert_eq!(rule_file::included(&folder.0.join("main.nft")).len(), 4);
 }
 
-/// One chain would let through what only the other one may: those of two files, and those of one that is included twice, are others.
+/// Anonymous chains of different files, and of a file that is included twice, are distinct: one must not accept what only
+/// another may.
 #[test]
 fn chains_without_a_name_are_those_of_their_file() {
     let chain = |rules: &str| {
@@ -131,7 +132,7 @@ fn a_circle_is_refused_with_its_files() {
     );
 }
 
-/// As nftables: a pattern may fit nothing, a name has to be there.
+/// As in nftables: a pattern may match no file, but a plain name must exist.
 #[test]
 fn a_pattern_may_fit_nothing_and_a_name_may_not() {
     assert_eq!(
@@ -146,7 +147,7 @@ fn a_pattern_may_fit_nothing_and_a_name_may_not() {
     assert!(said.ends_with("write include \"services.nft\", in a line of its own"), "{said}");
 }
 
-/// A file that includes itself twice by way of others would never end.
+/// A file that includes itself twice, by way of others, would never end.
 #[test]
 fn files_that_include_too_many_are_refused() {
     let files: Vec<(String, String)> = (0..15)

@@ -1,4 +1,4 @@
-//! Tables of rule files are asked about packets of known connections too, as far as they say something about them.
+//! Tables of rule files also apply to packets of known connections, as far as they have something to say about them.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::firewall::rules::{Action, Rule};
 use crate::firewall::{Config, Connection, Firewall, ends_of};
 use crate::parts::Side;
 
-/// A chain of hook forward with these rules, which lets through what they say nothing about; or drops it, with its own policy.
+/// A chain of the forward hook with these rules and policy accept; or drop, if they contain a policy of their own.
 fn table(rules: &str) -> String {
     format!("table inet t {{\nchain f {{\ntype filter hook forward priority 0; policy accept;\n{rules}\n}}\n}}\n")
 }
 
-/// A firewall with this rule file, or why there is none.
+/// A firewall with this rule file, or the reason why it is refused.
 pub(super) fn made(text: &str, builder: &mut StateBuilder) -> Result<Firewall, ConfigError> {
     let name = format!("braid-known-{}-{:x}.nft", std::process::id(), text.as_ptr() as usize);
     let path = std::env::temp_dir().join(name);
@@ -36,14 +36,14 @@ fn bench(rules: &str) -> Bench {
     bench_of(&table(rules))
 }
 
-/// A firewall with this rule file.
+/// A bench with a firewall for this rule file.
 pub(super) fn bench_of(text: &str) -> Bench {
     Bench::with_sets(2, 1024, |builder| {
         Box::new(Instance::new("fw", made(text, builder).expect("rules that can be read")))
     })
 }
 
-/// A TCP connection from inside, established.
+/// A firewall with an established TCP connection from inside.
 fn connected(rules: &str) -> Bench {
     let mut fw = bench(rules);
     check(&mut fw, 0, 0, to("S"), "pass");
@@ -61,7 +61,7 @@ fn answers(port: u16) -> Frame {
     Frame::udp(SERVER, &format!("10.0.0.1:{port}"))
 }
 
-/// What was told of each rule.
+/// What is reported about each rule.
 fn told(fw: Bench) -> Vec<String> {
     let told = fw.findings();
     let of_rules = told.list().iter().filter(|told| told.subject.ends_with("rule file"));
@@ -77,7 +77,7 @@ fn without_established_accept_answers_are_for_the_rules() {
     let mut fw = bench("ct state established drop");
     check(&mut fw, 0, 0, to("S"), "pass");
     check(&mut fw, 1, 0, back("SA"), "denied");
-    // It has been answered, if not heard.
+    // The answer was dropped, but the connection counts as answered.
     check(&mut fw, 0, 0, to("S"), "denied");
 }
 
@@ -89,7 +89,7 @@ fn what_stands_before_established_accept_drops_answers_and_what_goes_on() {
     check(&mut fw, 0, 0, Frame::udp("10.0.0.1:5", "192.0.2.66:5"), "pass");
     check(&mut fw, 1, 0, Frame::udp("192.0.2.66:5", "10.0.0.1:5"), "denied");
     check(&mut fw, 1, 0, Frame::udp("192.0.2.66:5", "10.0.0.1:5"), "denied");
-    // Behind it nothing is asked.
+    // After the guard no rule is asked.
     let mut fw = connected(&format!("{guard}\nip saddr 192.0.2.9 drop"));
     check(&mut fw, 1, 0, back("PA"), "pass");
 }
@@ -107,7 +107,7 @@ fn what_differs_from_packet_to_packet_is_asked_of_each() {
     check(&mut fw, 0, 0, to("PA"), "denied");
     check(&mut fw, 1, 0, back("PA"), "pass");
     check(&mut fw, 0, 0, to("A"), "pass");
-    // What a connection in steady state does not send costs it nothing, and is asked about all the same.
+    // A rule about segments that a connection in steady state does not send costs it nothing, but still applies.
     let mut fw = connected(&format!("tcp flags rst drop\n{guard}"));
     check(&mut fw, 0, 0, to("A"), "pass");
     check(&mut fw, 1, 0, back("R"), "denied");
@@ -159,7 +159,7 @@ fn what_is_invalid_meets_the_rules_and_passes_if_they_say_so() {
     let counted =
         ["line 4 of the rule file decided 4 times, 164 bytes", "line 5 of the rule file decided once, 40 bytes"];
     assert_eq!(told(fw), counted);
-    // A segment beyond its window passes if it may, and is not believed.
+    // A segment beyond its window passes if the rules allow it, but is not believed.
     let mut fw = connected("ct state established accept");
     check(&mut fw, 0, 0, to("PA").numbers(9_000_000, 0).payload(&[1; 10]), "pass");
     check(&mut fw, 1, 0, back("A").numbers(0, 9_000_010), "pass");
@@ -178,7 +178,8 @@ fn datagrams_that_nobody_answers_are_new_however_many() {
     check(&mut fw, 0, 5, asks(1), "denied");
 }
 
-/// An error to who opened a connection goes the way of an answer, and its ends are those of the connection, whichever router sends it.
+/// An error to a connection's opener has the direction of a reply, and the connection's endpoints, whichever router sends
+/// it.
 #[test]
 fn rules_ask_of_icmp_errors_what_they_ask_of_their_connections() {
     let (opener, asked) = ("10.0.0.1", "192.0.2.9");
@@ -193,7 +194,7 @@ fn rules_ask_of_icmp_errors_what_they_ask_of_their_connections() {
         ("ct reply ip saddr 10.0.0.1", false, false),
         ("ct original ip saddr 10.0.0.1 ct direction reply", true, false),
     ] {
-        // From inside and from outside, UDP and pings: compared is what the rule says of each.
+        // From inside and from outside, for UDP and for pings: the result must be what the rule says about each.
         for (from, swapped) in [(0, false), (1, true)] {
             let condition = match swapped {
                 true => condition
@@ -233,8 +234,8 @@ fn rules_ask_of_icmp_errors_what_they_ask_of_their_connections() {
     check(&mut fw, 1, 0, Frame::unreachable("203.0.113.9", opener, &quoted), "pass");
 }
 
-/// A firewall that notes connections as older versions did: all as if they were opened from inside. What it does else is done by the one
-/// of now, so this is what that finds in a snapshot of theirs.
+/// A firewall that stores connections as older versions did: all as if opened from inside. Everything else is done by the
+/// current one, so it finds what a snapshot of an older version contains.
 struct Older(Firewall);
 
 impl Declare for Older {
@@ -284,13 +285,13 @@ fn connections_that_older_versions_have_noted_leave_too() {
             check(&mut fw, port, 0, Frame::udp(source, destination), "pass");
         }
         assert_eq!(noted(&fw), [32, 40]);
-        // Long after they are over.
+        // Long after the connections are over.
         check(&mut fw, 0, 1000, Frame::udp("10.0.0.1:9", "192.0.2.9:53"), "pass");
         assert_eq!(noted(&fw), [16, 0]);
     }
 }
 
-/// Connections that old rules let go on meet new ones, whatever was found out about them.
+/// Connections that old rules let in meet the new rules, whatever was stored about them.
 #[test]
 fn what_old_rules_have_said_of_a_connection_does_not_count() {
     let rules = |action| vec![Rule { line: 3, ..Rule::new(action) }];

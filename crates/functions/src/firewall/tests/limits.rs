@@ -1,4 +1,4 @@
-//! Limits: half-open connections in all, and what each inside host may have.
+//! Limits on half-open connections in total, and on connections of each inside host.
 
 use braid_testkit::{Bench, Frame};
 
@@ -30,13 +30,13 @@ fn a_flood_of_syns_meets_its_limit_and_has_little_time() {
     answered(&mut fw, 0, 1, 1);
     syn(&mut fw, 0, 1, 5, "pass");
     syn(&mut fw, 0, 1, 6, "half_open_limit");
-    // Those that came after the first two had five seconds.
+    // Connections after the first two had five seconds.
     check(&mut fw, 0, 6, Frame::arp("10.0.0.1", "10.0.0.2"), "pass");
     syn(&mut fw, 7, 1, 6, "pass");
     syn(&mut fw, 7, 1, 7, "pass");
 }
 
-/// Whoever floods may send what he likes behind his SYNs: without an answer none of it makes a connection that lives long.
+/// A flooding client may send anything after its SYNs: without an answer none of it establishes a long-lived connection.
 #[test]
 fn who_opens_cannot_confirm_alone() {
     for windows in ["strict", "off"] {
@@ -51,12 +51,12 @@ fn who_opens_cannot_confirm_alone() {
         }
         syn(&mut fw, 0, 1, 2, "pass");
         syn(&mut fw, 0, 1, 3, "half_open_limit");
-        // A reset makes room, and what comes behind it is of nothing.
+        // A reset makes room, and segments after it belong to no connection.
         send(&mut fw, 2, "R", "pass");
         for flags in ["A", "FA"] {
             send(&mut fw, 2, flags, "not_syn");
         }
-        // Nor is what comes behind the reset of an answer a confirmation.
+        // Segments after a reset of the answer are no confirmation either.
         syn(&mut fw, 0, 1, 3, "pass");
         check(&mut fw, 0, 0, Frame::tcp("10.0.0.1:80", "192.0.2.9:3").flags("SA").numbers(1, 2), "pass");
         for flags in ["R", "A", "FA"] {

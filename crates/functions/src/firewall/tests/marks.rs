@@ -1,4 +1,4 @@
-//! Marks of packets and connections: set by rules, asked for by rules.
+//! Marks of packets and connections, set and tested by rules.
 
 use braid_testkit::{Bench, Frame};
 
@@ -29,7 +29,7 @@ fn answers(port: u16, from: u16) -> Frame {
     Frame::udp(&format!("192.0.2.9:{from}"), &format!("10.0.0.1:{port}"))
 }
 
-/// A connection keeps its mark in both directions, and others have none.
+/// A connection keeps its mark in both directions, and other connections have none.
 #[test]
 fn a_connection_keeps_the_mark_that_its_first_packet_was_given() {
     let mut fw = bench("ct state new udp dport 53 ct mark set 0x10 accept\nudp dport 123 accept\nct mark 0x10 accept");
@@ -38,7 +38,7 @@ fn a_connection_keeps_the_mark_that_its_first_packet_was_given() {
     check(&mut fw, 0, 0, asks(7, 53), "pass");
     check(&mut fw, 0, 0, asks(7, 123), "pass");
     check(&mut fw, 1, 0, answers(7, 123), "denied");
-    // It is gone with its connection.
+    // The mark is forgotten with its connection.
     let mut fw = bench(
         "ct state new limit rate 1/day burst 1 packets ct mark set 1 accept\nct state new accept\nct mark 1 accept",
     );
@@ -70,7 +70,7 @@ fn pings_and_errors_about_a_connection_have_its_mark() {
     check(&mut fw, 1, 0, Frame::unreachable("203.0.113.9", "10.0.0.1", &sent.clone().bytes()), "denied");
 }
 
-/// What is of no connection has no mark of one: nothing about it holds, not even that it is another one.
+/// A packet of no connection has no connection mark: no condition on the mark holds, not even an inequality.
 #[test]
 fn what_is_of_no_connection_has_no_mark() {
     let mut fw = bench("ct mark != 1 counter accept\nct mark set 1\nmeta mark set ct mark accept");
@@ -85,7 +85,7 @@ fn a_packet_has_its_mark_for_one_way_through_the_rules() {
         ("meta mark set 1\nmeta mark 1 accept", "pass"),
         ("meta mark set 1\nmeta mark != 1 accept", "denied"),
         ("mark set 1\nmark { 3, 1-2 } accept", "pass"),
-        // What was asked before it was set is not asked again.
+        // Conditions before the change are not evaluated again.
         ("meta mark 0 meta mark set 1 udp dport 53 accept", "pass"),
         ("meta mark 1 meta mark set 0 udp dport 53 accept", "denied"),
         ("meta mark 0 jump side\nmeta mark 9 accept", "pass"),
@@ -104,12 +104,12 @@ fn a_packet_has_its_mark_for_one_way_through_the_rules() {
     ] {
         check(&mut bench(rules), 0, 0, asks(7, 53), expected);
     }
-    // The next packet has none.
+    // The next packet has no mark.
     let mut fw = bench("meta mark 0 counter meta mark set 1\nmeta mark 1 accept");
     (0..3).for_each(|_| check(&mut fw, 0, 0, asks(7, 53), "pass"));
 }
 
-/// Where nobody asks for a mark none is kept, and nothing has to be asked about known connections.
+/// If no rule tests a mark none is kept, and rules need not be asked about known connections.
 #[test]
 fn marks_that_nobody_asks_for_are_not_set() {
     let notes = |rules: &str| {
@@ -147,7 +147,7 @@ fn what_cannot_be_said_of_marks_is_refused() {
     }
 }
 
-/// A value of at most one mark and numbers comes down to a mask and bits that are turned over.
+/// A value of at most one mark and some numbers reduces to a mask and inverted bits.
 #[test]
 fn values_are_made_of_a_mark_and_numbers() {
     let mut marks = Marks::NEW;

@@ -1,4 +1,5 @@
-//! Bits by their place, and the fields of headers that are read so: of frames. What the kernel makes of them is compared in the testkit.
+//! Bits named by their place, and header fields that are read the same way, from frames. The testkit compares them with
+//! the kernel.
 
 use braid_testkit::Frame;
 
@@ -10,7 +11,7 @@ fn table(condition: &str) -> String {
     format!("table inet t {{ chain f {{ type filter hook forward priority 0; policy drop; {condition} accept; }} }}")
 }
 
-/// Whether a condition lets a frame from inside through.
+/// Checks whether a condition lets a frame from inside through.
 #[track_caller]
 fn check(condition: &str, frame: &Frame, expected: bool) {
     let bytes = frame.clone().bytes();
@@ -35,7 +36,7 @@ fn bits_are_asked_for_by_their_place() {
         ("@nh,128,32 0xc0000209", [true, true, true, false]),
         ("@nh,48,8 17", [false, false, false, true]),
         ("@ll,96,16 0x0800", [true, true, true, false]),
-        // What does not reach so far fits nothing, not even what it is not.
+        // A packet that is too short matches nothing, not even an inequality.
         ("@ih,0,16 0x1234", [true, false, false, true]),
         ("@ih,0,16 != 0x1234", [false; 4]),
         ("@ih,0,16 & 0xff != 0", [true, false, false, true]),

@@ -1,4 +1,4 @@
-//! Lines of rule files mean what they say.
+//! Lines of rule files have the expected meaning.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use crate::firewall::{When, explain};
 use crate::parts::Sides;
 use braid_testkit::Frame;
 
-/// A plan with two ports that have names.
+/// A plan with two named ports.
 pub(super) const PORTS: Ports = Ports { count: 2, sides: Sides::EVEN_INSIDE };
 
-/// Reads a rule file that lies nowhere.
+/// Reads a rule file that is not on disk.
 pub(super) fn read_text(text: &str, config: &mut Config, ports: Ports) -> Result<Vec<Note>, RuleError> {
     rule_file::read(Path::new("edge.nft"), text, config, ports)
 }
@@ -29,7 +29,7 @@ fn read(text: &str) -> Config {
     config
 }
 
-/// A line of a rule file says what a table of a plan says.
+/// Checks that a line of a rule file means the same as a table of a plan.
 #[track_caller]
 fn check(line: &str, table: &str) {
     let planned: Config = parse(format!("rules = [{{ {table} }}]").parse().unwrap()).unwrap();
@@ -115,7 +115,7 @@ fn sets_have_names_and_policies_are_set() {
     assert_eq!((config.rules[0].line, config.rules[0].source.0.len()), (5, 2));
 }
 
-/// All conditions have to hold, as in nftables.
+/// All conditions of a rule have to hold, as in nftables.
 #[test]
 fn what_is_said_twice_has_to_fit_both() {
     check("ip saddr 10.0.0.0/8 ip saddr != 10.128.0.0/9 accept", "action = 'allow', source = '10.0.0.0/9'");
@@ -148,7 +148,7 @@ fn sets_may_be_written_as_nftables_lists_them() {
     assert_eq!((config.rules[0].source.0.len(), config.rules[0].destination_ports.0.len()), (2, 2));
 }
 
-/// What happens anyway needs no rule.
+/// A line that only confirms the default needs no rule.
 #[test]
 fn what_lines_say_of_known_connections_has_to_be_so_anyway() {
     for line in [

@@ -1,4 +1,4 @@
-//! Sets that packets change: limits, bans and counts of connections, each for its address.
+//! Sets that packets modify: limits, bans and connection counts, each by address.
 
 use braid_nf::Instance;
 use braid_testkit::{Bench, Frame};
@@ -8,7 +8,7 @@ use super::known::{bench_of, made};
 use super::rules::{PORTS, named, read_text};
 use crate::firewall::{When, explain};
 
-/// The table with these sets and rules, which lets through what they say nothing about.
+/// A firewall for a table with these sets and rules, and policy accept.
 fn bench(sets: &str, rules: &str) -> Bench {
     bench_of(&table(sets, rules))
 }
@@ -50,7 +50,7 @@ fn each_address_has_its_own_limit() {
     }
 }
 
-/// A rate may take longer to give back what came at once than anybody waits.
+/// A bucket may take longer to refill than any connection lasts.
 #[test]
 fn a_burst_may_be_of_many_days() {
     let mut fw = bench("", "udp dport 53 limit rate 1/day accept; drop");
@@ -74,7 +74,7 @@ fn elements_are_made_of_several_fields_and_of_networks() {
     check(&mut fw, 1, 0, syn(9, 1), "pass");
 }
 
-/// Whoever knocks too often is locked out for a while; the set or the statement says for how long.
+/// A host that knocks too often is locked out for a while; the set or the statement gives the time.
 #[test]
 fn who_is_put_into_a_set_stays_there_for_its_timeout() {
     for (of_set, of_statement) in [("timeout 1m30s;", ""), ("", "timeout 1m30s")] {
@@ -97,7 +97,7 @@ fn who_is_put_into_a_set_stays_there_for_its_timeout() {
     }
 }
 
-/// What one table's meter or count has seen is nothing to another's.
+/// Meters and counts of one table are separate from those of another.
 #[test]
 fn tables_have_meters_and_sets_of_their_own() {
     let one = |table: &str, port: u16| {
@@ -109,7 +109,7 @@ fn tables_have_meters_and_sets_of_their_own() {
     check(&mut fw, 1, 0, asks(53), "pass");
     check(&mut fw, 1, 0, asks(54), "pass");
     check(&mut fw, 1, 0, asks(53), "denied");
-    // In one table it is one, and a set of that name as well.
+    // Within one table a meter is shared, and it is also a set of that name.
     let meter =
         |port: u16| format!("udp dport {port} meter m {{ ip saddr limit rate over 1/day burst 1 packets }} drop\n");
     let mut fw = bench("", &(meter(53) + &meter(54)));
@@ -119,7 +119,7 @@ fn tables_have_meters_and_sets_of_their_own() {
     check(&mut fw, 1, 0, asks(54), "pass");
     check(&mut fw, 1, 0, asks(53), "pass");
     check(&mut fw, 1, 0, asks(54), "denied");
-    // Two counts in one line count apart.
+    // Two counts in one line are separate.
     let mut fw =
         bench("", "tcp dport 22 ct state new ct count over 2 drop; udp dport 53 ct state new ct count over 1 drop");
     check(&mut fw, 1, 0, syn(9, 1), "pass");
@@ -140,7 +140,7 @@ fn update_lets_elements_live_on_and_add_does_not() {
     }
 }
 
-/// What a rule writes into an element itself: who has knocked at one port waits for the next one.
+/// A key with a constant from the rule: who has knocked at one port may knock at the next.
 #[test]
 fn who_knocks_in_order_is_let_in() {
     let sets =
@@ -164,14 +164,14 @@ fn who_knocks_in_order_is_let_in() {
         assert!(!knock(0, 9, 22) && !knock(0, 9, at));
     }
     assert!(knock(1, 9, 22) && !knock(1, 7, 22));
-    // Too late for the third.
+    // Too late for the third port.
     for (seconds, at) in [(1, 1001), (2, 1002), (13, 1003)] {
         assert!(!knock(seconds, 7, at));
     }
     assert!(!knock(13, 7, 22) && knock(59, 9, 22) && !knock(62, 9, 22));
 }
 
-/// An address is the same in a set, whoever's it is.
+/// An address is the same element whether it is the source or the destination.
 #[test]
 fn a_set_knows_addresses_from_both_ends() {
     let sets = "set banned { type ipv4_addr; flags dynamic; }";
@@ -182,7 +182,7 @@ fn a_set_knows_addresses_from_both_ends() {
     check(&mut fw, 0, 0, out(), "denied");
 }
 
-/// Whatever its flags say: where no rule adds to a set and its elements have no time, they stay, networks too.
+/// Whatever its flags: if no rule adds to a set and its elements have no timeout they stay, networks too.
 #[test]
 fn a_set_that_nothing_changes_has_the_elements_of_its_file() {
     for flags in ["dynamic", "timeout", "dynamic,timeout", "timeout, interval"] {
@@ -195,14 +195,14 @@ fn a_set_that_nothing_changes_has_the_elements_of_its_file() {
             check(&mut fw, 1, 90_000, asks(host, 1), expected);
         }
     }
-    // Elements may come behind the table.
+    // Elements may be added after the table.
     let sets = "set banned { type ipv4_addr; flags timeout; }";
     let mut fw = bench_of(&(table(sets, "ip saddr @banned drop") + "add element inet t banned { 192.0.2.9 }\n"));
     check(&mut fw, 1, 0, asks(9, 1), "denied");
     check(&mut fw, 1, 0, asks(8, 1), "pass");
 }
 
-/// A blocklist as a listing of a live machine has it: what is left of each time counts, and begins with the rules.
+/// A blocklist as a live machine lists it: the remaining time of each element counts, and starts with the rules.
 #[test]
 fn elements_of_a_file_leave_after_what_is_left_of_their_time() {
     let sets = "set blocked { type ipv4_addr; flags interval,timeout; elements = {
@@ -231,7 +231,7 @@ fn elements_of_a_file_leave_after_what_is_left_of_their_time() {
     assert!(page.contains("line 8 of the rule file decides") && page.contains("is dropped"), "{page}");
 }
 
-/// Whoever was banned when the rules were listed is banned still, who is caught now is put in besides, for as long as a rule says.
+/// Hosts banned when the rules were listed stay banned; those caught now are added for as long as a rule says.
 #[test]
 fn a_set_may_have_elements_of_the_file_and_of_packets() {
     let sets = "set banned { type ipv4_addr; flags dynamic,timeout; timeout 1h; elements = {
@@ -243,7 +243,7 @@ fn a_set_may_have_elements_of_the_file_and_of_packets() {
     };
     check(&mut fw, 1, 0, asks(1, 1), "denied");
     check(&mut fw, 1, 0, asks(3, 1), "pass");
-    // One that is there keeps its time, or begins anew.
+    // An existing element keeps its expiry time, or its lifetime starts again.
     check(&mut fw, 1, 1, knocks(1, 22), "denied");
     check(&mut fw, 1, 1, knocks(2, 23), "denied");
     check(&mut fw, 1, 1, knocks(3, 22), "denied");
@@ -254,7 +254,7 @@ fn a_set_may_have_elements_of_the_file_and_of_packets() {
     check(&mut fw, 1, 42, asks(2, 6), "pass");
 }
 
-/// As in the kernel: what finds no room does not fit.
+/// As in the kernel: a rule that finds no room does not match.
 #[test]
 fn a_full_set_takes_no_more() {
     let sets = "set floods { type ipv4_addr; size 1; flags dynamic; }";
@@ -275,14 +275,14 @@ fn live_connections_are_counted_by_who_opened_them() {
     check(&mut fw, 1, 0, syn(9, 2), "pass");
     check(&mut fw, 1, 0, syn(9, 3), "denied");
     check(&mut fw, 1, 0, syn(8, 3), "pass");
-    // The same once more is the same connection.
+    // A repeated packet belongs to the same connection.
     check(&mut fw, 1, 0, syn(9, 2), "pass");
     check(&mut fw, 1, 0, asks(9, 3), "pass");
-    // One is refused, and so it is over.
+    // A refused connection is over.
     check(&mut fw, 0, 0, back(2, "RA", 0, 101), "pass");
     check(&mut fw, 1, 0, syn(9, 3), "pass");
     check(&mut fw, 1, 0, syn(9, 4), "denied");
-    // The others die of age.
+    // The others time out.
     check(&mut fw, 1, 121, Frame::arp("10.0.0.1", "10.0.0.2"), "pass");
     check(&mut fw, 1, 122, syn(9, 4), "pass");
     let mut fw = bench("", "tcp dport 22 ct state new ct count over 1 drop");
@@ -293,7 +293,7 @@ fn live_connections_are_counted_by_who_opened_them() {
     check(&mut fw, 1, 0, syn(8, 1), "denied");
 }
 
-/// A ping is a connection by its number, until nothing more is heard of it.
+/// A ping is a connection, identified by its number, until it times out.
 #[test]
 fn pings_are_counted_as_connections() {
     let sets = "set pingers { type ipv4_addr; flags dynamic; }\nset protocols { type inet_proto; flags dynamic; }";
@@ -304,19 +304,19 @@ fn pings_are_counted_as_connections() {
     let pong = |host: u8, id| Frame::echo_reply("10.0.0.1", &format!("192.0.2.{host}"), id, 1);
     check(&mut fw, 1, 0, ping(9, 1), "pass");
     check(&mut fw, 1, 0, ping(9, 2), "pass");
-    // Again, and answered, it is the same one.
+    // A repeated or answered ping is the same connection.
     check(&mut fw, 1, 0, ping(9, 2), "pass");
     check(&mut fw, 0, 0, pong(9, 2), "pass");
     check(&mut fw, 1, 20, ping(9, 2), "pass");
     check(&mut fw, 1, 20, ping(9, 3), "denied");
     check(&mut fw, 1, 20, ping(8, 3), "pass");
-    // One has died, the other lives on.
+    // One has timed out, the other is alive.
     for tenths in 0..600 {
         fw.send(1, 21_000 + tenths * 100, &ping(9, 2).bytes());
     }
     check(&mut fw, 1, 82, ping(9, 3), "pass");
     check(&mut fw, 1, 82, ping(9, 4), "denied");
-    // One that comes again under the number of one that died is one.
+    // A ping that reuses the number of an expired one is a new connection.
     check(&mut fw, 1, 113, ping(9, 2), "pass");
     check(&mut fw, 1, 113, ping(9, 3), "pass");
     let ping6 = |id| Frame::echo_request("2001:db8::9", "2001:db8:1::1", id, 1);
@@ -324,7 +324,7 @@ fn pings_are_counted_as_connections() {
     check(&mut fw, 1, 113, ping6(2), "denied");
 }
 
-/// Nobody is banned yet.
+/// No host is banned yet.
 #[test]
 fn rules_are_explained_as_of_the_first_packet() {
     let rules = "ip saddr @floods drop\nlimit rate over 5/second drop\nct count over 3 drop\nudp dport 53 limit rate 5/second accept\ndrop";
@@ -338,7 +338,7 @@ fn rules_are_explained_as_of_the_first_packet() {
     assert!([5, 6, 7].into_iter().all(|line| page.contains(&unfit(line))), "{page}");
 }
 
-/// Frames of one station, whoever sends them through it.
+/// Frames of one station, whichever host sends them through it.
 #[test]
 fn stations_are_elements_too() {
     const STATIONS: &str = "set stations { type ether_addr; size 100; flags dynamic,timeout; timeout 1m; }";

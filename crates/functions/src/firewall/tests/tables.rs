@@ -1,4 +1,4 @@
-//! Whole tables of nftables: rule sets as users have them, and what of them is refused.
+//! Whole nftables tables: rule sets from practice, and which parts of them are refused.
 
 use super::rules::{PORTS, named, read_text};
 use crate::firewall::config::Config;
@@ -11,7 +11,7 @@ use crate::firewall::states::State;
 use crate::firewall::values::Addresses;
 use crate::parts::Side;
 
-/// A rule file, ready to decide.
+/// The policy of a rule file.
 pub(super) fn policy(text: &str, hooks: Hooks) -> Policy {
     let mut config = Config { rules_hook: hooks, ..named() };
     let notes = read_text(text, &mut config, PORTS).unwrap_or_else(|error| panic!("{error}"));
@@ -37,7 +37,7 @@ pub(super) fn facts(side: Side, source: &str, destination: &str, protocol: u8, p
     }
 }
 
-/// What becomes of a packet, and which line says so; no limit is reached.
+/// The action for a packet, and the line that decides; no limit is reached.
 pub(super) fn decided(policy: &Policy, facts: &Facts) -> (Action, Option<u32>) {
     let Ok((number, action)) = policy.decide(facts, |_| Ok::<_, std::convert::Infallible>(true));
     (action, number.map(|number| policy.rules[number].line))
@@ -50,7 +50,7 @@ pub(super) const UDP: u8 = 17;
 pub(super) const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// Checks who passes: side, source, destination, protocol, port or type and code.
+/// Checks the decision by side, source, destination, protocol, and port or type and code.
 #[track_caller]
 pub(super) fn check(policy: &Policy, packet: (Side, &str, &str, u8, u16), expected: Action) {
     let (side, source, destination, protocol, port) = packet;
@@ -64,7 +64,7 @@ const GATEWAY: &str = include_str!("gateway.nft");
 const WORKSTATION: &str = include_str!("workstation.nft");
 const SCRIPT: &str = include_str!("script.nft");
 
-/// A router between a network and the world, as the wikis of nftables, Arch and Debian have it.
+/// A router between a network and the Internet, as in the wikis of nftables, Arch and Debian.
 #[test]
 fn a_gateways_table_decides_as_written() {
     let policy = policy(GATEWAY, Hooks::Forward);
@@ -116,7 +116,7 @@ fn table(rules: &str) -> String {
     format!("table inet filter {{ chain forward {{ type filter hook forward priority 0; policy drop; {rules} }} }}")
 }
 
-/// What becomes of packets of each state, from inside.
+/// The action for packets of each state, from inside.
 fn by_state(rules: &str, chains: &str) -> String {
     let text = table(rules).replace("table inet filter {", &format!("table inet filter {{ {chains}"));
     let policy = policy(&text, Hooks::Forward);
@@ -191,7 +191,7 @@ fn a_table_for_each_family_says_nothing_about_the_other() {
     }
 }
 
-/// An IPv4 table says nothing about IPv6: `inbound` and `outbound` of the plan do.
+/// An IPv4 table does not apply to IPv6: `inbound` and `outbound` of the plan do.
 #[test]
 fn what_no_chain_is_asked_about_is_for_the_plan() {
     let text = "table ip filter { chain a { type filter hook forward priority 0; policy accept; } }";
@@ -215,7 +215,7 @@ fn fields_may_be_joined_in_sets_and_maps() {
     check(&policy, (OUT, "10.0.0.8", "10.0.0.1", UDP, 53), Deny);
 }
 
-/// The place of an error, its reason and what to write.
+/// Checks the position of an error, its reason and its advice.
 #[track_caller]
 fn check_error(text: &str, (line, column): (u32, u32), expected: &str) {
     let error = read_text(text, &mut named(), PORTS).unwrap_err();

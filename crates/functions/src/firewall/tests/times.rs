@@ -1,4 +1,4 @@
-//! When packets come: hours, days and dates.
+//! Conditions on a packet's time: hours, days and dates.
 
 use braid_testkit::Frame;
 
@@ -19,7 +19,7 @@ fn hour(text: &str) -> u64 {
     hours * 3600 + minutes * 60 + seconds
 }
 
-/// As `nft --debug=netlink` 1.0.6 translates it where the zone is UTC: over midnight the two ends are left out.
+/// As translated by `nft --debug=netlink` 1.0.6 in time zone UTC: a range over midnight excludes its ends.
 #[test]
 fn hours_mean_what_nftables_means_by_them() {
     for (condition, fit, others) in [
@@ -75,7 +75,7 @@ fn times_are_compared_to_the_nanosecond() {
     }
 }
 
-/// Of a packet that comes at a time: also one of a connection that is known, and by the clocks of the zone.
+/// Rules apply at a packet's time, to known connections too, and by the clocks of the time zone.
 #[test]
 fn packets_meet_the_rules_of_their_hour() {
     let rules = "meta day \"Monday\" meta hour \"08:00\"-\"18:00\" accept\ndrop";

@@ -1,4 +1,4 @@
-//! Numbers of TCP, UDP and echo messages, the ends of a connection, and conditions that exclude each other.
+//! Fields of TCP, UDP and echo messages, endpoints of connections, and conditions that exclude each other.
 
 use super::conditions::{SEEN, fits};
 use super::rules::{PORTS, named, read_text};
@@ -10,7 +10,7 @@ use crate::firewall::states::State;
 use crate::firewall::{When, explain};
 use braid_testkit::Frame;
 
-/// Whether a rule lets a frame from inside pass, as it is read of its bytes.
+/// Checks whether a rule lets a frame from inside through, as read from its bytes.
 #[track_caller]
 fn check(condition: &str, frame: &Frame, expected: bool) {
     let text = format!(
@@ -73,7 +73,7 @@ fn numbers_of_tcp_udp_and_echo_messages_are_asked_for() {
     }
 }
 
-/// Whichever way a packet goes, the ends are those of the first one.
+/// In either direction the endpoints are those of the first packet.
 #[test]
 fn the_ends_of_a_connection_are_those_of_its_first_packet() {
     let (client, server) = ("203.0.113.9", "10.0.0.5");
@@ -126,7 +126,7 @@ fn ends_that_are_not_known_are_refused() {
     }
 }
 
-/// Of a segment from port 1100 to 80 with 64 hops, 100 bytes long and without a tag.
+/// A segment from port 1100 to port 80 with a TTL of 64, 100 bytes long and without a tag.
 #[test]
 fn some_bits_of_a_number_are_asked_for() {
     for (condition, expected) in [
@@ -163,7 +163,7 @@ fn some_bits_of_a_number_are_asked_for() {
     }
 }
 
-/// As nftables takes it; what stands there for nothing is told with its line.
+/// As in nftables these are accepted, but conditions without effect are reported with their line.
 #[test]
 fn conditions_that_exclude_each_other_are_told() {
     for (condition, what) in [
@@ -201,10 +201,10 @@ fn conditions_that_exclude_each_other_are_told() {
         assert_eq!(told[0].text, "it is never used: nothing is left that could fit", "{condition}");
         assert!(!fits(condition, SEEN));
     }
-    // Values that a map has no use for, where others fit, are no more than that.
+    // Map entries that can never be used are fine if others match.
     assert!(fits("tcp dport { 80, 81 } tcp dport . ip saddr { 80 . 10.0.0.1, 22 . 10.0.0.2 }", SEEN));
     assert!(fits("meta l4proto tcp meta l4proto . th dport { udp . 80, tcp . 80 }", SEEN));
-    // A slip is one among good elements too.
+    // A typing error is reported even among valid elements.
     for text in [
         "ip saddr . tcp dport { 10.0.0.1 . 22, 10.0.0.x . 80 } accept",
         "tcp dport 22 tcp dport vmap { 22 : accept, 8O : drop }",

@@ -1,4 +1,4 @@
-//! What nobody follows: `notrack` in chains before connection tracking, and `ct state untracked`.
+//! Packets exempt from tracking: `notrack` in chains before connection tracking, and `ct state untracked`.
 
 use braid_testkit::{Bench, Frame};
 
@@ -30,7 +30,7 @@ fn answer(port: u16) -> Frame {
 
 #[test]
 fn what_is_not_followed_opens_no_connection() {
-    // Its answers are for the rules too, and pass by them alone.
+    // Replies need the rules too, and pass only by them.
     let mut fw = bench(DNS, "ct state untracked accept\niifname lan accept\nct state established accept");
     check(&mut fw, 1, 0, answer(53), "pass");
     check(&mut fw, 0, 0, query(53), "pass");
@@ -41,13 +41,13 @@ fn what_is_not_followed_opens_no_connection() {
     let mut fw = bench(DNS, "iifname lan accept\nct state established,related accept");
     check(&mut fw, 0, 0, query(53), "pass");
     check(&mut fw, 1, 0, answer(53), "denied");
-    // No error is about it.
+    // An ICMP error about an untracked packet is not related.
     check(&mut fw, 1, 0, Frame::unreachable("203.0.113.9", "10.0.0.1", &query(53).bytes()), "unrelated");
     check(&mut fw, 0, 0, query(54), "pass");
     check(&mut fw, 1, 0, Frame::unreachable("203.0.113.9", "10.0.0.1", &query(54).bytes()), "pass");
 }
 
-/// TCP that nobody follows may begin anywhere and send whatever it likes, and an answer without a ping is none that is missed.
+/// Untracked TCP may begin anywhere and send anything, and an untracked echo reply needs no request.
 #[test]
 fn what_is_not_followed_is_never_invalid() {
     let mut fw = bench(
@@ -104,7 +104,7 @@ fn what_is_not_followed_is_explained() {
     let followed = page(&table(DNS, "ct state untracked accept"));
     assert!(followed.contains("passes, and opens no connection: nobody follows it"), "{followed}");
     assert!(followed.contains("is not followed: continue"), "{followed}");
-    // Behind connection tracking it comes too late, as in the kernel.
+    // After connection tracking it is too late, as in the kernel.
     let late = page(&table("", "notrack ct state new accept"));
     assert!(late.contains("passes, and opens a connection") && late.contains("notrack says nothing"), "{late}");
     let error = read_text("udp dport 53 notrack", &mut named(), PORTS).expect_err("no table").to_string();

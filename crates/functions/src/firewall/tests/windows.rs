@@ -1,16 +1,16 @@
-//! Segments that fit into their connection's windows, and segments that do not.
+//! Tests of segments inside and outside the windows of their connection.
 
 use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;
 
 use super::{HOST, SERVER, back, bench, check, to};
 
-/// Shifts a window by so many bits.
+/// A window scale option.
 fn shift(by: u8) -> [u8; 4] {
     [3, 3, by, 0]
 }
 
-/// A connection from inside: the host begins with 1000, the server with 5000, both offer windows of 1000 bytes.
+/// A connection from inside: initial sequence numbers 1000 (host) and 5000 (server), windows of 1000 bytes.
 fn connected(config: &str) -> Bench {
     let mut fw = bench(config);
     check(&mut fw, 0, 0, to("S").numbers(1000, 0).window(1000), "pass");
@@ -34,7 +34,7 @@ fn segments_within_the_window_pass_and_others_do_not() {
     check(&mut fw, 1, 0, back("A").numbers(5001, 3001).window(1000), "pass");
 }
 
-/// As in Linux: whoever has sent more than he may would else never be let through again.
+/// As in Linux: otherwise a sender that once exceeds its window would never get through again.
 #[test]
 fn who_goes_beyond_a_window_by_less_than_another_is_believed() {
     for flags in ["PA", "RA"] {
@@ -51,7 +51,7 @@ fn who_goes_beyond_a_window_by_less_than_another_is_believed() {
     check(&mut fw, 1, 0, back("A").numbers(5001, 2602).window(1000), "out_of_window");
 }
 
-/// As in Linux: it does no harm, and what it says is not believed.
+/// As in Linux: it does no harm, and does not update anything.
 #[test]
 fn what_comes_late_passes_and_changes_nothing() {
     let long_ago = 1001u32.wrapping_sub(70_000);
@@ -65,11 +65,11 @@ fn what_comes_late_passes_and_changes_nothing() {
     for (port, frame) in late {
         let mut fw = connected("");
         check(&mut fw, port, 0, frame, "pass");
-        // Neither an end nor a reset: it lives as long as any.
+        // The late segment neither ended nor reset the connection, which lives on.
         check(&mut fw, 0, 7000, to("A").numbers(1001, 5001).window(1000), "pass");
         check(&mut fw, 1, 7000, back("PA").numbers(5001, 1001).payload(&[7; 1000]), "pass");
     }
-    // A reset from before the window, and what comes from beyond it however old its acknowledgement is.
+    // A reset from before the window, and a segment from beyond it, however old its acknowledgement, are refused.
     let mut fw = connected("");
     check(&mut fw, 1, 0, back("R").numbers(1, 0), "out_of_window");
     check(&mut fw, 1, 0, back("A").numbers(900_000, long_ago).payload(&[7; 10]), "out_of_window");
@@ -99,7 +99,7 @@ fn a_reset_that_fits_ends_the_connection_soon() {
     check(&mut fw, 1, 11, back("A").numbers(5001, 1001), "denied");
 }
 
-/// It has no number of its own yet, and may answer what came before.
+/// It has no sequence number of its own yet, and may answer a segment of an earlier connection.
 #[test]
 fn who_refuses_a_connection_acknowledges_what_was_sent() {
     let asked = || {
@@ -116,7 +116,7 @@ fn who_refuses_a_connection_acknowledges_what_was_sent() {
     check(&mut asked(), 1, 0, back("R").numbers(7, 0), "pass");
 }
 
-/// RFC 9293 section 3.5.1: one end has forgotten a connection, the other one remembers it.
+/// RFC 9293 section 3.5.1: one end has forgotten a connection that the other remembers.
 #[test]
 fn ends_of_a_half_open_connection_come_to_terms() {
     let mut fw = bench("");
@@ -178,13 +178,13 @@ fn a_keep_alive_repeats_an_old_number() {
     check(&mut fw, 0, 0, to("A").numbers(1000, 5001).payload(&[0]), "pass");
 }
 
-/// One end of a connection as RFC 9293 has it: sends what the other has room for, repeats what is not acknowledged,
-/// acknowledges what has come in order.
+/// One end of a connection according to RFC 9293: sends what the other end has room for, repeats what is not
+/// acknowledged, and acknowledges what has arrived in order.
 struct End {
     begin: u32,
     sent: u32,
     acknowledged: u32,
-    /// How far the other end has allowed it to send.
+    /// How far the other end allows it to send.
     allowed: u32,
     received: u32,
     early: Vec<(u32, u32)>,
@@ -197,7 +197,7 @@ impl End {
         End { begin, sent, acknowledged: sent, allowed: sent, received: 0, early: Vec::new(), room }
     }
 
-    /// The next segment: new data, old data again, or none. As (sequence, acknowledgement, bytes, window).
+    /// The next segment with new data, old data or none, as (sequence, acknowledgement, bytes, window).
     fn send(&mut self, len: u32, repeats: bool) -> (u32, u32, u32, u16) {
         let from = if repeats { self.acknowledged } else { self.sent };
         let room = if repeats { self.sent } else { self.allowed }.wrapping_sub(from);
@@ -228,7 +228,8 @@ impl End {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever two ends that keep to RFC 9293 send, over a net that loses, repeats and reorders: no segment is refused.
+    /// Whatever two ends that conform to RFC 9293 send, over a network that loses, repeats and reorders: no segment is
+    /// refused.
     #[test]
     fn ends_that_keep_to_the_rules_are_never_refused(
         begins in any::<[u32; 2]>(),
@@ -255,7 +256,7 @@ proptest! {
             let frame = frame.payload(&vec![0; segment.2 as usize]);
             let outcome = fw.send(from as u16, 0, &frame.bytes());
             prop_assert_eq!(outcome.dropped, None, "{:?} from {}", segment, from);
-            // 0: lost; 1: there twice.
+            // 0: lost; 1: delivered twice.
             for _ in 0..fate.min(1) + u8::from(fate == 1) {
                 flying.push((1 - from, segment));
             }

@@ -1,4 +1,4 @@
-//! What becomes of connections when backends are down: backups, and what clients are told while there is none.
+//! What happens to connections while backends are down: backups, and what clients are told if there is none.
 
 use braid_testkit::{Bench, Frame};
 
@@ -55,7 +55,7 @@ fn clients_are_told_that_there_is_no_backend_if_configured() {
     assert_eq!(&told.sent[0].1[34..36], [3, 3]);
     let told = lb.send(1, 0, &Frame::udp("[2001:db8:9::9]:9", "[2001:db8::10]:53").bytes());
     assert_eq!(&told.sent[0].1[54..56], [1, 4]);
-    // A reset is not answered; nor anything of a service that does not say so.
+    // A reset is not answered, nor is a packet to a service without `reject`.
     check(&mut lb, 1, 0, Frame::tcp("192.0.2.8:1031", "203.0.113.10:80").flags("R"), "drop no_backend");
     check(&mut lb, 1, 0, Frame::tcp("192.0.2.8:1031", "203.0.113.11:80").flags("S"), "drop no_backend");
 }

@@ -1,4 +1,4 @@
-//! Tunnels of one family with packets of the other: IPv4 services with backends of IPv6, and the other way round.
+//! Tunnels whose outer and inner IP versions differ: IPv4 services with IPv6 backends, and the reverse.
 
 use braid_testkit::{Bench, Frame, Outcome, assert_checksums};
 
@@ -6,7 +6,7 @@ use super::{bench, show};
 
 const CLIENT: &str = "192.0.2.8:1031";
 const CLIENT_V6: &str = "[2001:db8:9::9]:1031";
-/// Mode, bytes between both IP headers, and the protocol of the outer one around IPv4 and around IPv6.
+/// The mode, the bytes between the IP headers, and the protocol in an outer IPv4 and an outer IPv6 header.
 const MODES: [(&str, usize, [u8; 2]); 3] = [("ipip", 0, [4, 41]), ("gre", 4, [47, 47]), ("gue", 8, [17, 17])];
 
 fn crossed(mode: &str, more: &str) -> Bench {
@@ -17,13 +17,13 @@ fn crossed(mode: &str, more: &str) -> Bench {
     ))
 }
 
-/// A client's segment with so many bytes of payload.
+/// A client's segment with `len` bytes of payload.
 fn segment(is_v6: bool, len: usize) -> Frame {
     let (client, service) = if is_v6 { (CLIENT_V6, "[2001:db8::10]:80") } else { (CLIENT, "203.0.113.10:80") };
     Frame::tcp(client, service).flags("A").payload(&vec![7; len])
 }
 
-/// Takes a frame out of its tunnel: what its outer header says, and the frame within.
+/// Decapsulates a frame: a description of its outer header, and the inner frame.
 #[track_caller]
 fn unwrap(bytes: &[u8], between: usize) -> (String, Vec<u8>) {
     assert_checksums(bytes);
@@ -64,20 +64,20 @@ fn packets_of_one_family_go_within_the_other() {
 #[test]
 fn headers_say_what_they_carry_and_the_class_of_it() {
     let bytes = |mode, frame: Frame| crossed(mode, "").send(1, 0, &frame.bytes()).only().1.to_vec();
-    // RFC 2784 section 2.4: the protocol within, not that of the header before it.
+    // RFC 2784 section 2.4: the inner packet's protocol type, not that of the outer header.
     assert_eq!(bytes("gre", segment(false, 0))[54..58], [0, 0, 8, 0]);
     assert_eq!(bytes("gre", segment(true, 0))[34..38], [0, 0, 0x86, 0xdd]);
-    // Over IPv6 there is a checksum (RFC 8200 section 8.1), over IPv4 none is needed.
+    // UDP needs a checksum over IPv6 (RFC 8200 section 8.1), and none over IPv4.
     let gue = bytes("gue", segment(false, 5));
     assert_ne!(gue[60..62], [0, 0]);
     assert_checksums(&gue);
     assert_eq!(bytes("gue", segment(true, 5))[40..42], [0, 0]);
-    // RFC 6040 section 4.1.
+    // The traffic class is copied (RFC 6040 section 4.1).
     let marked = bytes("ipip", segment(false, 0).tos(0x2e));
     assert_eq!((marked[14] & 15) << 4 | marked[15] >> 4, 0x2e);
 }
 
-/// What a client is told.
+/// Type, code and MTU of the error that the client gets.
 fn told(outcome: &Outcome) -> (u8, u8, u16) {
     let (port, frame) = outcome.only();
     assert_checksums(frame);
@@ -120,7 +120,7 @@ fn what_may_be_cut_is_cut_before_it_goes_into_ipv6() {
     }
 }
 
-/// What a router between says about a frame of a tunnel.
+/// The error that a router on the tunnel's path sends about a tunnelled frame; `mtu` 0: unreachable.
 fn error(tunnelled: &[u8], mtu: u16) -> Vec<u8> {
     let [high, low] = mtu.to_be_bytes();
     let (between, own, kind, code) = match tunnelled[14] >> 4 {
@@ -136,16 +136,16 @@ fn error(tunnelled: &[u8], mtu: u16) -> Vec<u8> {
 fn what_routers_say_of_the_outer_packet_is_told_of_the_inner_one_in_its_family() {
     for (mode, between, _) in MODES {
         let mut lb = crossed(mode, "");
-        // IPv4 within IPv6.
+        // IPv4 in IPv6.
         let tunnelled = lb.send(1, 0, &segment(false, 1300).bytes()).only().1.to_vec();
         assert_eq!(told(&lb.send(0, 1, &error(&tunnelled, 1320))), (3, 4, (1320 - 40 - between) as u16), "{mode}");
         assert_eq!(told(&lb.send(0, 1, &error(&tunnelled, 0))), (3, 1, 0), "{mode}");
         assert_eq!(lb.send(1, 2, &segment(false, 1320 - 40 - between - 40).bytes()).ports(), [0], "{mode}");
         assert_eq!(lb.send(1, 2, &segment(false, 1320 - 40 - between - 39).bytes()).dropped, Some("too_big"), "{mode}");
-        // Less than every link of IPv6 takes is not believed.
+        // An MTU below IPv6's minimum is not believed.
         lb.send(0, 3, &error(&tunnelled, 900));
         assert_eq!(lb.send(1, 4, &segment(false, 1280 - 40 - between - 40).bytes()).ports(), [0], "{mode}");
-        // IPv6 within IPv4.
+        // IPv6 in IPv4.
         let tunnelled = lb.send(1, 5, &segment(true, 1360).bytes()).only().1.to_vec();
         assert_eq!(told(&lb.send(0, 6, &error(&tunnelled, 1400))), (2, 0, (1400 - 20 - between) as u16), "{mode}");
         assert_eq!(told(&lb.send(0, 6, &error(&tunnelled, 0))), (1, 3, 0), "{mode}");
@@ -153,13 +153,14 @@ fn what_routers_say_of_the_outer_packet_is_told_of_the_inner_one_in_its_family()
     }
 }
 
-/// RFC 4213 section 3.2.2: over a way of IPv4 that takes less than 1,300 bytes, packets of up to 1,280 go in pieces, and longer ones are told.
+/// RFC 4213 section 3.2.2: over an IPv4 path that carries less than 1,300 bytes, packets of up to 1,280 bytes are
+/// fragmented, and the senders of longer ones are told.
 #[test]
 fn every_packet_that_ipv6_promises_goes_over_any_way_of_ipv4() {
     for (mode, between, _) in MODES {
         let mut lb = crossed(mode, "");
         let tunnelled = lb.send(1, 0, &segment(true, 1220).bytes()).only().1.to_vec();
-        // It had 1,280 bytes: its sender cannot send less, and is not told.
+        // The packet has 1,280 bytes: its sender cannot send less, and is not told.
         assert_eq!(lb.send(0, 1, &error(&tunnelled, 600)).dropped, Some("error_about_tunnel"), "{mode}");
         let sent = lb.send(1, 2, &segment(true, 1220).bytes()).sent;
         assert_eq!(sent.len(), 3, "{mode}");
@@ -170,7 +171,7 @@ fn every_packet_that_ipv6_promises_goes_over_any_way_of_ipv4() {
             let end = 14 + usize::from(u16::from_be_bytes([piece[16], piece[17]]));
             carried[from..from + end - 34].copy_from_slice(&piece[34..end]);
         }
-        // Whole but for the hop.
+        // Unchanged except for the hop limit.
         let client = segment(true, 1220).bytes();
         assert_eq!(
             (&carried[between..between + 7], &carried[between + 8..]),
@@ -185,7 +186,7 @@ fn every_packet_that_ipv6_promises_goes_over_any_way_of_ipv4() {
 #[test]
 fn pieces_and_errors_take_the_same_tunnel() {
     let mut lb = crossed("ipip", "mtu = 1400");
-    // Longer than its tunnel takes, and before its first one: it is cut once more when it goes on.
+    // A piece that exceeds the tunnel's MTU and precedes the first fragment is fragmented again when it is released.
     let piece = |at: u16, more: bool, len: usize| {
         Frame::ip("192.0.2.8", "203.0.113.10", 17).fragment(9, at, more).payload(&vec![7; len]).bytes()
     };
@@ -211,7 +212,7 @@ fn pieces_and_errors_take_the_same_tunnel() {
     assert!(show::frame(&inner).starts_with("unreachable 198.18.0.9 > 203.0.113.10"));
 }
 
-/// One backend for services of both families: what is known of the way there holds for both, each with what it needs.
+/// One backend for services of both IP versions: they share its path MTU, each within its own minimum.
 #[test]
 fn a_backend_may_have_services_of_both_families() {
     let mut lb = bench(

@@ -1,4 +1,4 @@
-//! Who is up, by what backends announce.
+//! Health by the backends' announcements.
 
 use braid_testkit::{Bench, Frame};
 
@@ -25,7 +25,7 @@ fn the_connections_of_a_silent_backend_move_and_no_others() {
     assert!(
         ["10.0.0.1:8080", "10.0.0.3:8080"].iter().all(|up| before.iter().zip(&after).any(|(b, a)| b != a && a == up))
     );
-    // It comes back: new connections as before, the moved ones stay.
+    // It comes back: new connections are placed as before, and the moved ones stay.
     hear(&mut lb, 8500, &["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
     let stayed: Vec<_> = (0..200).map(|client| backend(&mut lb, client, 9600, "A")).collect();
     assert_eq!(stayed, after);

@@ -1,4 +1,4 @@
-//! Backends and services that join, leave and return while the state goes on.
+//! Backends and services that join, leave and return while the state is kept.
 
 use braid_nf::state::StateBuilder;
 use braid_nf::{Instance, NetworkFunction, Stage};
@@ -17,7 +17,7 @@ pub(super) fn build(text: &str) -> impl FnOnce(&mut StateBuilder) -> Box<dyn Sta
     }
 }
 
-/// A service whose clients stay with their backends, which have these last bytes; before and behind it others.
+/// A service with persistent clients and these backends, named by the last byte of their address.
 fn service(backends: &str) -> String {
     let list: Vec<_> = backends.split_whitespace().map(|last| format!("{{ address = '10.0.0.{last}' }}")).collect();
     format!(
@@ -31,7 +31,7 @@ fn other(last: u8) -> String {
     format!("[[service]]\naddress = '203.0.113.{last}'\n{stays}backends = [{{ address = '10.0.9.{last}' }}]\n")
 }
 
-/// The backends of so many clients, by their last bytes.
+/// The backends of 60 clients, by the last byte of their address.
 fn backends(lb: &mut Bench, ms: u64) -> Vec<String> {
     let of = |host: u32| {
         let outcome = lb.send(1, ms, &Frame::tcp(&format!("192.0.2.{host}:9"), "203.0.113.10:80").flags("S").bytes());
@@ -52,13 +52,13 @@ fn one_that_joins_any_service_takes_no_client_from_others() {
     let mut lb = Bench::with_sets(2, 1024, build(&before));
     let chosen = backends(&mut lb, 0);
     assert!(["1", "2", "3"].iter().all(|backend| chosen.iter().any(|chosen| chosen == backend)));
-    // In the middle of the first service, and a service before it.
+    // The backend joins in the middle of the first service, and a service is added ahead of it.
     let after = other(54) + &service("2 9 1 3") + &other(53);
     let mut lb = lb.succeeded(build(&after));
     assert_eq!(backends(&mut lb, 1), chosen);
     let mut lb = lb.restored(build(&after));
     assert_eq!(backends(&mut lb, 2), chosen);
-    // New clients go to it too.
+    // New clients also go to the backend that joined.
     assert!((61..=120).any(|host| {
         let frame = Frame::tcp(&format!("192.0.2.{host}:9"), "203.0.113.10:80").flags("S");
         show::outcome(&lb.send(1, 3, &frame.bytes())).contains("10.0.0.9:80")
@@ -73,10 +73,10 @@ fn the_clients_of_one_that_leaves_go_elsewhere_and_no_others_do() {
     for (before, after) in chosen.iter().zip(backends(&mut lb, 1)) {
         assert!(if before == "2" { after != "2" } else { after == *before }, "{before} {after}");
     }
-    // Another one does not take its number: nobody's clients are its own, and what it had is not counted for it.
+    // A new backend does not take over its number, so it inherits neither clients nor counts.
     let mut lb = lb.succeeded(build(&(service("7 3 1") + &other(53))));
     assert!(backends(&mut lb, 2).iter().all(|backend| backend != "7"));
-    // It returns, with the clients that come to it by their hash.
+    // It returns, and gets the clients whose hash selects it.
     let mut lb = lb.succeeded(build(&(service("1 2 3") + &other(53))));
     assert!((61..=120).any(|host| {
         let frame = Frame::tcp(&format!("192.0.2.{host}:9"), "203.0.113.10:80").flags("S");
@@ -125,7 +125,7 @@ fn one_that_returns_begins_as_configured_whatever_was_heard_of_it() {
     lb.send(0, 5000, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
     let mut lb = lb.succeeded(build(&both));
     assert!(to(&mut lb, 5001).contains("10.0.0.1:80"));
-    // One that joins is down if it is configured so.
+    // A backend that joins is down if configured so.
     let more = config(&format!("{first}, {second}, {{ address = '10.0.0.4', up = false, weight = 1000 }}"));
     let mut lb = lb.succeeded(build(&more));
     assert!((1..50).all(|port| {

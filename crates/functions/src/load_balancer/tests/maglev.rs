@@ -6,7 +6,7 @@ fn candidates(count: usize) -> Vec<Candidate> {
     (0..count).map(|n| Candidate { name: format!("10.0.{}.{}:80", n / 256, n % 256), weight: 1 }).collect()
 }
 
-/// Shares of the candidates in a table, each divided by its fair share.
+/// The candidates' shares of a table, each divided by its fair share.
 fn shares(table: &Maglev, count: usize) -> Vec<f64> {
     let mut places = vec![0u32; count];
     table.places().iter().for_each(|place| places[usize::from(*place)] += 1);
@@ -41,7 +41,7 @@ fn the_table_does_not_depend_on_the_order_of_backends() {
     assert!(a.places().iter().zip(b.places()).all(|(a, b)| *a == 19 - *b));
 }
 
-/// The share of places that change though their backend is still there, when the last `gone` of `count` backends go.
+/// The share of places that change although their backend stays, when the last `gone` of `count` backends leave.
 fn disruption(count: usize, gone: usize) -> f64 {
     let left = count - gone;
     let (before, after) = (Maglev::new(SIZE_DEFAULT, &candidates(count)), Maglev::new(SIZE_DEFAULT, &candidates(left)));

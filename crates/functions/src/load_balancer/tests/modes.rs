@@ -1,4 +1,4 @@
-//! Backends that are reached whole, clients that stay, connections that name their backend, and what monitors say.
+//! Modes of reaching a backend, persistent clients, and monitors' reports.
 
 use braid_testkit::{Bench, Frame};
 
@@ -7,7 +7,7 @@ use super::{backend, bench, check, show};
 const CLIENT: &str = "192.0.2.8:1031";
 const CLIENT_V6: &str = "[2001:db8:9::9]:1031";
 
-/// One service for each family, reached in a mode.
+/// One service for each IP version, reached in the given mode.
 fn direct(mode: &str, more: &str) -> Bench {
     bench(&format!(
         "router = '192.0.2.254'\nrouter_v6 = '2001:db8::fe'\n{more}
@@ -20,7 +20,7 @@ fn ends(from: std::net::IpAddr, to: std::net::IpAddr, number: u8) -> String {
     format!("{from} > {to} proto {number}")
 }
 
-/// What stands before the inner packet, read by another library, and the inner packet as a frame of its own.
+/// The outer headers, decoded by an independent library, and the inner packet as a frame of its own.
 #[track_caller]
 fn unwrap(bytes: &[u8], between: usize) -> (String, String) {
     let outer = etherparse::SlicedPacket::from_ethernet(bytes).expect("a whole frame");
@@ -55,7 +55,7 @@ fn a_packet_reaches_its_backend_whole() {
         let (outer, inner) = unwrap(sent.only().1, between);
         assert_eq!(outer, format!("2001:db8::fe > 2001:db8:1::1 proto {v6}"));
         assert_eq!(inner, "udp [2001:db8:9::9]:1031 > [2001:db8::10]:53 ttl 63");
-        // Answers of backends are the clients' already.
+        // Replies of backends already have the service's address.
         let answer = Frame::tcp("203.0.113.10:80", CLIENT).flags("SA");
         check(&mut lb, 0, 0, answer, "1: tcp 203.0.113.10:80 > 192.0.2.8:1031 SA ttl 64");
     }
@@ -70,7 +70,7 @@ fn headers_between_say_what_they_carry() {
     assert_eq!(v6[54..58], [0, 0, 0x86, 0xdd]);
     let gue = bytes("gue", Frame::udp(CLIENT, "203.0.113.10:53"));
     assert_eq!((&gue[36..38], gue[34] & 0xc0), (&6080u16.to_be_bytes()[..], 0xc0));
-    // The checksum over IPv6 is there and right.
+    // Over IPv6 the checksum is present and correct.
     let gue = bytes("gue", Frame::udp(CLIENT_V6, "[2001:db8::10]:53"));
     assert!(show::frame(&gue).starts_with("udp [2001:db8::fe]:"));
 }
@@ -108,7 +108,7 @@ fn what_may_be_cut_goes_in_pieces_that_the_backend_puts_together() {
         }
         assert_eq!(numbers[0], numbers[1], "pieces of one packet");
         let carried = &whole[header..header + inner.len() - 14];
-        // But for one hop and the checksum of its header it is what the client sent.
+        // Except for the TTL and the header checksum, it is what the client sent.
         assert_eq!((&carried[..8], &carried[12..]), (&inner[14..22], &inner[26..]), "{mode}");
     }
 }
@@ -136,7 +136,7 @@ fn monitor(lb: &mut Bench, ms: u64, word: &str) {
     check(lb, 0, ms, frame, "drop heartbeat");
 }
 
-/// The backend of a new connection of a host.
+/// The backend of a host's new connection.
 fn of_host(lb: &mut Bench, host: u16, ms: u64, port: u16) -> String {
     let frame = Frame::tcp(&format!("192.0.2.{host}:{port}"), "203.0.113.10:80").flags("S");
     show::outcome(&lb.send(1, ms, &frame.bytes())).split(' ').nth(4).unwrap_or("none").to_owned()
@@ -158,7 +158,7 @@ fn a_client_keeps_its_backend_though_others_come_back() {
     monitor(&mut lb, 3, "up 10.0.0.2:80\ndown 10.0.0.1:81\nnonsense");
     let moved: Vec<_> = (1..=40).map(|host| of_host(&mut lb, host, 4, 3000)).collect();
     assert!(!moved.contains(&"10.0.0.2:80".to_owned()), "they have another one now");
-    // Silence says nothing of whom a monitor watches.
+    // For a backend that a monitor reports on, silence does not count.
     assert_eq!(of_host(&mut lb, 1, 60_000, 4000), moved[0]);
 }
 

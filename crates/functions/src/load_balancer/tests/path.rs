@@ -1,4 +1,4 @@
-//! What routers between the balancer and its backends say about tunnels' packets.
+//! ICMP errors from routers between the balancer and its backends, about tunnelled packets.
 
 use braid_testkit::{Bench, Frame, Outcome, assert_checksums};
 
@@ -6,7 +6,8 @@ use super::bench;
 
 const MINUTE: u64 = 60_000;
 
-/// The ends of one family: client and service as they are written, where tunnels come from, and where the outer header ends.
+/// Endpoints of one IP version: client and service, the tunnel's source, a router on the path, and the length of the
+/// outer headers.
 struct Family {
     client: &'static str,
     service: &'static str,
@@ -44,17 +45,17 @@ impl Family {
         self.overhead == 20
     }
 
-    /// A segment with so many bytes, from the client.
+    /// A segment from the client with `len` bytes of payload.
     fn segment(&self, len: usize) -> Frame {
         Frame::tcp(self.client, self.service).payload(&vec![7; len])
     }
 
-    /// Sends one whose IP packet has so many bytes.
+    /// Sends a segment whose IP packet has `len` bytes.
     fn send(&self, lb: &mut Bench, ms: u64, len: usize) -> Outcome {
         lb.send(1, ms, &self.segment(len - self.overhead - 20).bytes())
     }
 
-    /// What a router says about a frame of a tunnel, of which it quotes so many bytes.
+    /// The error that a router sends about a tunnelled frame, quoting `quoted` bytes of it.
     fn error(&self, (kind, code): (u8, u8), mtu: u16, tunnelled: &[u8], quoted: usize) -> Vec<u8> {
         let [high, low] = mtu.to_be_bytes();
         let ip = &tunnelled[14..];
@@ -66,7 +67,7 @@ impl Family {
         if self.is_v4() { (3, 4) } else { (2, 0) }
     }
 
-    /// Asserts that the client of a segment is told this by the balancer.
+    /// Asserts that the balancer sends the client this error.
     #[track_caller]
     fn assert_told(&self, outcome: &Outcome, (kind, code): (u8, u8), mtu: usize) {
         let (port, told) = outcome.only();
@@ -79,7 +80,7 @@ impl Family {
         assert_eq!(own, &other[addresses.start..][..addresses.len() / 2], "from the tunnel's end");
         let says = (told[at], told[at + 1], usize::from(u16::from_be_bytes([told[at + 6], told[at + 7]])));
         assert_eq!(says, (kind, code, mtu));
-        // It quotes what the client has sent, one hop further.
+        // The error quotes what the client has sent.
         let quoted = &told[at + 8..];
         assert_eq!(quoted[0] >> 4, if self.is_v4() { 4 } else { 6 });
         let ends = addresses.start - 14..addresses.end - 14;
@@ -94,12 +95,12 @@ fn what_fits_on_the_way_is_told_and_known_for_ten_minutes() {
         let tunnelled = family.send(&mut lb, 0, 1440).only().1.to_vec();
         let error = family.error(family.too_big(), 1420, &tunnelled, 500);
         family.assert_told(&lb.send(0, 1, &error), family.too_big(), 1420 - overhead);
-        // From now on the balancer says it itself, and what fits goes.
+        // From now on the balancer itself tells clients, and forwards packets that fit.
         let told = family.send(&mut lb, 2, 1421 - overhead);
         assert_eq!(told.dropped, Some("too_big"), "{mode}");
         family.assert_told(&told, family.too_big(), 1420 - overhead);
         assert_eq!(family.send(&mut lb, 3, 1420 - overhead).ports(), [0], "{mode}");
-        // Less is believed at once, more never.
+        // A smaller MTU takes effect at once; a larger one is ignored.
         family.assert_told(
             &lb.send(0, 4, &family.error(family.too_big(), 1400, &tunnelled, 500)),
             family.too_big(),
@@ -130,7 +131,7 @@ fn what_may_be_cut_is_cut_to_what_fits() {
 
 #[test]
 fn a_backend_that_is_not_reached_is_a_host_that_is_not() {
-    // RFC 2003 sections 4.1 and 4.4: no network, no host, no protocol, prohibited, and hops that are used up.
+    // RFC 2003 sections 4.1 and 4.4: network, host and protocol unreachable, prohibited, and time exceeded.
     let v4 = [(3, 0), (3, 1), (3, 2), (3, 13), (11, 0)].map(|said| (V4, said, (3, 1)));
     let v6 = [(1, 0), (1, 3), (3, 0)].map(|said| (V6, said, (1, 3)));
     for ((mode, _), (family, said, told)) in
@@ -151,20 +152,20 @@ fn what_is_no_concern_of_a_client_ends_here() {
             let outcome = lb.send(0, 1, &error);
             assert_eq!((outcome.dropped, outcome.sent.len()), (Some("error_about_tunnel"), 0), "{mode}: {why}");
         };
-        // RFC 2003 sections 4.1, 4.2, and what was missing at the far end.
+        // RFC 2003 sections 4.1 and 4.2, and reassembly timeouts at the far end.
         let others = if family.is_v4() { [(3, 5), (4, 0), (11, 1)] } else { [(3, 1), (4, 0), (4, 2)] };
         others.into_iter().for_each(|said| ends_here(family.error(said, 0, &tunnelled, 500), "no concern"));
         ends_here(family.error(family.too_big(), 1500, &tunnelled, 500), "it would have fit");
-        // Too little of it is quoted to say to whom; what fits is known all the same.
+        // Too little is quoted to find the client, but the path MTU is learnt.
         ends_here(family.error(family.too_big(), 1400, &tunnelled, overhead + 4), "too little is quoted");
         assert_eq!(family.send(&mut lb, 2, 1401 - overhead).dropped, Some("too_big"), "{mode}");
-        // Whoever asks for less than every path takes gets that.
+        // An MTU below the minimum of every path is raised to it.
         lb.send(0, 3, &family.error(family.too_big(), 68, &tunnelled, 500));
         let least = if family.is_v4() { 576 - overhead } else { 1280 };
         assert_eq!(family.send(&mut lb, 4, least).ports(), [0], "{mode}");
         assert_eq!(family.send(&mut lb, 5, least + 1).dropped, Some("too_big"), "{mode}");
     }
-    // A router that names no MTU: the next lower plateau (RFC 1191 section 7).
+    // A router that reports no MTU: the next lower plateau applies (RFC 1191 section 7).
     let mut lb = balancer("ipip");
     let tunnelled = V4.send(&mut lb, 0, 1400).only().1.to_vec();
     V4.assert_told(&lb.send(0, 1, &V4.error((3, 4), 0, &tunnelled, 500)), (3, 4), 1006 - 20);
@@ -173,12 +174,12 @@ fn what_is_no_concern_of_a_client_ends_here() {
 #[test]
 fn errors_about_errors_and_about_no_tunnel_change_nothing() {
     let mut lb = balancer("ipip");
-    // A client's error about an answer of the service goes to the backend in the tunnel: no error about that.
+    // A client's error about a service's reply is tunnelled to the backend; an error about that packet is not passed on.
     let answer = Frame::tcp(V4.service, V4.client).bytes();
     let tunnelled = lb.send(1, 0, &Frame::unreachable("198.18.0.9", "203.0.113.10", &answer).bytes()).only().1.to_vec();
     let outcome = lb.send(0, 1, &V4.error((3, 1), 0, &tunnelled, 500));
     assert_eq!((outcome.dropped, outcome.sent.len()), (Some("error_about_tunnel"), 0));
-    // From the clients' side, to somebody else, or about another protocol: it passes as it came.
+    // From the clients' side, to another address, or about another protocol: it passes unchanged.
     let tunnelled = V4.send(&mut lb, 2, 1400).only().1.to_vec();
     let error = V4.error((3, 4), 1000, &tunnelled, 500);
     assert_eq!(lb.send(1, 3, &error).ports(), [0]);

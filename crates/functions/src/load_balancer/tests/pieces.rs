@@ -1,4 +1,4 @@
-//! Datagrams in pieces, in any order, in every mode: what a backend's kernel would put together is what the client sent.
+//! Fragmented datagrams in any order and any mode: what the backend's kernel reassembles is what the client sent.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{WEB, bench, check};
 
-/// With the bytes that stand between both IP headers.
+/// Each tunnel mode, with the number of bytes between the IP headers.
 const TUNNELS: [(&str, usize); 3] = [("ipip", 0), ("gre", 4), ("gue", 8)];
 
 fn of_mode(mode: &str, more: &str) -> Bench {
@@ -20,7 +20,7 @@ fn of_mode(mode: &str, more: &str) -> Bench {
     ))
 }
 
-/// A client's datagram from port 700 to port 53, in pieces of so many eights of bytes.
+/// A client's datagram from port 700 to port 53, in fragments of `eights` times eight bytes.
 fn datagram([client, service]: [&str; 2], data: &[u8], eights: u16) -> Vec<Vec<u8>> {
     let header = [700, 53, 8 + data.len() as u16, 0x1234].map(u16::to_be_bytes).concat();
     let (transport, step) = ([&header, data].concat(), usize::from(eights) * 8);
@@ -43,7 +43,7 @@ fn data(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at ^ at >> 8) as u8).collect()
 }
 
-/// All that leaves, by the backends' port.
+/// The packets that leave by the backends' port.
 #[track_caller]
 fn leaving(lb: &mut Bench, pieces: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
@@ -56,7 +56,7 @@ fn leaving(lb: &mut Bench, pieces: &[Vec<u8>]) -> Vec<Vec<u8>> {
     all
 }
 
-/// IPv4 packets, put together again by addresses, protocol and identification (RFC 791 section 3.2): what they carry.
+/// Reassembles IPv4 packets by addresses, protocol and identification (RFC 791 section 3.2), and returns their payloads.
 #[track_caller]
 fn put_together(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut datagrams = BTreeMap::<_, BTreeMap<usize, (&[u8], bool)>>::new();
@@ -77,7 +77,7 @@ fn put_together(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
         }
         bytes
     };
-    // What must not be cut needs no identification.
+    // Packets that must not be fragmented need no identification.
     datagrams.into_values().map(join).chain(whole.iter().map(|ip| ip[20..].to_vec())).collect()
 }
 
@@ -108,7 +108,8 @@ fn without_room_no_piece_waits() {
     check(&mut lb, 1, 0, later(), "drop fragment_before_first");
 }
 
-/// An echo to a service, what goes to another port of its address, a backend's own traffic: each in pieces, the last one first.
+/// An echo request to a service, a datagram to another port of its address, a backend's own traffic: each fragmented, the
+/// last fragment first.
 #[test]
 fn pieces_of_what_is_no_service_pass_as_they_came() {
     let mut lb = bench(WEB);
@@ -125,12 +126,12 @@ fn pieces_of_what_is_no_service_pass_as_they_came() {
         let expected = format!("{across}: ip {source} > {destination} proto 17 ttl 64");
         check(&mut lb, port, 0, late(source, destination, 17), &expected);
     }
-    // Answers of a backend that has the service's address are no business of the balancer's, in whatever order.
+    // Replies of a backend that has the service's address do not concern the balancer, in whatever order.
     let mut lb = of_mode("gre", "");
     check(&mut lb, 0, 0, late("203.0.113.10", "192.0.2.8", 17), "1: ip 203.0.113.10 > 192.0.2.8 proto 17 ttl 64");
 }
 
-/// Pieces of IPv6 cannot be cut; those that fit go in any order, the others are told.
+/// IPv6 fragments cannot be fragmented again: those that fit pass in any order, and the sender is told about the others.
 #[test]
 fn pieces_of_ipv6_go_as_in_order_whatever_the_order() {
     for mode in ["nat", "ipip", "gre", "gue", "direct"] {
@@ -157,13 +158,13 @@ fn the_sender_of_a_piece_that_has_no_room_and_may_not_be_cut_is_told_once() {
     assert_eq!((error[0], u16::from_be_bytes([error[6], error[7]])), (2, 1352));
 }
 
-/// What ends where a piece would lie beyond the end of any datagram goes nowhere, and does no harm.
+/// A fragment that would end beyond the maximum length of a datagram is not fragmented again.
 #[test]
 fn a_piece_beyond_the_end_of_any_datagram_is_not_cut() {
     let mut lb = of_mode("ipip", "mtu = 1400");
     let first = Frame::udp("192.0.2.8:700", "203.0.113.10:53").payload(&[7; 8]).fragment(5, 0, true);
     assert_eq!(lb.send(1, 0, &first.bytes()).sent.len(), 1);
-    // The piece itself stands within another packet, so only that is cut.
+    // The fragment is encapsulated, so only the outer packet is fragmented.
     let last = Frame::ip("192.0.2.8", "203.0.113.10", 17).payload(&[7; 1392]).fragment(5, 8180, false);
     assert_eq!(lb.send(1, 0, &last.bytes()).sent.len(), 2);
 }
@@ -171,7 +172,8 @@ fn a_piece_beyond_the_end_of_any_datagram_is_not_cut() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// In tunnels the outer packets are put together first, as the backend's end of the tunnel does, then what they carry.
+    /// In tunnels the outer packets are reassembled first, as at the backend's end of the tunnel, and then the inner
+    /// ones.
     #[test]
     fn what_arrives_is_what_was_sent_in_whatever_order_and_mode(
         len in 1480usize..9000, mtu in 1328u16..1600, keys in prop::collection::vec(any::<u32>(), 8),
@@ -194,7 +196,7 @@ proptest! {
         }
     }
 
-    /// Pieces with bytes changed or cut, the first one last: forwarded, held or dropped; nothing panics.
+    /// Altered or truncated fragments, the first one last, are forwarded, held or dropped; nothing panics.
     #[test]
     fn damaged_pieces_do_no_harm(
         flips in prop::collection::vec((14usize..60, any::<u8>()), 0..4), cut in 14usize..1600, is_v6 in any::<bool>(),

@@ -1,10 +1,10 @@
-//! Services of one port, of ranges and of all ports of an address, side by side.
+//! Services on one port, on a range and on all ports of an address, side by side.
 
 use braid_testkit::{Bench, Frame};
 
 use super::{bench, check, show};
 
-/// One port, ten, a thousand and all of them, at one address.
+/// One port, ten, a thousand, and all of them, at one address.
 const NESTED: &str = "
     [[service]]\naddress = '203.0.113.10'\nbackends = [{ address = '10.0.0.1' }]
     [[service]]\naddress = '203.0.113.10'\nport = '5000-5999'\nprotocol = 'tcp'\nbackends = [{ address = '10.0.0.2' }]
@@ -32,7 +32,7 @@ fn the_service_of_the_fewest_ports_counts() {
         let (client, service) = ("192.0.2.8:1031", format!("203.0.113.10:{port}"));
         check(&mut lb, 1, 0, frame(client, &service), &format!("0: {kind} {client} > {end}{flags} ttl 63"));
         check(&mut lb, 0, 0, frame(end, client), &format!("1: {kind} {service} > {client}{flags} ttl 63"));
-        // An error about the answer finds the backend, with the ports that it knows.
+        // An error about the reply reaches the backend, with the ports that it knows.
         let error = Frame::unreachable("192.0.2.200", "203.0.113.10", &frame(&service, client).bytes());
         let host = end.split_once(':').unwrap().0;
         let told = format!("0: unreachable 192.0.2.200 > {host} [{kind} {end} > {client}{flags}] ttl 63");
@@ -40,7 +40,7 @@ fn the_service_of_the_fewest_ports_counts() {
     }
     let v6 = Frame::udp("[2001:db8:9::9]:9", "[2001:db8::10]:20000");
     check(&mut lb, 1, 0, v6, "0: udp [2001:db8:9::9]:9 > [2001:db8:1::1]:20000 ttl 63");
-    // Beside the range: nobody's.
+    // Outside the range: no service.
     let v6 = Frame::udp("[2001:db8:9::9]:9", "[2001:db8::10]:32768");
     check(&mut lb, 1, 0, v6, "0: udp [2001:db8:9::9]:9 > [2001:db8::10]:32768 ttl 64");
 }
@@ -59,7 +59,7 @@ fn a_backend_that_keeps_ports_may_have_several_services_of_one_address() {
     }
 }
 
-/// Whether clients that stay are known by service: two ranges that begin alike are two services.
+/// Persistence is per service, and two ranges with the same first port are two services.
 #[test]
 fn clients_stay_with_a_backend_of_each_range() {
     let mut lb = bench(
@@ -91,7 +91,7 @@ fn services_that_are_equal_are_refused() {
     ] {
         super::refused::check_text(&both(one, other), wrong);
     }
-    // None of these is.
+    // None of these pairs is ambiguous.
     for (one, other) in [
         ("port = '5000-5999'", "port = '5500-6500'"),
         ("port = '5000-5999'\nprotocol = 'tcp'", "port = '5500-6499'\nprotocol = 'udp'"),
@@ -135,7 +135,7 @@ fn the_report_shows_ranges() {
     }
 }
 
-/// The backend of one client by its port, as packets show.
+/// The backend of one client's connection to a port.
 fn of_port(lb: &mut Bench, ms: u64, port: u16) -> String {
     let frame = Frame::tcp("192.0.2.8:9", &format!("203.0.113.10:{port}")).flags("A");
     show::outcome(&lb.send(1, ms, &frame.bytes())).split(' ').nth(4).unwrap_or("none").to_owned()
@@ -154,7 +154,7 @@ fn a_range_that_changes_moves_no_connection_of_others_and_state_is_kept() {
     assert_eq!(of_port(&mut lb, 0, 80), "10.0.0.9:80");
     let mut lb = lb.restored(super::joining::build(&config("5000-5999")));
     assert_eq!((5000..5040).map(|port| of_port(&mut lb, 1, port)).collect::<Vec<_>>(), before);
-    // Another range is another service, whose backends are other ones: they are chosen by the same hash.
+    // Another range is another service, so its backends count as new ones; the same hash selects them.
     let mut lb = lb.succeeded(super::joining::build(&config("5000-6999")));
     assert_eq!((5000..5040).map(|port| of_port(&mut lb, 2000, port)).collect::<Vec<_>>(), before);
     assert_eq!(of_port(&mut lb, 2000, 80), "10.0.0.9:80");

@@ -8,13 +8,13 @@ const QUIC: &str = "heartbeat_port = 7000\nmonitors = ['10.0.9.9']\nrecheck_ms =
     [[service]]\naddress = '203.0.113.10'\nport = 443\nprotocol = 'udp'\nMODE
     backends = [{ address = '10.0.0.1', server_id = '0a01' }, { address = '10.0.0.2', server_id = '0a02' }]";
 
-/// Where a datagram of a client's port goes.
+/// The destination of a datagram from one of a client's ports.
 fn quic(lb: &mut Bench, ms: u64, port: u16, payload: &[u8]) -> String {
     let frame = Frame::udp(&format!("192.0.2.8:{port}"), "203.0.113.10:443").payload(payload);
     show::outcome(&lb.send(1, ms, &frame.bytes())).split(' ').nth(4).unwrap_or("none").to_owned()
 }
 
-/// A short header with an identifier of a backend.
+/// A short header whose identifier names a backend.
 fn short(backend: u8) -> [u8; 7] {
     [0x40, 0x05, 0x0a, backend, 7, 7, 7]
 }
@@ -38,7 +38,8 @@ fn a_quic_connection_names_its_backend_wherever_its_client_goes() {
         assert_eq!(to(port, &[0x40, 0x05, 0x0a, 0x01, 7, 7, 7]), "10.0.0.1:443");
         assert_eq!(to(port + 100, &[0xe0, 0, 0, 0, 1, 4, 0x05, 0x0a, 0x02, 7, 0]), "10.0.0.2:443");
     }
-    // What a client made up, an identifier that names nobody, and one that nobody has: by the table, so evenly.
+    // An identifier that a client made up, one that names no backend, and an unknown one: the table decides, so they
+    // spread evenly.
     for payload in
         [&[0xc0, 0, 0, 0, 1, 3, 5, 0x0a, 0x02][..], &[0x40, 0xe5, 0x0a, 0x02], &[0x40, 0x05, 0x0a, 0x03], &[]]
     {
@@ -59,7 +60,7 @@ fn a_quic_client_that_moves_to_a_port_of_another_one_keeps_its_backend() {
         for (ms, backend) in (1..).zip([1, 2, 2, 1, 1, 2]) {
             assert_eq!(quic(&mut lb, ms, 1000, &short(backend)), ends[usize::from(backend) - 1]);
         }
-        // What names nobody goes the way of its flow, now and when that asks for its backend.
+        // A packet that names no backend follows its flow, now and after a recheck.
         for ms in [10, 1500, 1501] {
             assert_eq!(quic(&mut lb, ms, 1000, &[0xc0, 0, 0, 0, 1, 3, 5, 0x0a, 0x01]), ends[1]);
         }
@@ -80,7 +81,7 @@ fn a_quic_flow_moves_to_no_backend_that_is_down() {
 fn long_headers_are_read_as_their_version_says() {
     let mut lb = bench(&QUIC.replace("MODE", ""));
     let mut long = |kind: u8, version: [u8; 4], flow: u8| {
-        // A flow of its own each time, of another backend than the identifier's.
+        // Each packet has a flow of its own, on another backend than the one its identifier names.
         let port = 1000 + 10 * u16::from(kind >> 4) + u16::from(version[0]) + u16::from(version[3] % 10);
         quic(&mut lb, 0, port, &short(flow));
         let packet = [&[kind][..], &version, &[4, 0x05, 0x0a, 0x02, 7, 0]].concat();
@@ -90,7 +91,7 @@ fn long_headers_are_read_as_their_version_says() {
     assert!(long(0xe0, v1, 1) && long(0xe0, draft, 1) && long(0xf0, v2, 1), "Handshake");
     assert!(!long(0xc0, v1, 1) && !long(0xc0, draft, 1) && !long(0xd0, v2, 1), "Initial");
     assert!(!long(0xd0, v1, 1) && !long(0xd0, draft, 1) && !long(0xe0, v2, 1), "0-RTT");
-    // Versions that nobody knows, and such as are only there to be refused.
+    // Unknown versions, and versions reserved to trigger version negotiation.
     assert!(
         (0xc0..=0xf0).step_by(16).all(|kind| !long(kind, [0x1a, 0x2a, 0x3a, 0x4a], 1) && !long(kind, [0, 0, 0, 7], 1))
     );

@@ -1,4 +1,4 @@
-//! Configurations that cannot work.
+//! Configurations that are rejected.
 
 use super::WEB;
 use crate::config::parse;

@@ -1,11 +1,12 @@
-//! What is remembered, and for how long: connections that never open, clients that stay together, services that remember nothing.
+//! What is remembered and for how long: connections that never open, persistent groups of clients, services that remember
+//! nothing.
 
 use braid_testkit::{Bench, Frame};
 
 use super::{backend, bench, bench_with, show};
 
 fn connections(mut lb: Bench, seconds: u64) -> String {
-    // What has expired is found piece by piece.
+    // Expiry visits the table in small steps.
     for n in 0..100 {
         lb.send(1, seconds * 1000 + n * 10, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
     }
@@ -51,7 +52,7 @@ fn a_flood_of_first_segments_moves_no_connection() {
         lb.send(1, 3 + u64::from(host), &Frame::tcp(&from, "203.0.113.10:80").flags("S").bytes());
     }
     assert!((0..10).all(|client| backend(&mut lb, client, 1100, "A") == "10.0.0.1:80"), "they are remembered");
-    // When it is over there is room again.
+    // Once these have expired there is room again.
     let mut late = (10..40).map(|client| backend(&mut lb, client, 150_000, "S")).collect::<Vec<_>>();
     late.sort();
     late.dedup();
@@ -73,7 +74,7 @@ fn who_closes_and_connects_from_the_same_port_begins_anew() {
     }
     let word = Frame::udp("10.0.9.9:9", "203.0.113.10:7000").payload(b"down 10.0.0.1\nup 10.0.0.2");
     lb.send(0, 50, &word.bytes());
-    // The first backend keeps what goes on, and what is left of what has closed.
+    // The first backend keeps its open connections, and the last packets of the closed one.
     assert_eq!(backend(&mut lb, 1, 100, "A"), "10.0.0.1:80");
     assert_eq!(backend(&mut lb, 1, 101, "SA"), "10.0.0.1:80", "no client begins like that");
     assert_eq!(backend(&mut lb, 1, 102, "FA"), "10.0.0.1:80");

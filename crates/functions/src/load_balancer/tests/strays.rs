@@ -1,4 +1,4 @@
-//! ICMP errors about connections that are not where their hash leads.
+//! ICMP errors about connections that are not on the backend their hash selects.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ fn monitor(lb: &mut Bench, ms: u64, word: &str) {
     check(lb, 0, ms, frame, "drop heartbeat");
 }
 
-/// The backend that reads what a router says about an answer to a client.
+/// The backend that gets a router's error about a reply to a client.
 fn reader(lb: &mut Bench, client: u16, ms: u64) -> String {
     let host = format!("192.0.2.{}:{}", client % 200 + 1, 1024 + client);
     let answer = Frame::tcp("203.0.113.10:80", &host).bytes();
@@ -31,7 +31,7 @@ fn errors_about_connections_from_before_a_change_find_their_backend() {
         assert_eq!(backend(&mut lb, client, 0, "S"), "10.0.0.1:80");
     }
     monitor(&mut lb, 1, "up 10.0.0.1\nup 10.0.0.2");
-    // With their next packet after a second they note where they are; new ones go by the hash.
+    // Existing connections note themselves with their first packet after a second; new ones follow the hash.
     for client in 0..40 {
         assert_eq!(backend(&mut lb, client, 1500, "A"), "10.0.0.1:80");
     }
@@ -41,7 +41,7 @@ fn errors_about_connections_from_before_a_change_find_their_backend() {
         let chosen = backend(&mut lb, client, 1600, "S");
         assert_eq!(reader(&mut lb, client, 1700), chosen);
     }
-    // They are known as long as they have packets, and a minute longer.
+    // They stay noted while they have packets, and for a minute longer.
     for second in 2..90 {
         for client in 0..40 {
             backend(&mut lb, client, second * 1000 + 600, "A");
@@ -58,10 +58,10 @@ fn a_connection_that_moves_to_its_hash_is_not_taken_for_where_it_was() {
     monitor(&mut lb, 1, "up 10.0.0.1\ndown 10.0.0.2");
     assert!((0..40).all(|client| backend(&mut lb, client, 1500, "A") == "10.0.0.1:80"));
     monitor(&mut lb, 1501, "up 10.0.0.2");
-    // Those that moved are strays now: their hash leads back.
+    // The connections that moved are strays now: their hash selects the first choice again.
     (0..40).for_each(|client| _ = backend(&mut lb, client, 3000, "A"));
     assert!((0..40).all(|client| reader(&mut lb, client, 3100) == "10.0.0.1:80"));
-    // And their own backend fails.
+    // Then their own backend fails.
     monitor(&mut lb, 3200, "down 10.0.0.1");
     (0..40).for_each(|client| _ = backend(&mut lb, client, 5000, "A"));
     (0..40).for_each(|client| _ = backend(&mut lb, client, 7000, "A"));

@@ -10,7 +10,7 @@ const COUNTED: &str = "traffic = true\nrouter_v6 = '2001:db8::fe'
     [[service]]\naddress = '203.0.113.11'\nport = 53\nmode = 'gue'\nbackends = [{ address = '10.0.0.2' }]
     [[service]]\naddress = '203.0.113.12'\nport = 53\nmode = 'ipip'\nbackends = [{ address = '2001:db8:1::1' }]";
 
-/// What is counted: of each subject packets and bytes to it, and from it.
+/// The counts of each subject: packets and bytes to it, then from it.
 fn told(lb: Bench) -> Vec<String> {
     let findings = lb.findings();
     let of = |subject: &str, kind: &str| {
@@ -25,7 +25,7 @@ fn told(lb: Bench) -> Vec<String> {
     counted.map(|told| show(told.kind.trim_end_matches("_packets_to"), &told.subject)).collect()
 }
 
-/// Sends a frame; its bytes.
+/// Sends a frame and returns its length.
 fn send(lb: &mut Bench, port: u16, ms: u64, frame: Frame) -> usize {
     let bytes = frame.bytes();
     let outcome = lb.send(port, ms, &bytes);
@@ -41,7 +41,7 @@ fn packets_and_bytes_are_counted_as_they_came() {
         to += send(&mut lb, 1, number, Frame::tcp("192.0.2.8:9", "203.0.113.10:80").payload(&vec![7; number as usize]));
         from += send(&mut lb, 0, number, Frame::tcp("10.0.0.1:80", "192.0.2.8:9").payload(&[7; 1000]));
     }
-    // Errors count, and so do pieces, whether they follow their first one or have waited for it.
+    // Errors count, and so do later fragments, whether they come after the first one or waited for it.
     let answer = Frame::tcp("203.0.113.10:80", "192.0.2.8:9").bytes();
     to += send(&mut lb, 1, 6, Frame::unreachable("192.0.2.200", "203.0.113.10", &answer));
     let piece = |number: u16, at: u16| {
@@ -52,10 +52,10 @@ fn packets_and_bytes_are_counted_as_they_came() {
     let waits = piece(2, 2).bytes();
     assert_eq!(lb.send(1, 8, &waits).dropped, Some("fragment_held"));
     to += waits.len() + send(&mut lb, 1, 8, first(2));
-    // What is dropped does not, nor what is none of a service's.
+    // Dropped packets do not count, nor do packets that belong to no service.
     lb.send(1, 9, &Frame::tcp("192.0.2.8:9", "203.0.113.10:80").ttl(1).bytes());
     send(&mut lb, 1, 9, Frame::tcp("192.0.2.8:9", "203.0.113.10:90"));
-    // In tunnels, without their headers.
+    // Tunnelled packets count without the outer headers.
     let asked: usize = (0..3).map(|ms| send(&mut lb, 1, ms, Frame::udp("192.0.2.8:9", "203.0.113.11:53"))).sum();
     let crossed = send(&mut lb, 1, 9, Frame::udp("192.0.2.8:9", "203.0.113.12:53"));
     let expected = [

@@ -1,5 +1,6 @@
-//! Which external port a host gets: its own number if that is free, else one of the same class near a hash; among all ports of its address, in its
-//! blocks, or in the one block that follows from its address.
+//! Chooses the external port for a host: its own port number if free, else one of the same class near a hash. It chooses
+//! among all ports of the host's address, among those of its blocks, or among those of the block that its address
+//! determines.
 
 use std::ops::RangeInclusive;
 
@@ -15,11 +16,11 @@ use crate::nat::reclaim::Holder;
 use crate::nat::roster::Roster;
 use crate::parts::sweep::scaled;
 
-/// Other addresses that are tried with arbitrary pooling.
+/// How many other addresses to try with arbitrary pooling.
 const OTHERS: usize = 8;
 
 impl Hosts {
-    /// A free port for a new mapping; with blocks, perhaps in a new block.
+    /// Chooses a free port for a new mapping; with blocks, perhaps in a new block.
     pub(in crate::nat) fn choose(
         &self,
         tx: &mut Tx,
@@ -43,7 +44,7 @@ impl Hosts {
         Ok(place.ok_or(NO_FREE_PORT))
     }
 
-    /// Asks for what [`choose`](Self::choose) will mostly look at.
+    /// Prefetches what [`choose`](Self::choose) usually accesses.
     #[inline(always)]
     pub(in crate::nat) fn prefetch(&self, (ports, roster): (&Ports, &Roster), inside: Inside) {
         let (claim, number) = (self.expected(roster, inside), slot(inside.protocol));
@@ -77,7 +78,7 @@ impl Hosts {
         Ok(None)
     }
 
-    /// System ports for system ports, others for others if that can be (RFC 4787 REQ-3 a and b).
+    /// System ports are mapped to system ports, and others to others, if possible (RFC 4787 REQ-3 a and b).
     #[inline(always)]
     fn find(
         &self,
@@ -144,14 +145,14 @@ impl Hosts {
                 if let Some(port) = self.find(tx, ports, claim, home, self.block(block, size))? {
                     return Ok(Some((home, port)));
                 }
-                // All of its ports are configured for others.
+                // All of its ports are configured for other hosts.
                 next = block + 1;
             }
         }
         Ok(None)
     }
 
-    /// The block of that number among those that a host has to itself where new mappings are made, and its address.
+    /// The block with this index among those that a host has to itself on its current address, and the address.
     pub(in crate::nat) fn own_block(
         &self,
         roster: &Roster,
@@ -176,7 +177,7 @@ impl Hosts {
         first..=first + (size - 1)
     }
 
-    /// Number of the external address and first port of the block that a host always has.
+    /// The number of the external address and the first port of the block that a host always has.
     pub(super) fn deterministic(
         &self,
         roster: &Roster,

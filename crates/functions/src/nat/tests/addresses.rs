@@ -18,7 +18,7 @@ fn begin(text: &str) -> Bench {
     Bench::with_sets(2, 1024, build(text))
 }
 
-/// Few ports, so that one tick looks at all mappings, and ten addresses from `.0` on: `o` those that are open, `d` those that drain.
+/// Few ports, so that one tick visits all mappings, and ten addresses from `.0` on: `o` is open, `d` drains.
 fn few(states: &str) -> String {
     let list = |wanted: char| {
         let named = states.chars().enumerate().filter(|(_, state)| *state == wanted);
@@ -35,7 +35,7 @@ fn settle(bench: &mut Bench, from_ms: u64) {
     }
 }
 
-/// Last byte of the external address, and the port, by which a host's packet left.
+/// The last byte of the external address and the port with which a host's packet leaves.
 #[track_caller]
 fn external(bench: &mut Bench, ms: u64, (host, port): (u8, u16)) -> (u8, u16) {
     let outcome = bench.send(0, ms, &Frame::udp(&format!("10.0.0.{host}:{port}"), SERVER).bytes());
@@ -43,7 +43,7 @@ fn external(bench: &mut Bench, ms: u64, (host, port): (u8, u16)) -> (u8, u16) {
     (bytes[29], u16::from_be_bytes([bytes[34], bytes[35]]))
 }
 
-/// What becomes of an answer to an external endpoint.
+/// What becomes of a reply to an external endpoint.
 fn answer(bench: &mut Bench, ms: u64, (address, port): (u8, u16)) -> String {
     show::outcome(&bench.send(1, ms, &Frame::udp(SERVER, &format!("198.51.100.{address}:{port}")).bytes()))
 }
@@ -86,7 +86,7 @@ fn the_mappings_of_an_address_that_leaves_end_and_others_stay() {
     settle(&mut nat, 0);
     let routed = format!("0: udp {SERVER} > 198.51.100.1:{} ttl 63", gone.1);
     assert_eq!(answer(&mut nat, 2600, gone), routed, "like any other address outside");
-    // What had its number is forgotten when another address gets it.
+    // A mapping on a number is forgotten when another address gets that number.
     let mut nat = nat.succeeded(build(&few("o.o......o")));
     assert!((50..=99).any(|host| external(&mut nat, 2600, (host, 1100)).0 == 9));
 }
@@ -103,7 +103,7 @@ fn an_address_that_drains_keeps_its_mappings_and_gets_no_new_ones() {
     }
     let unknown = before.iter().find(|(address, _)| *address == 0).map(|(address, port)| (*address, port + 99));
     assert_eq!(answer(&mut nat, 0, unknown.expect("some were there")), "drop no_mapping");
-    // Five minutes later they have timed out: whoever comes again comes to the other address.
+    // Five minutes later they have timed out, and hosts that return get the other address.
     settle(&mut nat, 500_000);
     assert!((1..=40).all(|host| external(&mut nat, 503_000, (host, 1100)).0 == 1));
 }
@@ -117,7 +117,7 @@ fn a_host_with_mappings_on_an_address_that_drains_keeps_the_one_that_it_has_besi
     let homes: Vec<u8> = (1..=40).map(|host| external(&mut nat, 2600, (host, 1101)).0).collect();
     assert!(homes.contains(&1) && homes.contains(&2), "{homes:?}");
     let mut nat = nat.succeeded(build(&few("dooo")));
-    // Before all mappings were looked at, and after.
+    // Before all mappings have been visited, and after.
     for (ms, port) in [(2600, 1102), (5200, 1103)] {
         let now: Vec<u8> = (1..=40).map(|host| external(&mut nat, ms, (host, port)).0).collect();
         assert_eq!(now, homes, "pooling is paired");
@@ -207,7 +207,7 @@ fn static_mappings_come_and_go() {
     let with = |fixed: &[String]| format!("external = ['198.51.100.1']\nstatic = [{}]", fixed.join(", "));
     let mut nat = begin(&with(&[fixed(5, 1030), fixed(6, 1031), fixed(7, 1032)]));
     assert_eq!(answer(&mut nat, 0, (1, 1030)), format!("0: udp {SERVER} > 10.0.0.5:80 ttl 63"));
-    // A host that has the port which another one is to get, and one that is to get another port than it has.
+    // One host has the port that another is to get, and one is to get another port than it has.
     assert_eq!(external(&mut nat, 0, (1, 2000)), (1, 2000));
     let before = external(&mut nat, 0, (8, 80)).1;
     let after = [fixed(6, 1031), fixed(7, 1030), fixed(9, 2000), fixed(8, 3000)];
@@ -225,7 +225,7 @@ fn static_mappings_come_and_go() {
     assert!(host_1.1 != 2000 && host_5.1 != 1030, "{host_1:?} {host_5:?}: those are others' now");
 }
 
-/// Static mappings of 3000 ports in a row of one host, in a table with little more room.
+/// Static mappings of 3000 consecutive ports of one host, in a table with little room to spare.
 fn forwarded(host: u8) -> String {
     let ports = "protocol = 'udp', external = '198.51.100.1:2000-4999'";
     format!("external = ['198.51.100.1']\nstatic = [{{ {ports}, inside = '10.0.0.{host}:2000-4999' }}]")
@@ -238,18 +238,18 @@ fn ranges_of_static_mappings_come_in_portions_and_packets_in_between_meet_all_of
     let mark = |nat: &Bench| u64::from_le_bytes(nat.object("nat.static_carried_out")[..8].try_into().unwrap());
     let mut nat = nat.succeeded(build(&forwarded(5)));
     let before = mark(&nat);
-    // How many are done; none if all are.
+    // How many are done; `None` if all are.
     let progress = |nat: &Bench| match mark(nat) {
         bits if bits == before => Some(0),
         bits => (bits & 1 == 0).then_some(bits >> 3),
     };
     let to = |port: u16| format!("0: udp {SERVER} > 10.0.0.5:{port} ttl 63");
-    // No port of the range is given to another host: neither its own number, nor what is next to it.
+    // No port of the range is given to another host, whether it is the host's own port number or next to it.
     for (host, port) in (10..60).flat_map(|host| [(host, 4900), (host, 2000 + u16::from(host))]) {
         let (_, given) = external(&mut nat, 1, (host, port));
         assert!(!(2000..5000).contains(&given), "{host}: {given}");
     }
-    // What is asked for has its turn at once, from either side.
+    // A mapping that is needed is made at once, from either side.
     assert_eq!(answer(&mut nat, 2, (1, 4800)), to(4800));
     assert_eq!(external(&mut nat, 2, (5, 4700)), (1, 4700));
     assert_eq!(external(&mut nat, 2, (1, 2101)).1 % 2, 1, "parity is kept around them");
@@ -265,7 +265,7 @@ fn ranges_of_static_mappings_come_in_portions_and_packets_in_between_meet_all_of
         assert_eq!(answer(&mut nat, 500, (1, port)), to(port));
     }
     assert_ne!(external(&mut nat, 500, (1, 2100)), (1, 2100));
-    // Those that go do so in portions too, and are free behind that.
+    // Mappings that are removed go in portions too, and their ports are free afterwards.
     let mut nat = nat.succeeded(build("external = ['198.51.100.1']"));
     settle(&mut nat, 500);
     assert_eq!(answer(&mut nat, 3100, (1, 3333)), "drop no_mapping");
@@ -280,7 +280,7 @@ fn static_mappings_that_were_to_go_do_so_where_another_function_takes_over_meanw
     let kept = "external = ['198.51.100.1']\nstatic = [{ protocol = 'udp', external = '198.51.100.1:3000', inside = '10.0.0.5:3000' }]";
     let mut nat = nat.succeeded(build(&few(kept)));
     nat.send(0, 10, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
-    // Some of them have gone. The next one is told of no list but its own, and so is one that is restored.
+    // Some of them are gone. The next function knows only its own list, and so does one with restored state.
     let mut nat = nat.succeeded(build(&(few(kept) + "\nudp_s = 200")));
     nat.send(0, 20, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
     let mut nat = nat.restored(build(&few(kept)));
@@ -295,7 +295,7 @@ fn static_mappings_that_were_to_go_do_so_where_another_function_takes_over_meanw
 fn blocks_of_ports_that_are_all_configured_are_nobodys() {
     let blocks = "first_port = 1024\nlast_port = 5119\nallocation = 'blocks'\nblock_size = 256\n";
     let mut nat = begin(&(blocks.to_owned() + &forwarded(5)));
-    // Of sixteen blocks five have other ports than those.
+    // Five of sixteen blocks have other ports than those.
     for host in 10..15 {
         let (_, port) = external(&mut nat, 0, (host, 1000));
         assert!(!(2000..5000).contains(&port), "{host}: {port}");
@@ -315,7 +315,7 @@ fn a_second_change_of_static_mappings_waits_for_the_first() {
         builder.inherit(former.map_or_else(Vec::new, Declare::objects));
         Nat::from_config(parse(fixed(host).parse().unwrap()).unwrap(), &mut builder, 2)
     };
-    // No tick has come since it was built.
+    // No tick has passed since it was built.
     let first = built(5, None).expect("a configuration that works");
     assert!(built(5, Some(&first)).is_ok());
     let refusal = built(6, Some(&first)).err().expect("it is refused").to_string();
@@ -343,7 +343,7 @@ fn hosts_that_are_inside_no_more_lose_their_mappings_and_others_keep_theirs() {
     let mut nat = nat.restored(build(&one));
     settle(&mut nat, 2600);
     is_out(&mut nat, 5200);
-    // Its port has rested meanwhile, for whoever comes back.
+    // Its port has rested in the meantime, so a host that returns can have it.
     let mut nat = nat.succeeded(build(&both));
     assert_eq!(sends(&mut nat, 5300), before);
     assert_eq!(nat.findings().sums().get("mappings_ended_by_changes"), Some(&1));
@@ -383,7 +383,7 @@ fn a_second_change_waits_until_all_mappings_were_looked_at() {
     );
 }
 
-/// Why a configuration does not go on with the state of another one.
+/// Why a configuration cannot take over the state of another one.
 fn refusal(before: &str, after: &str) -> Option<String> {
     let nat = |text: &str| {
         let domain = Domain::new(1);
@@ -398,7 +398,7 @@ fn blocks_that_follow_from_addresses_keep_the_order_of_those_that_have_any() {
     let text = |external: &str| {
         format!("inside = ['10.0.0.0/28']\nallocation = 'deterministic'\nblock_size = 8064\nexternal = [{external}]")
     };
-    // Eight blocks an address, so two have any.
+    // There are eight blocks per address, so two addresses are in use.
     let before = text("'198.51.100.4', '198.51.100.5', '198.51.100.6'");
     assert_eq!(refusal(&before, &text("'198.51.100.4', '198.51.100.5', '198.51.100.9'")), None);
     assert_eq!(refusal(&before, &text("'198.51.100.4', '198.51.100.5'")), None);
@@ -472,8 +472,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// However addresses come and go: mappings on those that stay hold, no two share an endpoint, new ones are on open addresses only, and where
-    /// their host has another one on an open address, there.
+    /// However addresses come and go: mappings on those that stay are kept, no two share an endpoint, and new ones are on
+    /// open addresses only; if their host has another mapping on an open address, on that one.
     #[test]
     fn mappings_outlive_every_change_of_other_addresses(
         steps in steps(),

@@ -1,15 +1,15 @@
-//! What the report tells of each inside network.
+//! What the report says about each inside network.
 
 use super::*;
 
-/// Lines of the report about networks.
+/// The report's lines about networks.
 fn told(nat: Bench) -> Vec<String> {
     let findings = nat.findings();
     let networks = findings.list().iter().filter(|found| found.kind == "network");
     networks.map(|found| format!("{}: {}", found.subject, found.detail)).collect()
 }
 
-/// The same after three hosts' worth of mappings, at a second.
+/// Checks them after mappings of three hosts, at a given second.
 #[track_caller]
 fn check(at_s: u64, expected: [&str; 2]) {
     let text = "networks = 'by_vlan'\nvlans = [10, 20, 30]\nports_per_host = 2\nudp_s = 10\nrest_s = 0\n\

@@ -1,4 +1,4 @@
-//! Pieces of datagrams: those behind the first follow it, those before it wait.
+//! Fragmented datagrams: fragments after the first follow it, earlier ones wait for it.
 
 use super::*;
 

@@ -49,7 +49,8 @@ fn icmp_errors_with_wrong_checksums_are_dropped() {
     let sent = nat.send(0, 0, &Frame::udp(HOST, SERVER).payload(b"question").bytes());
     let good = Frame::unreachable("203.0.113.9", "198.51.100.1", sent.only().1).bytes();
     assert_eq!(nat.send(1, 0, &good).ports(), [0]);
-    // The code of the message, its own checksum, the hops of the quoted header: the last one with the message's sum put right.
+    // Corrupts the code of the message, its checksum, and the TTL of the quoted header, the last with a corrected message
+    // checksum.
     for at in [35, 36] {
         let mut bad = good.clone();
         bad[at] ^= 1;

@@ -1,15 +1,16 @@
-//! What is too long for where it goes, and must not be cut. The scenario `a_gateway_tells_the_mtu` has the errors themselves.
+//! Packets that exceed the MTU and must not be fragmented. The scenario `a_gateway_tells_the_mtu` has the errors
+//! themselves.
 
 use super::*;
 
-/// A datagram of so many bytes of IP, in a frame that is some longer.
+/// A datagram with an IP length of `ip_len` bytes, in a frame with `padding` more.
 fn datagram(ip_len: usize, padding: usize) -> Vec<u8> {
     let mut bytes = Frame::udp(HOST, SERVER).len(14 + ip_len).bytes();
     bytes.resize(bytes.len() + padding, 0);
     bytes
 }
 
-/// What becomes of the first packet of a flow and of a later one: the same.
+/// Checks that the first packet of a flow and a later one have the same outcome.
 #[track_caller]
 fn check_both(text: &str, ip_len: usize, padding: usize, dropped: Option<&str>) {
     let mut nat = bench(parse(text.parse().unwrap()).unwrap());

@@ -1,4 +1,4 @@
-//! What holds for any packets: mappings are injective, networks share ports and nothing else, damage does no harm.
+//! Properties for any packets: mappings are injective, networks share only ports, damaged packets do no harm.
 
 use super::*;
 use crate::parts::injective::{self, External};
@@ -6,8 +6,8 @@ use crate::parts::injective::{self, External};
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever inside endpoints send in whatever order: no two of them share an external endpoint at a time, each keeps its
-    /// own, and a reply to it comes back to the one who sent.
+    /// Whatever inside endpoints send in any order: no two share an external endpoint at the same time, each keeps its
+    /// own, and a reply to it reaches the sender.
     #[test]
     fn mappings_are_injective_and_replies_come_back(sends in injective::sends()) {
         injective::check(&mut bench(small()), sends, |host, port, server| {
@@ -16,7 +16,8 @@ proptest! {
         })?;
     }
 
-    /// Hosts of several networks with one address: to the outside they are as many, and each answer has the tags of whom it is for.
+    /// Hosts of several networks with the same address: outside they are distinct, and each reply has the tags of its
+    /// receiver.
     #[test]
     fn networks_share_the_external_ports_and_nothing_else(
         sends in prop::collection::vec((0usize..4, 0u8..3, 0u16..3, any::<bool>(), any::<bool>()), 1..80),
@@ -33,7 +34,7 @@ proptest! {
             for at in 0..=u64::from(again) {
                 let sent = nat.send(0, n as u64 * 10 + at, &tagged(make(&inside, server), tags[network]));
                 let mapped = show::outcome(&sent).split(' ').nth(2).unwrap().to_owned();
-                // Byte by byte what a host outside would have sent, but for the Ethernet addresses, which stay.
+                // Byte for byte what a host outside would have sent, except for the Ethernet addresses, which stay.
                 prop_assert_eq!(&sent.sent[0].1[12..], &tagged(make(&mapped, server).ttl(63), &[9])[12..]);
                 external.note((network, inside.clone()), tcp, &mapped)?;
                 let back = nat.send(1, n as u64 * 10 + at, &tagged(make(server, &mapped), &[9]));
@@ -43,7 +44,7 @@ proptest! {
         external.check()?;
     }
 
-    /// Bytes that are no packets, and packets with bytes changed or cut, are forwarded or dropped; nothing panics.
+    /// Bytes that are not packets, and packets that are altered or truncated, are forwarded or dropped; nothing panics.
     #[test]
     fn damaged_packets_do_no_harm(flips in prop::collection::vec((0usize..80, any::<u8>()), 0..6), cut in 0usize..90, port in 0u16..2) {
         let mut nat = bench(small());

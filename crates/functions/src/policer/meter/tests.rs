@@ -1,4 +1,4 @@
-//! Meters against the words of their RFCs in exact arithmetic, and the bounds that follow from them.
+//! Meters against the text of their RFCs in exact arithmetic, and the bounds that follow.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ fn limit(rate: u64, burst: u64) -> Limit {
     Limit::new("rate", rate, "burst", burst).unwrap()
 }
 
-/// A meter and the numbers that it was made of: rate and burst of both buckets.
+/// A meter of the given kind, from rate and burst of both buckets.
 fn meter(kind: usize, (rate, burst): (u64, u64), (second_rate, second_burst): (u64, u64)) -> Meter {
     let committed = limit(rate, burst);
     match kind {
@@ -20,7 +20,7 @@ fn meter(kind: usize, (rate, burst): (u64, u64), (second_rate, second_burst): (u
     }
 }
 
-/// The RFCs' token counts, in billionths, as they are described there.
+/// The RFCs' token counts, in billionths, computed as the RFCs describe.
 struct Oracle {
     kind: usize,
     committed: (u128, u128),

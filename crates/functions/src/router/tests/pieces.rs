@@ -1,4 +1,4 @@
-//! Pieces for the router itself, however they are cut and in whatever order they come.
+//! Tests of fragments for the router itself, however they are cut and in whatever order they arrive.
 
 use braid_nf::packet::{IpAddress, checksum};
 use braid_testkit::{Frame, assert_checksums};
@@ -6,19 +6,19 @@ use proptest::prelude::*;
 
 use super::{CONFIG, HOST, OURS, bench};
 
-/// The ends of an echo request by IPv4 and by IPv6, and where its bytes begin in a frame.
+/// The ends of an echo request over IPv4 and over IPv6, and the offset of its ICMP message in a frame.
 const ENDS: [(&str, &str, usize); 2] = [("10.0.0.7", "10.0.0.1", 34), ("2001:db8:1::7", "2001:db8:1::1", 54)];
-/// The header of a piece of IPv6.
+/// Bytes of the IPv6 fragment header.
 const PIECE: usize = 8;
 
-/// What stands behind the IP header of an echo request with so many bytes.
+/// The ICMP message of an echo request with `len` bytes of data.
 fn request(v6: usize, len: usize) -> Vec<u8> {
     let (from, to, start) = ENDS[v6];
     let payload: Vec<u8> = (0..len).map(|n| ((n * 7) >> 3) as u8).collect();
     Frame::echo_request(from, to, 5, 6).payload(&payload).bytes().split_off(start)
 }
 
-/// A piece of it.
+/// A fragment of it.
 fn piece(v6: usize, bytes: &[u8], offset: usize, more: bool) -> Vec<u8> {
     let (from, to, _) = ENDS[v6];
     if v6 == 0 {
@@ -33,7 +33,7 @@ fn piece(v6: usize, bytes: &[u8], offset: usize, more: bool) -> Vec<u8> {
     Frame::ip(from, to, 44).mac(HOST, OURS[0]).payload(&[&header, bytes].concat()).bytes()
 }
 
-/// Puts the pieces of a reply together; each byte has to come once.
+/// Reassembles the fragments of a reply; each byte must arrive exactly once.
 fn put_together(v6: usize, sent: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let start = ENDS[v6].2;
     let mut whole = Vec::new();
@@ -59,7 +59,7 @@ fn put_together(v6: usize, sent: &[(u16, Vec<u8>)]) -> Vec<u8> {
     reply
 }
 
-/// The tests' router, of which the first link takes less than a frame.
+/// The tests' router, with an MTU on the first link that is less than a full frame.
 fn config() -> String {
     CONFIG.replacen("port = 0\nmac", "port = 0\nmtu = 1400\nmac", 1)
 }
@@ -67,7 +67,8 @@ fn config() -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the length, the cuts, the order and the repetitions: what is answered is what was asked, in pieces that the link takes.
+    /// Whatever the length, the cuts, the order and the repetitions, the reply carries what the request carried, in fragments
+    /// that fit the link.
     #[test]
     fn what_is_put_together_is_what_was_cut(
         len in 8usize..20_000,
@@ -113,7 +114,7 @@ proptest! {
         prop_assert!(is_right);
     }
 
-    /// Whatever pieces carry, also if their checksum is right: one of them or two, in part one over the other.
+    /// Fragments with arbitrary contents, even with a correct checksum: one or two, which may overlap partly.
     #[test]
     fn pieces_of_anything_do_no_harm(
         bytes in prop::collection::vec(any::<u8>(), 1..60),
@@ -138,7 +139,7 @@ proptest! {
                 continue;
             }
             let mut frame = piece(v6, part, offset, more);
-            // As the first header behind that of the piece, or of IPv4.
+            // As the header that follows the fragment header, or the IPv4 header.
             let named = if v6 == 0 { 23 } else { start };
             frame[named] = protocol;
             if v6 == 0 {
@@ -151,7 +152,7 @@ proptest! {
         }
     }
 
-    /// Two pieces that overlap with anything but the same bytes: nothing is ever answered, and no byte stays.
+    /// Two fragments that overlap other than with the same bytes: nothing is ever answered, and no byte is kept.
     #[test]
     fn pieces_that_overlap_end_their_datagram(at in 1usize..100, len in 1usize..100, v6 in 0usize..2) {
         let asked = request(v6, 1592);
@@ -174,7 +175,7 @@ fn a_piece_that_is_all_of_its_datagram_waits_for_nothing() {
     for v6 in [0, 1] {
         let mut bench = bench(10, &config());
         let asked = request(v6, 100);
-        // Another datagram under the same number.
+        // Another datagram with the same identification.
         assert_eq!(bench.send(0, 0, &piece(v6, &[9; 80], 0, true)).dropped, Some("waits_for_pieces"));
         let outcome = bench.send(0, 0, &piece(v6, &asked, 0, false));
         let (port, reply) = outcome.only();
@@ -189,14 +190,14 @@ fn pieces_whose_time_is_over_are_none_of_a_datagram_that_takes_their_number() {
         let mut bench = bench(10, &config());
         let asked = request(v6, 1592);
         assert_eq!(bench.send(0, 0, &piece(v6, &[9; 808], 0, true)).dropped, Some("waits_for_pieces"));
-        // The first thing that happens since then.
+        // Nothing happens in between, not even a sweep.
         assert_eq!(bench.send(0, 60_001, &piece(v6, &asked[..400], 0, true)).dropped, Some("waits_for_pieces"));
         let outcome = bench.send(0, 60_001, &piece(v6, &asked[400..], 400, false));
         assert_eq!(put_together(v6, &outcome.sent)[4..], asked[4..]);
     }
 }
 
-/// A flood of first pieces of nothing takes all room there is; what comes a few seconds later is put together all the same.
+/// A flood of first fragments takes all the room; a datagram that arrives a few seconds later is reassembled nevertheless.
 #[test]
 fn datagrams_that_have_waited_longest_make_room() {
     let mut router = bench(64, &format!("reassembly_max = 64\n{CONFIG}"));

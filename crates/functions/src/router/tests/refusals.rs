@@ -1,4 +1,4 @@
-//! Configurations that contradict themselves are refused, with what to write instead.
+//! Tests that inconsistent configurations are refused, with an error that says what to write instead.
 
 use crate::find;
 
@@ -47,7 +47,7 @@ fn ways_on_which_nobody_can_be_asked_for_are_refused() {
     accept(&plan(&format!("route = [{several}]\n{}", known("192.0.2.9", "port = 1, vlan = 7"))));
 }
 
-/// A prefix elsewhere of an address's family.
+/// A prefix elsewhere, of the same family as the address.
 fn other(address: &str) -> &'static str {
     if address.contains(':') { "2001:db8:ffff::/48" } else { "203.0.113.0/24" }
 }

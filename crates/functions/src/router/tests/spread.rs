@@ -1,10 +1,10 @@
-//! Several ways to the same: by weight, past who is silent, by addresses or by ports.
+//! Tests of several next hops to one destination: by weight, past silent neighbours, by addresses or by ports.
 
 use braid_testkit::{Bench, Frame};
 
 use super::{HOST, OURS, bench};
 
-/// Two next hops with weights 1 and 3, by port 1.
+/// Two next hops with weights 1 and 3, on port 1.
 const TWO_WAYS: &str = "[[interface]]\nport = 0\nmac = '02:00:00:00:0f:00'\naddresses = ['10.0.0.1/8']
     [[interface]]\nport = 1\nmac = '02:00:00:00:0f:01'\naddresses = ['192.0.2.1/24']
     [[route]]\nto = '0.0.0.0/0'\nhops = [{ via = '192.0.2.2' }, { via = '192.0.2.3', weight = 3 }]\n";
@@ -32,21 +32,21 @@ fn pairs_are_spread_by_weight() {
 #[test]
 fn a_next_hop_that_is_silent_is_passed_over() {
     let mut bench = bench(100, &format!("{TWO_WAYS}{SECOND}"));
-    // One of these is the silent one's.
+    // One of these hosts is assigned to the silent neighbour.
     let silent = (2..100).find(|host| bench.send(0, 0, &from(*host)).dropped == Some("waits_for_neighbour"));
     let host = silent.expect("one of a hundred");
     let after = |bench: &mut Bench, ms| bench.send(0, ms, &from(host));
-    // Asked once more, and by then known to be silent.
+    // It is asked once more, and is then known to be silent.
     assert_eq!(after(&mut bench, 5_000).dropped, Some("waits_for_neighbour"));
     let by_second = after(&mut bench, 5_050);
     assert_eq!(by_second.sent.iter().filter(|(port, frame)| *port == 1 && frame[5] == 3).count(), 1, "{by_second:?}");
-    // Who asks says where it is.
+    // A neighbour that asks reveals where it is.
     bench.send(1, 5_100, &Frame::arp("192.0.2.2", "192.0.2.1").bytes());
     let by_first = after(&mut bench, 5_200);
     assert_eq!(by_first.sent.iter().map(|(port, frame)| (*port, frame[5])).collect::<Vec<_>>(), [(1, 1)]);
 }
 
-/// A packet of a connection from 10.0.0.2, whole or in pieces: the first one (`Some(0)`) has ports, the others have none.
+/// A packet of a connection from 10.0.0.2, whole or fragmented: the first fragment (`Some(0)`) has ports, the others have none.
 fn of_connection(port: u16, piece: Option<u16>) -> Vec<u8> {
     let whole = Frame::udp(&format!("10.0.0.2:{port}"), "198.51.100.9:2").payload(&[7; 16]);
     let frame = match piece {
@@ -57,7 +57,8 @@ fn of_connection(port: u16, piece: Option<u16>) -> Vec<u8> {
     frame.mac(HOST, OURS[0]).bytes()
 }
 
-/// With `hash = "ports"` connections between two hosts are spread, and each keeps its way; pieces go by addresses, all of them.
+/// With `hash = "ports"` connections between two hosts are spread, and each keeps its next hop; all fragments are spread by
+/// addresses.
 #[test]
 fn connections_are_spread_by_ports_and_pieces_by_addresses() {
     let mut bench = bench(10, &format!("hash = 'ports'\n{TWO_WAYS}{FIRST}{SECOND}"));

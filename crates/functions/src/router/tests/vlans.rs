@@ -1,4 +1,4 @@
-//! Interfaces in VLANs, byte by byte: tags, pieces, and what has waited in vain.
+//! Tests of interfaces in VLANs, byte by byte: tags, fragments, and packets that have waited in vain.
 
 use braid_testkit::{Bench, Frame, assert_checksums};
 
@@ -14,7 +14,7 @@ fn to(destination: &str) -> Frame {
     Frame::udp("10.0.10.7:1", destination).mac(HOST, OURS[0]).vlan(10)
 }
 
-/// What is sent because of a frame: port, bytes behind the Ethernet addresses up to the IP header.
+/// What is sent because of a frame: the port, and the bytes from the end of the Ethernet addresses to the IP header.
 fn tags(bench: &mut Bench, port: u16, frame: Frame) -> Vec<(u16, Vec<u8>)> {
     let sent = bench.send(port, 0, &frame.bytes()).sent;
     sent.into_iter()
@@ -30,14 +30,14 @@ fn tags(bench: &mut Bench, port: u16, frame: Frame) -> Vec<(u16, Vec<u8>)> {
 fn a_tag_is_exchanged_taken_off_and_put_on() {
     let mut bench = bench(10, VLANS);
     for _ in 0..2 {
-        // The second time by the set that is known.
+        // The second time through the known set.
         assert_eq!(tags(&mut bench, 0, to("10.0.20.9:2")), [(0, vec![0x81, 0, 0, 20, 8, 0])]);
         assert_eq!(tags(&mut bench, 0, to("192.0.2.9:2")), [(1, vec![8, 0])]);
         let inward = Frame::udp("192.0.2.9:2", "10.0.20.9:1").mac(HOST, OURS[1]);
         assert_eq!(tags(&mut bench, 1, inward), [(0, vec![0x81, 0, 0, 20, 8, 0])]);
         let untagged = Frame::udp("10.0.10.7:1", "192.0.2.9:2").mac(HOST, OURS[0]);
         assert_eq!(bench.send(0, 0, &untagged.bytes()).dropped, Some("no_interface"));
-        // A tag that gives a priority alone is none.
+        // A priority tag counts as no tag.
         assert_eq!(bench.send(0, 0, &untagged_priority()).dropped, Some("no_interface"));
     }
 }
@@ -65,12 +65,12 @@ fn who_waited_in_vain_is_told_in_the_vlan_from_which_it_sent() {
     let [(_, error)] = &told[..] else { panic!("{later:?}") };
     assert_checksums(error);
     assert_eq!(error[..18], [&HOST[..], &OURS[0], &[0x81, 0, 0, 10, 8, 0]].concat());
-    // From 10.0.10.1; host unreachable; what is quoted is the packet.
+    // From 10.0.10.1: host unreachable, quoting the packet.
     assert_eq!((&error[30..34], &error[38..40]), (&[10, 0, 10, 1][..], &[3, 1][..]));
     assert_eq!(error[46..48], sent[18..20]);
 }
 
-/// Neighbours are known by port and VLAN, so they stay who they are when interfaces change.
+/// Neighbours are keyed by port and VLAN, so they keep their identity when interfaces change.
 #[test]
 fn the_same_address_in_another_vlan_is_another_neighbour() {
     let text = "[[interface]]\nport = 0\nvlan = 10\naddresses = ['10.0.10.1/24']

@@ -1,34 +1,34 @@
-//! What has credit: an address, the group that it is in, the link; and what a packet is charged to on its way up.
+//! What has credit: an address, its group, and the link; and how a packet is charged to them.
 
 use braid_nf::prelude::*;
 
 use crate::shaper::TICK;
 use crate::token_bucket::{Bucket, Limit};
 
-/// An address: where its class is.
+/// What a set remembers of an address: where its class is.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Place {
     pub(super) lease: Lease,
 }
 
-/// What is known of an address, for all workers: its credit, and of which priorities packets wait.
+/// What is known of an address, shared by all workers: its credit, and the priorities in which packets wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Class {
     pub(super) own: Bucket,
     pub(super) ceil: Bucket,
-    /// Itself, to be given back when the address is forgotten before its packets have left.
+    /// Its own lease, to be freed if the address is forgotten before its packets have left.
     pub(super) lease: Lease,
-    /// Its group among those of the configuration.
+    /// Its group's index in the configuration; 0: none.
     pub(super) group: u32,
-    /// A bit for each priority of which packets wait.
+    /// A bit for each priority in which packets wait.
     pub(super) waiting: u16,
     pub(super) is_forgotten: u16,
 }
 
 impl Class {
-    /// Whether packets wait that go before one of this priority.
+    /// Whether packets wait that must leave before a new one of this priority.
     pub(super) fn waits_before(&self, band: u32) -> bool {
         u32::from(self.waiting) & ((2 << band) - 1) != 0
     }
@@ -40,18 +40,19 @@ impl Class {
 pub struct Group {
     pub(super) own: Bucket,
     pub(super) ceil: Bucket,
-    /// What its addresses sent by right beyond its credit, in billionths of a byte: its rate pays that before it lends. At most a
-    /// second's worth (HTB remembers a minute's), so that a group whose addresses have more by right than it has soon lends again.
+    /// What its addresses sent within their own rates but beyond the group's credit, in billionths of a byte; the group's inflow
+    /// pays this before the group lends. At most a second's worth (HTB remembers a minute's), so that a group soon lends again
+    /// even if the rates of its addresses add up to more than its own.
     owed: u64,
-    /// By [`Charge`]: one more than the queue whose turn was broken off because the group had no credit; 0: none. It is the next
-    /// of its group, so that the first in the ring does not have all that flows in.
+    /// By [`Charge`]: one more than the queue whose turn was interrupted because the group had no credit; 0: none. That queue
+    /// is the group's next, so that the first in the ring does not take all that flows in.
     pub(super) turn_of: [u32; 3],
     /// Whether its buckets have been filled for the first time.
     is_open: u32,
 }
 
 impl Group {
-    /// Full buckets, if it has not been used yet.
+    /// Fills the buckets, if the group has not been used yet.
     pub(super) fn opened(self, total: &Limits, now: u64) -> Group {
         match self.is_open {
             0 => Group { own: total.own.full(now), ceil: total.ceil.full(now), is_open: 1, ..self },
@@ -59,7 +60,7 @@ impl Group {
         }
     }
 
-    /// Whether another queue of the group, of at least this priority, goes before this one.
+    /// Whether another queue of the group, of at least this priority, must be served before this one.
     pub(super) fn is_anothers_turn(&self, charge: Charge, queue: u32, bands: u32) -> bool {
         match self.turn_of[charge as usize].checked_sub(1) {
             Some(first) => first != queue && first % bands <= queue % bands,
@@ -68,40 +69,40 @@ impl Group {
     }
 }
 
-/// The credit of the link, and how much stands behind it.
+/// The credit of the link, and the queues that wait for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Line {
     pub(super) credit: Bucket,
-    /// Up to when packets have been sent.
+    /// The time up to which waiting packets have been served.
     pub(super) reached_ns: u64,
-    /// Before this nothing that waits can leave; 0: not known.
+    /// Before this time no waiting packet can leave; 0: not known.
     pub(super) due_ns: u64,
-    /// Queues in which packets wait.
+    /// The number of queues in which packets wait.
     pub(super) waiting: u64,
 }
 
 impl Line {
-    /// The first millisecond after `reached_ns` in which something can leave.
+    /// The first millisecond after `reached_ns` in which a packet can leave.
     pub(super) fn next_round_ns(&self) -> u64 {
         let tick = TICK.as_nanos() as u64;
         self.reached_ns + self.due_ns.saturating_sub(self.reached_ns).div_ceil(tick).max(1) * tick
     }
 }
 
-/// Whose credit a packet goes by.
+/// Whose credit allows a packet to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Charge {
-    /// It is within the rate of its address.
+    /// The address's: the packet is within the address's rate.
     Own = 0,
-    /// Its group is within its rate and has it to spare.
+    /// The group's: the group is within its rate and has credit to lend.
     Group = 1,
-    /// The link has it to spare.
+    /// The link's: the link has credit to lend.
     Loan = 2,
 }
 
-/// Who has not enough credit.
+/// What lacks credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lacks {
     /// The address.
@@ -122,16 +123,16 @@ pub struct Limits {
 /// The configuration of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Of all its addresses together; none: they stand under the link.
+    /// What all its addresses have together; `None`: they are directly below the link.
     pub(in super::super) total: Option<Limits>,
-    /// Of each.
+    /// What each address has.
     pub(in super::super) each: Limits,
 }
 
 braid_nf::plain!(Terms);
 
 impl Terms {
-    /// The longest packet that can ever leave, as far as it is for the group to say.
+    /// The cost of the largest packet that can ever leave, as far as the group limits it.
     pub(super) fn burst(&self) -> u64 {
         let total = self.total.map_or(u64::MAX, |total| total.ceil.burst());
         total.min(self.each.own.burst()).min(self.each.ceil.burst())
@@ -146,7 +147,7 @@ pub struct Branch {
 }
 
 impl Branch {
-    /// Gives all of it what has flowed in until now.
+    /// Adds to all buckets what has flowed in until now.
     pub(super) fn fill(&mut self, terms: &Terms, now: u64) {
         terms.each.own.fill(&mut self.class.own, now);
         terms.each.ceil.fill(&mut self.class.ceil, now);
@@ -156,14 +157,14 @@ impl Branch {
         }
     }
 
-    /// When the ceilings hold a packet's cost.
+    /// When the ceilings allow a packet of this cost.
     pub(super) fn ready_ns(&self, terms: &Terms, cost: u32) -> u64 {
         let group = self.group.zip(terms.total).map_or(0, |(group, total)| total.ceil.ready_ns(&group.ceil, cost));
         group.max(terms.each.ceil.ready_ns(&self.class.ceil, cost))
     }
 
-    /// Takes a packet's cost from all that it is charged to, if they hold it. As in HTB what an address sends by right is charged to its
-    /// group too, which owes it if it is not within its rate.
+    /// Charges a packet's cost to all that it must be charged to, if their credit suffices. As in HTB, what an address sends
+    /// within its own rate is charged to its group too, and if the group is beyond its rate, it owes the difference.
     pub(super) fn pay(&mut self, terms: &Terms, link: &mut Bucket, cost: u32, charge: Charge) -> Result<(), Lacks> {
         let by_right = charge != Charge::Own || self.class.own.holds(cost);
         if !(by_right && self.class.ceil.holds(cost)) || (charge == Charge::Group && self.group.is_none()) {

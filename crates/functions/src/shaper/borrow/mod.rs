@@ -1,13 +1,14 @@
-//! `shaper` with a ceiling: addresses that may have more than their rate while the link has more than the others need.
+//! `shaper` with a ceiling: addresses may exceed their rate while the link has more than the others need.
 //!
-//! Linux' HTB (`net/sched/sch_htb.c`) with at most one level of classes between an address and the link, by its rules: what an
-//! address sends within its rate is charged to its rate, and to ceilings and rates above it; what it sends above is borrowed of its
-//! group while that is within its rate, else of the link, and charged from there upwards; those within their rate go first, then those
-//! who borrow of their group, then those who borrow of the link; in each of these the higher priority first; and equals take
-//! turns of a quantum (deficit round robin).
+//! It follows the rules of Linux' HTB (`net/sched/sch_htb.c`) with at most one level of classes between an address and the
+//! link. What an address sends within its rate is charged to its rate, and to the ceilings and rates above it. What it sends
+//! beyond is borrowed from its group while that is within its rate, otherwise from the link, and charged from there upwards.
+//! Addresses within their rate go first, then those that borrow from their group, then those that borrow from the link. Within
+//! each of these the higher priority goes first, and equals take turns of a quantum (deficit round robin).
 //!
-//! An address has a queue for each priority; queues in which packets wait stand in rings. A tick goes round them; if it is late it goes
-//! round for each millisecond that it missed and in which something can leave, as of then, so the result does not depend on when ticks come.
+//! An address has a queue for each priority; queues in which packets wait are linked in rings. A tick goes round the rings. A
+//! late tick goes round once for each millisecond that it missed in which a packet could have left, with the credit as of that
+//! millisecond, so the result does not depend on when ticks occur.
 
 mod class;
 mod queues;
@@ -33,10 +34,10 @@ use crate::parts::counted::Counted;
 use crate::policer::By;
 use crate::token_bucket::Limit;
 
-/// No room for another address.
+/// There is no room for another address.
 const ADDRESS_TABLE_FULL: Reason = Reason("address_table_full");
 const ADDRESSES_MAX: u32 = 65_536;
-/// Two frames of Ethernet.
+/// Two full Ethernet frames.
 const QUANTUM: u32 = 3028;
 
 network_function! {
@@ -50,9 +51,9 @@ network_function! {
         by: By,
         from_port: Option<Port>,
         bands: Bands,
-        /// Address ranges, and the place of their group among the terms.
+        /// Address ranges, each with the index of its group's terms.
         groups: Vec<(Prefix, u32)>,
-        /// Those of addresses in no group are the first.
+        /// The terms of groups; the first are those of addresses in no group.
         terms: Vec<Terms>,
         leases: Allocator,
         classes: Vector<Class>,
@@ -63,7 +64,7 @@ network_function! {
 }
 
 impl Borrower {
-    /// Checks the configuration and makes the function.
+    /// Checks the configuration and creates the function.
     pub fn new(config: &Config, builder: &mut StateBuilder, ports: u16) -> Result<Borrower, ConfigError> {
         let (link, terms) = config.borrowing()?;
         let addresses = config.addresses_max.unwrap_or(ADDRESSES_MAX);
@@ -101,7 +102,7 @@ impl NetworkFunction for Borrower {
     type Set = Place;
     const NAME: &'static str = "shaper";
 
-    /// Credit is worth as much under other limits, and what waits has its order.
+    /// Credit keeps its value under other limits, and waiting packets keep their order.
     fn inherits(&self, older: &Self) -> Result<(), String> {
         let sizes = |of: &Self| (of.queues.store.room(), of.leases.resources(), of.queues.bands);
         if self.by != older.by || sizes(self) != sizes(older) || self.groups != older.groups {
@@ -150,8 +151,8 @@ impl NetworkFunction for Borrower {
         }
         let (now, cost, band) = (cx.now(), self.counted.cost(packet), self.bands.of(packet));
         let mut line = self.line(cx)?;
-        // While packets wait the link has come as far as they have: what flows in since is for ticks to give out, or a late one would
-        // find a full bucket that has lost some.
+        // While packets wait, the link's credit is kept as of the time up to which they were served. What has flowed in since
+        // is for ticks to distribute; otherwise a late tick would find a full bucket that had lost some inflow.
         let may_borrow = line.waiting == 0;
         let reached = if may_borrow { now } else { line.reached_ns };
         let mut branch = self.branch(cx, place.lease.index, reached)?;
@@ -207,7 +208,7 @@ impl Borrower {
         self.from_port.is_none_or(|port| port == packet.port())
     }
 
-    /// The place of an address's group among the terms: of the longest range that holds it.
+    /// The index of an address's group terms: the group of the longest range that contains the address.
     fn group_of(&self, address: IpAddress) -> u32 {
         let holding = self.groups.iter().filter(|(range, _)| range.contains(address));
         holding.max_by_key(|(range, _)| range.bits()).map_or(0, |(_, group)| *group)
@@ -221,7 +222,7 @@ impl Borrower {
         Ok(self.line.get(cx, 0)?.unwrap_or_default())
     }
 
-    /// An address and its group, with what they have by then.
+    /// An address and its group, with their credit as of `now`.
     fn branch(&self, cx: &mut Cx<'_>, class: u32, now: u64) -> Result<Branch, Conflict> {
         let class = self.classes.get(cx, class)?.unwrap_or_default();
         let terms = self.terms_of(&class);
@@ -241,7 +242,7 @@ impl Borrower {
         self.classes.set(cx, branch.class.lease.index, branch.class).map(drop)
     }
 
-    /// Puts a packet behind those of its address and priority that wait; the reason if it cannot wait.
+    /// Appends a packet to the queue of its address and priority. Returns the reason if it cannot wait.
     #[cold]
     fn wait(
         &self,
@@ -262,7 +263,7 @@ impl Borrower {
             return Ok(Some(NO_ROOM));
         }
         if line.waiting == 0 {
-            // Time in which nobody waited need not be made up for.
+            // Time in which no packet waited need not be caught up.
             line.reached_ns = line.reached_ns.max(cx.now());
         }
         line.due_ns = 0;

@@ -1,6 +1,8 @@
-//! Packets that wait, in a queue for each address and priority, and the rings in which these queues stand: one for each priority.
+//! The waiting packets, in a queue for each address and priority, and the rings in which these queues are linked, one for each
+//! priority.
 //!
-//! A ring has a cursor for each [`Charge`]: who goes first by right is another turn than who borrows first.
+//! A ring has a cursor for each [`Charge`], because the turns of queues within their rate and of queues that borrow advance
+//! independently.
 
 use std::sync::Arc;
 
@@ -11,34 +13,34 @@ use braid_nf::state::{StateBuilder, StateError, StateObject, VectorConfig};
 use super::class::Charge;
 use crate::shaper::store::{Store, Waiting};
 
-/// Packets of one address and priority.
+/// The packets of one address and priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Queue {
     first: Lease,
     last: Lease,
-    /// The queue behind it in its ring.
+    /// The next queue in its ring.
     next: u32,
     pub(super) packets: u32,
     pub(super) bytes: u32,
-    /// By [`Charge`]: what it may send in this turn.
+    /// By [`Charge`]: what it may still send in this turn.
     pub(super) quantum: [u32; 3],
-    /// By [`Charge`]: whether its turn was broken off because there was no credit: it goes on, and is given nothing new.
+    /// By [`Charge`]: whether its turn was interrupted for lack of credit. The turn then continues without a new quantum.
     pub(super) is_in_turn: [u32; 3],
 }
 
 impl Queue {
-    /// The one behind it in its ring.
+    /// The next queue in its ring.
     pub fn next(&self) -> u32 {
         self.next
     }
 }
 
-/// Queues of one priority in which packets wait.
+/// The queues of one priority in which packets wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Ring {
-    /// By [`Charge`]: the queue behind which the first one stands.
+    /// By [`Charge`]: the queue before the one whose turn it is.
     last: [u32; 3],
     pub(super) len: u32,
 }
@@ -52,7 +54,7 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Empty ones for so many addresses and priorities.
+    /// Creates empty queues for this many addresses and priorities.
     pub fn new(builder: &mut StateBuilder, addresses: u32, bands: u32, store: Store) -> Result<Queues, StateError> {
         let named = |name: &str, len| VectorConfig { name: name.into(), len };
         let queues = Vector::new(builder, &named("queues", addresses.saturating_mul(bands)), Queue::default())?;
@@ -75,7 +77,8 @@ impl Queues {
         self.rings.set(cx, band, ring).map(drop)
     }
 
-    /// Puts a packet at the end of a queue, and the queue into its ring if it was empty; false if there is no room for the packet.
+    /// Appends a packet to a queue, and adds the queue to its ring if it was empty. Returns false if there is no room for the
+    /// packet.
     pub fn put(&self, cx: &mut Cx<'_>, at: u32, packet: &Packet<'_>, cost: u32) -> Result<bool, Conflict> {
         let (mut queue, now) = (self.get(cx, at)?, cx.now());
         let last = (queue.packets > 0).then_some(queue.last);
@@ -91,7 +94,7 @@ impl Queues {
         Ok(true)
     }
 
-    /// The first packet of a queue in which packets wait.
+    /// The first packet of a queue that is not empty.
     pub fn first(&self, cx: &mut Cx<'_>, queue: &Queue) -> Result<Waiting, Conflict> {
         self.store.get(cx, queue.first)
     }
@@ -105,13 +108,13 @@ impl Queues {
         Ok(())
     }
 
-    /// Whose turn it is in a ring that is not empty, and who stands before it.
+    /// The queue whose turn it is in a ring that is not empty, and the queue before it, which is returned first.
     pub fn turn(&self, cx: &mut Cx<'_>, ring: &Ring, charge: Charge) -> Result<(u32, u32), Conflict> {
         let before = ring.last[charge as usize];
         Ok((before, self.get(cx, before)?.next))
     }
 
-    /// A queue stands at the end of its ring, as those see it who borrow of the link.
+    /// Adds a queue at the end of its ring, as seen by the cursor of those that borrow from the link.
     fn join(&self, cx: &mut Cx<'_>, at: u32, queue: &mut Queue) -> Result<(), Conflict> {
         let band = at % self.bands;
         let mut ring = self.ring(cx, band)?;
@@ -128,7 +131,7 @@ impl Queues {
         self.set_ring(cx, band, ring)
     }
 
-    /// The empty queue behind `before` is in the ring no more.
+    /// Removes an empty queue, which follows `before`, from its ring.
     pub fn leave(
         &self,
         cx: &mut Cx<'_>,
@@ -146,7 +149,7 @@ impl Queues {
 }
 
 impl Ring {
-    /// The next one's turn comes.
+    /// Gives the turn to the next queue.
     pub fn pass(&mut self, charge: Charge, at: u32) {
         self.last[charge as usize] = at;
     }

@@ -1,5 +1,5 @@
-//! What a tick sends: those within their rate first, then those who borrow of their group, then those who borrow of the link; in each of
-//! these, the higher priority first; among equals, in turns.
+//! What a tick sends: packets within the rate of their address first, then those that borrow from a group, then those that
+//! borrow from the link. Within each of these the higher priority goes first, and equals take turns.
 
 use braid_nf::prelude::*;
 
@@ -7,28 +7,28 @@ use super::Borrower;
 use super::class::{Branch, Charge, Lacks, Line};
 use super::queues::{Queue, Ring};
 
-/// Most packets of one tick.
+/// The most packets sent in one tick.
 const SENT_MAX: u32 = 1024;
-/// Most looks at queues: who waits is looked at for each [`Charge`] once at least.
+/// The most queues examined in one tick; each waiting queue is examined at least once for each [`Charge`].
 const LOOKS_MAX: u32 = 16_384;
 
 /// How the turn of a queue ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// It has nothing more that it may send now.
+    /// It may not send any more now.
     Done,
-    /// It has, and the credit is there: its quantum is used up, or it had others wait.
+    /// It may send more: its quantum is used up, or it made others wait.
     More,
-    /// The link has no credit: it stays the first of the ring.
+    /// The link has no credit; the queue stays the first of the ring.
     LinkBusy,
-    /// Its group has none: it stays the first of its group.
+    /// Its group has no credit; the queue stays the first of its group.
     GroupBusy,
 }
 
-/// What one tick has before it.
+/// The progress of one tick.
 struct Work {
     line: Line,
-    /// As of when credit is given.
+    /// The time as of which credit is given.
     at_ns: u64,
     sent: u32,
     looks: u32,
@@ -41,7 +41,8 @@ impl Work {
 }
 
 impl Borrower {
-    /// Goes round the rings for each millisecond that has passed, as of then, but for those in which nothing can leave.
+    /// Goes round the rings for each millisecond that has passed, with the credit as of that time, except those in which no
+    /// packet can leave.
     pub(super) fn catch_up(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         let (now, line) = (cx.now(), self.line(cx)?);
         let mut work = Work { line, at_ns: 0, sent: 0, looks: 0 };
@@ -63,8 +64,8 @@ impl Borrower {
         Ok(())
     }
 
-    /// When a packet that waits may leave at the earliest, as of a moment up to which the line has been served: nobody goes above a ceiling
-    /// or the link. Who has no right of its own left may have to wait for longer.
+    /// The earliest time at which a waiting packet may leave, given the time up to which the queues have been served: no packet
+    /// may exceed a ceiling or the link. A packet that has no rate of its own left may have to wait longer.
     pub(super) fn next_due(&self, cx: &mut Cx<'_>, line: &Line, at_ns: u64) -> Result<Option<u64>, Conflict> {
         let mut first = None::<u64>;
         for band in 0..self.queues.bands {
@@ -83,7 +84,7 @@ impl Borrower {
         Ok(first)
     }
 
-    /// Everything that may be sent at one moment.
+    /// Sends everything that may be sent at one moment.
     fn round(&self, cx: &mut Cx<'_>, work: &mut Work) -> Result<(), Conflict> {
         for charge in [Charge::Own, Charge::Group, Charge::Loan] {
             if charge == Charge::Group && self.terms.iter().all(|terms| terms.total.is_none()) {
@@ -104,7 +105,8 @@ impl Borrower {
         Ok(())
     }
 
-    /// Round by round, until nobody in the ring may send any more; false if the link is busy or the tick has done enough.
+    /// Goes round a ring until none of its queues may send any more. Returns false if the link has no credit or the tick has
+    /// done enough.
     fn go_round(&self, cx: &mut Cx<'_>, work: &mut Work, ring: &mut Ring, charge: Charge) -> Result<bool, Conflict> {
         let mut more = true;
         while more && ring.len > 0 {
@@ -123,7 +125,7 @@ impl Borrower {
         Ok(true)
     }
 
-    /// The first queue of the ring sends what it may, and goes to the end or leaves.
+    /// Lets the first queue of the ring send what it may, and moves it to the end or removes it.
     fn turn(&self, cx: &mut Cx<'_>, work: &mut Work, ring: &mut Ring, charge: Charge) -> Result<Turn, Conflict> {
         let (before, at) = self.queues.turn(cx, ring, charge)?;
         let bands = self.queues.bands;
@@ -139,7 +141,7 @@ impl Borrower {
             if turn == Turn::GroupBusy {
                 *held = at + 1;
             } else if *held == at + 1 && turn != Turn::LinkBusy {
-                // Those who had to wait for it have been passed over in this round.
+                // Those that had to wait for it have been skipped in this round.
                 (*held, turn) = (0, Turn::More);
             }
         }
@@ -150,13 +152,13 @@ impl Borrower {
         } else if turn != Turn::LinkBusy {
             ring.pass(charge, at);
         }
-        // A ring of one stands behind itself: what `leave` wrote there is written again, and nobody reads it.
+        // In a ring of one, the queue follows itself. This overwrites what `leave` wrote to it, which nothing reads.
         self.queues.set(cx, at, queue)?;
         self.put_branch(cx, &branch)?;
         Ok(turn)
     }
 
-    /// Sends packets of a queue as long as it has its turn and they are paid for.
+    /// Sends packets of a queue as long as it has quantum left and credit suffices.
     fn serve(
         &self,
         cx: &mut Cx<'_>,
@@ -192,7 +194,7 @@ impl Borrower {
         Ok(turn)
     }
 
-    /// Nothing waits in a queue any more.
+    /// Records that a queue has become empty.
     fn emptied(&self, cx: &mut Cx<'_>, work: &mut Work, branch: &mut Branch, at: u32) -> Result<(), Conflict> {
         work.line.waiting -= 1;
         branch.class.waiting &= !(1 << (at % self.queues.bands));

@@ -1,4 +1,4 @@
-//! Who gets how much of a link, and that it is never more than was promised.
+//! Tests of how much of a link each address gets, and that it is never more than allowed.
 
 mod fluid;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::find;
 use crate::parts::MS;
 
-/// Two megabytes a second for all, half a one for each, and all of it for one alone.
+/// Two megabytes a second for all, half of one for each, and all of it for one that is alone.
 const SHARED: &str = "bytes_per_s = 500000\nburst_bytes = 2000\nceil_bytes_per_s = 2000000\nceil_burst_bytes = 6000
     queue_bytes = 60000\nlink = { bytes_per_s = 2000000, burst_bytes = 6000 }\n";
 
@@ -24,12 +24,13 @@ fn to(host: u8, len: usize, number: u8) -> Vec<u8> {
     frame
 }
 
-/// Bytes that left for each of four hosts, when each is offered so many thousand a second for so long, in packets of a thousand.
+/// The bytes that left for each of four hosts, when each is offered this many thousand bytes a second for this long, in packets
+/// of a thousand bytes.
 fn shares(config: &str, offered: [u64; 4], lasting_ms: u64) -> [u64; 4] {
     let (mut bench, mut left) = (bench(config), [0; 4]);
     for ms in 0..lasting_ms {
         for (host, thousands) in offered.iter().enumerate() {
-            // Packets that are due by now and were not a millisecond ago, one after another.
+            // The packets that have become due in this millisecond, one after another.
             for n in ms * thousands / 1000..(ms + 1) * thousands / 1000 {
                 let at = ms * MS + n * 7919 % MS;
                 for (_, frame) in bench.send_at(1, ms * MS + at % MS / 1000, &to(host as u8, 1000, 0)).sent {
@@ -41,13 +42,13 @@ fn shares(config: &str, offered: [u64; 4], lasting_ms: u64) -> [u64; 4] {
     left
 }
 
-/// What each should have had, in thousands a second: all together within a thousandth, each within a twentieth.
+/// Checks the shares in thousands of bytes a second: the sum within a thousandth, each within a twentieth.
 #[track_caller]
 fn check(config: &str, offered: [u64; 4], expected: [u64; 4]) {
     const SECONDS: u64 = 2;
     let found = shares(config, offered, SECONDS * 1000);
     let expected = expected.map(|thousands| thousands * 1000 * SECONDS);
-    // What passes at once at the beginning, and the packet that is next at the end.
+    // 7000 for the burst at the beginning, and the next packet at the end.
     let near = |found: u64, expected: u64, part: u64| found.abs_diff(expected) <= expected / part + 7000;
     assert!(near(found.iter().sum(), expected.iter().sum(), 1000), "{found:?}, not {expected:?} together");
     assert!(
@@ -66,7 +67,7 @@ fn those_who_ask_for_more_share_what_others_leave() {
     check(SHARED, [3000, 3000, 100, 0], [950, 950, 100, 0]);
     check(SHARED, [3000, 3000, 3000, 3000], [500, 500, 500, 500]);
     check(SHARED, [3000, 3000, 450, 0], [775, 775, 450, 0]);
-    // More by right than the link has.
+    // Each has a higher rate than the link.
     check(&SHARED.replace("500000", "2000000"), [3000, 3000, 0, 3000], [667, 667, 0, 666]);
 }
 
@@ -114,8 +115,8 @@ fn an_address_that_is_forgotten_gives_its_place_to_another() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever comes: everything that was accepted leaves in the order of its address, and over any stretch of time no address has more
-    /// than its ceiling, nor all of them more than the link.
+    /// Whatever arrives, all accepted packets of an address leave in order, and over any period no address exceeds its ceiling,
+    /// nor all together the link.
     #[test]
     fn order_stays_and_no_bound_is_broken(packets in prop::collection::vec((0u64..6, 0u8..4, 60usize..1500), 1..150)) {
         let mut bench = bench(&SHARED.replace("ceil_bytes_per_s = 2000000", "ceil_bytes_per_s = 900000"));
@@ -140,7 +141,7 @@ proptest! {
             let numbers: Vec<u8> = went.iter().filter(|(_, to, ..)| usize::from(*to) == host).map(|(.., n)| *n).collect();
             prop_assert_eq!(came, &numbers);
         }
-        // A tick that is late sends what was due before: at most what one bench's step is apart.
+        // A late tick sends what was due before; ticks are at most as far apart as the bench's steps.
         let late = 7;
         for (first, (from, ..)) in went.iter().enumerate() {
             let mut all = [0; 5];
@@ -212,7 +213,7 @@ fn impossible_values_are_refused() {
     );
 }
 
-/// Two groups of a megabyte a second by right; the second has no more than that.
+/// Two groups with a rate of a megabyte a second; the second may not borrow.
 const GROUPED: &str = "group = [
     { prefixes = '10.0.0.0/31', total = { bytes_per_s = 1000000, ceil_bytes_per_s = 2000000, burst_bytes = 6000 } },
     { prefixes = ['10.0.0.2/31', '10.0.0.64/26'], total = { bytes_per_s = 1000000, burst_bytes = 6000 } } ]\n";
@@ -235,7 +236,7 @@ fn a_group_borrows_of_the_link_up_to_its_ceiling() {
     check(&grouped(), [0, 0, 3000, 3000], [0, 0, 500, 500]);
 }
 
-/// Of 620 its two hosts have 600 by right, of which a packet now and then finds less credit than it costs.
+/// Its two hosts have rates of 600 out of the group's 620, and now and then a packet finds less credit than it costs.
 #[test]
 fn a_group_pays_what_it_owes_before_it_lends() {
     let tight = "group = [{ prefixes = '10.0.0.0/31',
@@ -259,11 +260,11 @@ fn a_group_that_is_asked_for_too_much_shares_it_packet_by_packet() {
         + "group = [{ prefixes = '10.0.0.0/30', total = { bytes_per_s = 900000, burst_bytes = 3500 } }]\n";
     check(&tight, [3000, 3000, 3000, 0], [300, 300, 300, 0]);
     check(&tight, [3000, 0, 0, 0], [900, 0, 0, 0]);
-    // Each has more by right than the group.
+    // Each has a higher rate than the group.
     check(&tight.replace("500000", "1000000"), [3000, 3000, 0, 0], [450, 450, 0, 0]);
 }
 
-/// The expedited class and signalling first, then whatever a host of the second half has.
+/// The expedited class and signalling first, then everything of the second pair of hosts.
 const RANKED: &str = "priority = [{ dscp = [46, 48], ports = 5060 }, { addresses = '10.0.0.2/31' }]\n";
 
 #[test]

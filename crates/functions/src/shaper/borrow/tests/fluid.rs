@@ -1,25 +1,25 @@
-//! Another way to find shares: by HTB's rules a fluid is poured, a drop for everybody at a time, until nobody can take another.
+//! Another way to compute shares: by HTB's rules a fluid is poured, a drop for each at a time, until none can take another.
 //!
-//! Packets are not fluid. Who would borrow of its group only, and leave some of it to others, sends a packet by the link's credit when
-//! the group does not have a packet's worth at that moment; the others have it of the group a moment later. The slower the link the more often:
-//! at 2 MB/s, two packets a tick, a host is off by up to a tenth of the link, as with Linux' HTB
-//! (offered 400, 700, 200 and 800 kB/s the fluid gives 330, 700, 200, 770, HTB 379, 700, 150, 770 and the shaper 400, 700, 130, 772). Loads are
-//! therefore ten times as fast.
+//! Packets are not a fluid. An address that would borrow only from its group, and leave some of it to others, sends a packet
+//! with the link's credit when the group does not have a packet's worth at that moment; the others get it from the group a
+//! moment later. The slower the link, the more often this happens: at 2 MB/s, two packets a tick, a host is off by up to a
+//! tenth of the link, as with Linux' HTB (offered 400, 700, 200 and 800 kB/s the fluid gives 330, 700, 200, 770, HTB 379, 700,
+//! 150, 770 and the shaper 400, 700, 130, 772). The loads here are therefore ten times as fast.
 
 use proptest::prelude::*;
 
 use super::shares;
 
-/// Bytes a second in the unit of rates here.
+/// Bytes a second in a unit of the rates here.
 const UNIT: u64 = 10_000;
 /// What is poured at a time.
 const DROP: u64 = 1;
 const LINK: u64 = 2000;
 
-/// By right and with what is borrowed.
+/// The rate, and the ceiling.
 type Rates = (u64, u64);
 
-/// Four hosts, of which each two may have a group, and each its priority.
+/// Four hosts, each pair of which may have a group, and each host its priority.
 #[derive(Clone, Debug)]
 struct Load {
     offered: [u64; 4],
@@ -29,7 +29,7 @@ struct Load {
 }
 
 impl Load {
-    /// What each host has, when fluids are poured.
+    /// What each host gets when the fluid is poured.
     fn shares(&self) -> [u64; 4] {
         let (mut all, mut by_right, mut of_groups, mut group_by_right) = (0, [0; 4], [0; 2], [0; 2]);
         let mut has = [0; 4];
@@ -101,7 +101,8 @@ fn load() -> impl Strategy<Value = Load> {
     )
 }
 
-/// What each host has, in units of rate, and that all together have what the fluid has, but for bursts of the link, two groups and four hosts.
+/// What each host gets, in units of rate. Checks that all together get what the fluid gives, except for the bursts of the link,
+/// two groups and four hosts.
 fn found(load: &Load) -> Result<[u64; 4], TestCaseError> {
     const LASTING_MS: u64 = 400;
     let units = |bytes: u64| bytes * 1000 / LASTING_MS / UNIT;
@@ -111,7 +112,7 @@ fn found(load: &Load) -> Result<[u64; 4], TestCaseError> {
     Ok(found)
 }
 
-/// Each has what a fluid would, within three hundredths of the link.
+/// Checks that each gets what the fluid gives, within three hundredths of the link.
 fn check(load: &Load) -> Result<(), TestCaseError> {
     let (found, fluid) = (found(load)?, load.shares());
     prop_assert!(
