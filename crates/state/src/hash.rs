@@ -29,14 +29,7 @@ pub fn mixed(bytes: &[u8], seed: u64) -> u64 {
     fold(state ^ bytes.len() as u64, K1)
 }
 
-/// FNV-1a, byte by byte: slow, but common in control planes; for comparison.
-pub fn fnv1a(bytes: &[u8], seed: u64) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-/// At most eight bytes as a little-endian number. Fewer are read in two or three possibly overlapping units, because copying so few is a call.
+/// At most eight bytes as a number, the first one lowest. Fewer are read in two or three units that may overlap: a copy of so few is a call.
 #[inline(always)]
 fn word(bytes: &[u8]) -> u64 {
     if let Some(whole) = bytes.first_chunk() {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use braid_state::{Map, MapConfig, Tx};
+use braid_state::{Held, Map, MapConfig, Tx};
 use common::{Random, builder, commit};
 
 /// A hash that hardly distinguishes keys: different keys have the same tags and buckets.
@@ -17,9 +17,14 @@ fn map(workers: usize, hash: fn(&[u8], u64) -> u64) -> (std::sync::Arc<braid_sta
     (domain, map)
 }
 
-/// Adds one to the first word of a key's value in a transaction that holds its entry; returns false if it was not found this way.
+/// Whether a key has these words.
+fn is(words: &[u64]) -> impl FnOnce(&Held<'_>) -> bool {
+    move |held| words.iter().enumerate().all(|(k, word)| held.key_word(k) == *word)
+}
+
+/// Adds one to a key's first word in a transaction that holds its entry; false if it was not found this way.
 fn add(map: &Map<u64, [u64; 2]>, tx: &mut Tx, key: u64, hash: u64) -> bool {
-    let Some(held) = map.guess(hash, 1).and_then(|index| map.hold(tx, index, &key)) else { return false };
+    let Some(held) = map.guess(hash, 1).and_then(|index| map.hold_if(tx, index, is(&[key]))) else { return false };
     let mut words = [0; 2];
     held.copy_to(&mut words);
     map.give_back(tx, held, &[words[0] + 1]);
@@ -51,8 +56,8 @@ fn of_an_entry_of_several_lines_what_is_not_given_back_stays() {
     commit(&mut tx);
     let hash = braid_state::hash::mixed(zerocopy::IntoBytes::as_bytes(&keys[0]), MapConfig::default().seed);
     let guess = map.guess(hash, 5).expect("it is there");
-    assert!(map.hold(&mut tx, guess, &keys[1]).is_none(), "keys differ in their last words");
-    let held = map.hold(&mut tx, guess, &keys[0]).expect("its own");
+    assert!(map.hold_if(&mut tx, guess, is(&keys[1])).is_none(), "keys differ in their last words");
+    let held = map.hold_if(&mut tx, guess, is(&keys[0])).expect("its own");
     let mut words = [0; 8];
     held.copy_to(&mut words);
     assert_eq!(words, [9; 8]);
@@ -71,13 +76,13 @@ fn a_guess_that_has_become_wrong_holds_nothing() {
     let guess = map.guess(hash, 1).expect("it is there");
     map.remove(&mut tx, &key).expect("alone");
     commit(&mut tx);
-    assert!(map.hold(&mut tx, guess, &key).is_none(), "its entry is free");
+    assert!(map.hold_if(&mut tx, guess, is(&[key])).is_none(), "its entry is free");
     for other in 100..140 {
         map.insert(&mut tx, &other, &[0, 0]).expect("alone");
     }
     commit(&mut tx);
-    assert!(map.hold(&mut tx, guess, &key).is_none(), "its entry is another key's");
-    assert!(map.hold(&mut tx, u32::MAX, &key).is_none(), "there is no such entry");
+    assert!(map.hold_if(&mut tx, guess, is(&[key])).is_none(), "its entry is another key's");
+    assert!(map.hold_if(&mut tx, u32::MAX, is(&[key])).is_none(), "there is no such entry");
 }
 
 #[test]

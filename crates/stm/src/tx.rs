@@ -21,7 +21,7 @@ mod write;
 pub use accesses::Access;
 pub use read::{Alone, Glance, Solitude};
 
-/// Number of consecutive aborts after which a worker requests its turn, unless changed by [`Tx::set_patience`].
+/// Aborts in a row after which a worker asks for its turn.
 pub const PATIENCE: u32 = 8;
 
 /// Reasons why an access must leave the fast path: bits of `Tx::slow`.
@@ -84,7 +84,6 @@ pub struct Tx {
     boosted: Vec<Option<Arc<dyn Boosted>>>,
     report: Option<ConflictReport>,
     pub(crate) failures: u32,
-    patience: u32,
     wants_turn: bool,
     waits_for_turn: bool,
     ticket: Option<u64>,
@@ -113,7 +112,6 @@ impl Tx {
             boosted: Vec::new(),
             report: None,
             failures: 0,
-            patience: PATIENCE,
             wants_turn: false,
             waits_for_turn: false,
             ticket: None,
@@ -155,13 +153,7 @@ impl Tx {
         self.stats
     }
 
-    /// Sets the number of consecutive aborts after which the worker requests its turn.
-    pub fn set_patience(&mut self, aborts: u32) {
-        self.patience = aborts.max(1);
-    }
-
-    /// Returns whether there has been no access of shared state since the last commit, abort or rollback to the beginning, so
-    /// that committing is free.
+    /// No access of shared state since the last commit, abort or roll back to the beginning: committing is free.
     #[inline(always)]
     pub fn is_untouched(&self) -> bool {
         self.slow & slow::IDLE != 0

@@ -1,19 +1,17 @@
 //! Entries of a map in transactions of their own, for a caller that changes one value per packet and nothing else.
 //!
-//! There are three steps, each done for a whole batch before the next so that cache misses overlap: prefetch a key's
-//! [buckets](Map::prefetch_hashed), [guess](Map::guess) where its entry is, [hold](Map::hold) the entry. Only the last one matters for
-//! correctness: an entry describes itself, so once it is held it is certain whether it belongs to the key, however old the guess. A key
-//! that is not found this way may still exist and has to be looked up in an ordinary transaction.
+//! Three steps, each for a whole batch before the next, so that misses overlap: ask for a key's [buckets](Map::prefetch_hashed),
+//! [guess](Map::guess) where its entry is, [hold](Map::hold_if) the entry. Only the last one counts: an entry describes itself, so
+//! whether it still is the key's is certain once it is held, however old the guess. Whoever is not found this way may be there
+//! nevertheless and is looked for in an ordinary transaction.
 
 use braid_stm::{Committed, Holding, Tx};
 
 use super::{Map, entry};
 use crate::causes::MapOp;
-use crate::plain::{self, Plain};
+use crate::plain::Plain;
 
-/// Maximum number of words of a key that can be held.
-const KEY_WORDS_MAX: usize = 8;
-/// Words of a cache line; the line with an entry's header has one word less for the entry.
+/// Words of a cache line: that of an entry's header has one word less for the entry.
 const LINE: usize = 8;
 
 /// An entry that this worker has locked, until it is [given back](Map::give_back) changed or dropped unchanged.
@@ -71,18 +69,8 @@ impl<K: Plain, V: Plain> Map<K, V> {
         }
     }
 
-    /// Holds the entry with this number if it belongs to the key. Panics inside a transaction that has accessed something.
-    #[inline(always)]
-    pub fn hold(&self, tx: &mut Tx, index: u32, key: &K) -> Option<Held<'_>> {
-        const { assert!(plain::words::<K>() <= KEY_WORDS_MAX, "too long a key to be held") };
-        self.hold_if(tx, index, |held| {
-            let mut wanted = [0; KEY_WORDS_MAX];
-            plain::store(&mut wanted, key);
-            held.holding.equals(Self::KEY / 8, &wanted[..plain::words::<K>()])
-        })
-    }
-
-    /// Like [`hold`](Self::hold), for a caller that recognises a [key](Held::key_word) itself.
+    /// Holds the entry of that number if its [key](Held::key_word) is the one that the caller means (panics inside of a transaction
+    /// that has touched something).
     #[inline(always)]
     pub fn hold_if(&self, tx: &mut Tx, index: u32, is_key: impl FnOnce(&Held<'_>) -> bool) -> Option<Held<'_>> {
         const { assert!(Self::KEY.is_multiple_of(8) && Self::VALUE.is_multiple_of(8), "key and value within words") };

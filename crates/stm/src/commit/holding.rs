@@ -52,14 +52,6 @@ impl Holding<'_> {
         self.object.some_word(k)
     }
 
-    /// Returns whether the words from `first` on equal these. They are compared one by one, because words copied for a wider
-    /// comparison would be read back before the copies have completed.
-    #[inline(always)]
-    pub fn equals(&self, first: usize, words: &[u64]) -> bool {
-        assert!(first + words.len() <= self.words);
-        (first..).zip(words).fold(0, |differs, (k, word)| differs | (self.object.some_word(k) ^ word)) == 0
-    }
-
     /// Copies words from `first` on.
     #[inline(always)]
     pub fn copy_to(&self, first: usize, out: &mut [u64]) {

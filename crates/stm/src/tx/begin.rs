@@ -7,7 +7,7 @@ use crate::hooks::YieldPoint;
 use crate::raw::object::ObjectRef;
 use crate::sync::{Ordering, model_fence, pause};
 
-use super::{Tx, slow};
+use super::{PATIENCE, Tx, slow};
 
 impl Tx {
     #[inline(always)]
@@ -44,7 +44,7 @@ impl Tx {
         if let Some(hooks) = &mut self.hooks {
             hooks.renew();
         }
-        if self.ticket.is_none() && (self.wants_turn || self.failures >= self.patience) {
+        if self.ticket.is_none() && (self.wants_turn || self.failures >= PATIENCE) {
             self.enter_turn();
         } else if self.waits_for_turn {
             let mut round = 0;
