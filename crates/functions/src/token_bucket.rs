@@ -7,11 +7,17 @@
 
 use std::time::Duration;
 
+use braid_nf::Reason;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::config::ConfigError;
 
-/// Billionths per unit, and nanoseconds per second.
+/// A packet found too little credit.
+pub const RATE_EXCEEDED: Reason = Reason("rate_exceeded");
+/// A packet that even a full bucket does not cover.
+pub const LARGER_THAN_BURST: Reason = Reason("larger_than_burst");
+
+/// Billionths in a unit, nanoseconds in a second.
 const BILLION: u64 = 1_000_000_000;
 /// The largest burst in units: twice its billionths fit into 64 bits.
 pub const BURST_MAX: u64 = 4_000_000_000;

@@ -31,12 +31,11 @@ use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{Alone, Visit};
 
+use crate::parts::scope::BAD_SOURCE;
 use crate::{ConfigError, FromConfig};
 
 const NOT_ETHERNET: Reason = Reason("not_ethernet");
-/// The source is a group address or unspecified.
-const BAD_SOURCE: Reason = Reason("bad_source");
-/// 01:80:c2:00:00:00 to 0f are for the adjacent bridge only (IEEE 802.1D table 7-10).
+/// 01:80:c2:00:00:00 to 0f concern the next bridge only (IEEE 802.1D table 7-10).
 const RESERVED_ADDRESS: Reason = Reason("reserved_address");
 /// The port does not carry the frame's VLAN, or the frame is untagged and the port has no native VLAN.
 const NOT_A_MEMBER: Reason = Reason("not_a_member");

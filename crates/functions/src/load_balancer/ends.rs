@@ -1,6 +1,6 @@
 //! Look-ups in the checked configuration, by address, endpoint or port.
 
-use braid_nf::packet::{Exchange, IpAddress, IpVersion};
+use braid_nf::packet::{Exchange, IpAddress};
 use braid_nf::{Packet, Port, prefetch_read};
 
 use super::config::Mode;
@@ -92,12 +92,9 @@ impl Settings {
     /// outside, that of a service (RFC 1812 section 5.3.7). From inside it may be: a translator ahead of this function
     /// can share its address with a service.
     pub(super) fn is_nobodys(&self, packet: &Packet<'_>) -> bool {
-        let source = packet.src_ip();
-        let is_bad = match source.v4() {
-            Some(v4) => !scope::is_host_v4(v4) || packet.ip_version() == Some(IpVersion::V6),
-            None => !scope::is_routed_v6(source) && !scope::is_link_local_v6(source),
-        };
-        is_bad || self.sides.of(packet.port()) == Some(Side::Outside) && self.is_service(source)
+        let is_bad_v6 = |source| !scope::is_routed_v6(source) && !scope::is_link_local_v6(source);
+        scope::has_bad_source(packet, is_bad_v6)
+            || self.sides.of(packet.port()) == Some(Side::Outside) && self.is_service(packet.src_ip())
     }
 
     /// Whether a packet with these addresses may go to a service or come from a translated backend, depending on its

@@ -15,6 +15,7 @@ use super::rewrite::{Rewrite, Track};
 use super::session::{INWARD, OUTWARD, Phase, Session};
 use super::{Nat, UNWANTED};
 pub use crate::parts::scope::{BAD_SOURCE, NOT_UNICAST};
+pub use crate::parts::sides::NO_SIDE;
 use crate::parts::{Fate, Side, scope};
 
 /// A packet from outside to an external endpoint without a mapping, or to a private address.
@@ -25,8 +26,6 @@ pub const FILTERED: Reason = Reason("filtered");
 pub const ADDRESS_LEFT: Reason = Reason("address_left");
 /// A protocol without ports cannot share an address.
 pub const NOT_TRANSLATABLE: Reason = Reason("not_translatable");
-/// The packet arrived on a port that is neither inside nor outside.
-pub const NO_SIDE: Reason = Reason("no_side");
 
 /// What to do with a packet.
 pub(super) enum Found {

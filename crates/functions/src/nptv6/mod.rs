@@ -23,6 +23,7 @@ use self::prefix::Unmapped;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::scope::{self, Reach};
+pub use crate::parts::sides::NO_SIDE;
 use crate::parts::turn::turn;
 use crate::parts::{AnswerRate, Side, answer, proxy};
 
@@ -33,9 +34,6 @@ pub const INSIDE_ADDRESS: Reason = Reason("inside_address");
 /// The offsets of the addresses in an IPv6 header.
 const SOURCE_AT: u32 = 8;
 const DESTINATION_AT: u32 = 24;
-
-/// The packet arrived on a port that is neither inside nor outside.
-pub const NO_SIDE: Reason = Reason("no_side");
 
 network_function! {
     /// The prefix translator.

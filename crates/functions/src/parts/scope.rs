@@ -8,7 +8,7 @@ use braid_nf::{Packet, Reason};
 
 /// To or from an address that is not a host's: a group, broadcast, loopback or unspecified address.
 pub const NOT_UNICAST: Reason = Reason("not_unicast");
-/// No other host can have this source address: it is a group, loopback or unspecified address, or one of the function's own.
+/// No other host has this source address: a group, loopback, none, or one of the function's own; or such an Ethernet address.
 pub const BAD_SOURCE: Reason = Reason("bad_source");
 /// For its own link only.
 pub const LINK_SCOPE: Reason = Reason("link_scope");
@@ -117,8 +117,18 @@ pub fn is_routed_v6(address: IpAddress) -> bool {
     octets[0] != 0xff && octets != Ipv6Addr::LOCALHOST.octets() && !is_link_scope_v6(address, address)
 }
 
-/// Whether an IPv4 packet goes from one host to one host. Packets with multicast, broadcast, loopback or unspecified addresses
-/// are neither translated nor forwarded (RFC 1812 sections 4.2.2.11 and 5.3.7).
+/// Whether a packet has a source that no host sends from: of IPv4 what [is no host's](is_host_v4), and its mapped form in an IPv6 header
+/// (RFC 6890 table 20), which would be taken for that of an IPv4 host; of IPv6 what the caller says.
+pub fn has_bad_source(packet: &Packet<'_>, is_bad_v6: impl FnOnce(IpAddress) -> bool) -> bool {
+    let source = packet.src_ip();
+    match source.v4() {
+        Some(v4) => packet.ip_version() == Some(IpVersion::V6) || !is_host_v4(v4),
+        None => is_bad_v6(source),
+    }
+}
+
+/// Whether an IPv4 packet goes from one host to one host. Multicast, broadcast, loopback and unspecified addresses are not
+/// translated and not forwarded (RFC 1812 sections 4.2.2.11 and 5.3.7).
 #[inline(always)]
 pub fn is_unicast_v4(source: [u8; 4], destination: [u8; 4]) -> bool {
     is_host_v4(source) && is_host_v4(destination)

@@ -4,11 +4,14 @@
 //! other side leaves by its port's partner (0 and 1, 2 and 3, …) if that port is there, else by the first port of the other
 //! side.
 
-use braid_nf::{Cx, Port};
+use braid_nf::{Cx, Port, Reason};
 
 use crate::config::{ConfigError, check_port};
 
-/// The side a packet came from.
+/// By a port that is neither inside nor outside.
+pub const NO_SIDE: Reason = Reason("no_side");
+
+/// Where a packet came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Side {

@@ -21,14 +21,10 @@ use braid_nf::state::VectorConfig;
 use crate::config::READS_WIRE_LEN;
 use crate::parts::counted::Counted;
 use crate::parts::dscp;
-use crate::token_bucket::{Bucket, Limit};
+use crate::token_bucket::{Bucket, LARGER_THAN_BURST, Limit, RATE_EXCEEDED};
 use crate::{ConfigError, FromConfig};
 
-/// A packet exceeds the available credit.
-const RATE_EXCEEDED: Reason = Reason("rate_exceeded");
-/// A packet is larger than the burst.
-const LARGER_THAN_BURST: Reason = Reason("larger_than_burst");
-/// The address had credit, but the link had none left.
+/// The address had credit, but all together had none left.
 const LINK_EXCEEDED: Reason = Reason("link_exceeded");
 /// There is no room for another address range.
 const TABLE_FULL: Reason = Reason("table_full");

@@ -8,11 +8,8 @@ use braid_nf::FieldUse;
 use braid_nf::prelude::*;
 
 use crate::config::READS_WIRE_LEN;
-use crate::token_bucket::{Bucket, Limit};
+use crate::token_bucket::{Bucket, Limit, RATE_EXCEEDED};
 use crate::{ConfigError, FromConfig};
-
-/// A packet exceeds the available credit.
-const RATE_EXCEEDED: Reason = Reason("rate_exceeded");
 
 network_function! {
     /// Limits flows; see the README beside this file.

@@ -8,7 +8,7 @@ use braid_nf::packet::IpAddress;
 use foldhash::HashSet;
 use serde::Deserialize;
 
-use super::interface::{Interface, is_link_local};
+use super::interface::Interface;
 use super::links::Link;
 use super::lpm::{Lpm, Prefixed};
 use super::reverse_path::ReversePath;
@@ -16,6 +16,7 @@ use super::spread::Spread;
 use crate::bridge::WrittenMac;
 use crate::config::{ConfigError, span_ns};
 use crate::parts::prefix::{self, Prefix};
+use crate::parts::scope::is_link_local_v6;
 
 /// Configuration of [`Router`](super::Router).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -390,7 +391,7 @@ impl RouteConfig {
             (_, Some(via), None) if interfaces.iter().flatten().any(|interface| interface.is_broadcast(via)) => {
                 Err(wrong(format!("{via} is a network or all of its hosts")))
             }
-            (None, Some(via), None) if is_link_local(via) && interfaces.iter().flatten().nth(1).is_some() => {
+            (None, Some(via), None) if is_link_local_v6(via) && interfaces.iter().flatten().nth(1).is_some() => {
                 let reason = format!("{via} may be at every interface");
                 Err(ConfigError::new("route.via", reason, "write its `port` too"))
             }

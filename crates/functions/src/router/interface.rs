@@ -8,7 +8,7 @@ use super::config::{Config, InterfaceConfig};
 use super::fragment::MTU_MAX;
 use super::reverse_path::ReversePath;
 use crate::config::{ConfigError, check_port};
-use crate::parts::scope::{is_host_v4, is_routed_v6};
+use crate::parts::scope::{is_host_v4, is_link_local_v6, is_routed_v6};
 use crate::parts::tags::VLAN_MAX;
 
 /// A checked interface.
@@ -134,14 +134,8 @@ impl InterfaceConfig {
 fn is_host(address: IpAddress) -> bool {
     match address.v4() {
         Some(v4) => is_host_v4(v4),
-        None => is_link_local(address) || is_routed_v6(address),
+        None => is_link_local_v6(address) || is_routed_v6(address),
     }
-}
-
-/// Whether an address is IPv6 link-local, on any link.
-pub(super) fn is_link_local(address: IpAddress) -> bool {
-    let [a, b, ..] = address.octets();
-    a == 0xfe && b & 0xc0 == 0x80
 }
 
 impl Interface {
@@ -168,7 +162,7 @@ impl Interface {
         let same = |(own, bits): &(IpAddress, u8)| {
             own.is_v4() == address.is_v4() && own.prefix(*bits) == address.prefix(*bits)
         };
-        is_link_local(address) || self.addresses.iter().any(same)
+        is_link_local_v6(address) || self.addresses.iter().any(same)
     }
 
     /// Whether an IPv4 address is the broadcast address of one of its networks, or of the network itself.

@@ -6,8 +6,8 @@ use braid_nf::packet::{IpAddress, IpVersion, checksum};
 use braid_nf::prelude::Reason;
 
 pub use crate::parts::lengths::ip_len;
-pub use crate::parts::scope::{BAD_SOURCE, LINK_SCOPE};
-use crate::parts::scope::{is_host_v4, is_link_local_v6, is_link_scope_v6, is_routed_v6, is_unicast_v4};
+pub use crate::parts::scope::{BAD_SOURCE, LINK_SCOPE, NOT_UNICAST};
+use crate::parts::scope::{has_bad_source, is_link_local_v6, is_link_scope_v6, is_routed_v6, is_unicast_v4};
 
 /// Neither IP nor ARP.
 pub const NOT_IP: Reason = Reason("not_ip");
@@ -15,9 +15,7 @@ pub const NOT_IP: Reason = Reason("not_ip");
 pub const OTHER_STATION: Reason = Reason("other_station");
 /// The checksum of the IPv4 header, or of a message for this router, is wrong.
 pub const BAD_CHECKSUM: Reason = Reason("bad_checksum");
-/// For a group or broadcast address, or an address that is never on a link.
-pub const NOT_UNICAST: Reason = Reason("not_unicast");
-/// The packet has a source route.
+/// Its sender says by way of whom it goes.
 pub const SOURCE_ROUTED: Reason = Reason("source_routed");
 
 /// Whether the checksum of an IPv4 header is correct (RFC 1812 section 5.2.2).
@@ -67,17 +65,12 @@ pub fn to_any(packet: &Packet<'_>) -> Option<Reason> {
     if !length_is_right(packet) {
         return Some(Reason::MALFORMED);
     }
-    let (source, destination) = (packet.src_ip(), packet.dst_ip());
-    // An IPv4-mapped address must not occur in a packet (RFC 6890 table 20); it would be mistaken for that of an IPv4 host.
-    let is_v6 = packet.ip_version() == Some(IpVersion::V6);
-    let is_bad = match source.v4() {
-        Some(v4) => is_v6 || !is_host_v4(v4),
-        None => source.octets()[0] == 0xff || source == LOOPBACK_V6,
-    };
-    if is_bad {
+    // A host that asks whether its address is another's has none yet (RFC 4862 section 5.4.2).
+    if has_bad_source(packet, |source| source.octets()[0] == 0xff || source == LOOPBACK_V6) {
         return Some(BAD_SOURCE);
     }
-    (is_v6 && destination.is_v4()).then_some(NOT_UNICAST)
+    // An IPv4 address in the mapped form is none of a packet.
+    (packet.ip_version() == Some(IpVersion::V6) && packet.dst_ip().is_v4()).then_some(NOT_UNICAST)
 }
 
 /// Whether a packet goes from a link-local address beyond its link; its sender may be told so (RFC 4007 section 9).

@@ -8,8 +8,9 @@ use braid_nf::prelude::*;
 use serde::Deserialize;
 
 use super::config::{self, Way};
-use super::interface::{Interface, is_link_local};
+use super::interface::Interface;
 use super::{Link, Router};
+use crate::parts::scope::is_link_local_v6;
 
 /// There is no route back to the source, or it does not leave by the interface on which the packet arrived.
 pub(super) const REVERSE_PATH: Reason = Reason("reverse_path");
@@ -39,7 +40,7 @@ impl Router {
     #[inline(never)]
     fn has_no_way_back(&self, packet: &Packet<'_>, link: Link, asked: ReversePath) -> bool {
         let source = packet.src_ip();
-        if is_link_local(source) || self.links.own(source) {
+        if is_link_local_v6(source) || self.links.own(source) {
             return false;
         }
         let found = self.tables[usize::from(!source.is_v4())].get(config::key(source));

@@ -27,7 +27,7 @@ use crate::config::READS_WIRE_LEN;
 use crate::parts::SECOND;
 use crate::parts::counted::Counted;
 use crate::policer::By;
-use crate::token_bucket::{Bucket, Limit};
+use crate::token_bucket::{Bucket, LARGER_THAN_BURST, Limit};
 use crate::{ConfigError, FromConfig};
 
 /// The packet waits; it leaves later, as a copy.
@@ -36,9 +36,7 @@ const WAITS: Reason = Reason("waits_for_credit");
 const QUEUE_FULL: Reason = Reason("queue_full");
 /// There is no room for another waiting packet.
 const NO_ROOM: Reason = Reason("no_room_to_wait");
-/// The packet costs more than a full bucket holds.
-const LARGER_THAN_BURST: Reason = Reason("larger_than_burst");
-/// The packet is longer than any that can wait.
+/// A packet that is longer than any that can wait.
 const TOO_LONG: Reason = Reason("too_long_to_wait");
 
 /// The period at which packets that are due are sent.
