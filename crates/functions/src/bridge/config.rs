@@ -12,10 +12,11 @@ use serde::Deserialize;
 use super::Events;
 use super::quota::VlanConfig;
 use super::snooping::SnoopingConfig;
-use super::station::{Entry, Station, WrittenMac};
+use super::station::{Entry, Station};
 use super::storm::StormConfig;
 use super::vlans::{PORTS_MAX, Vlans};
 use crate::config::{ConfigError, check_port, span_ns};
+use crate::parts::WrittenMac;
 use crate::parts::tags::VLAN_MAX;
 
 /// Configuration of [`Bridge`](super::Bridge).

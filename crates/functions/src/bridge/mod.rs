@@ -20,7 +20,7 @@ pub use quota::{Quota, VlanConfig};
 use snooping::Course;
 pub use snooping::{Snooping, SnoopingConfig, Unregistered};
 use station::FLOOD;
-pub use station::{Entry, Known, Station, WrittenMac};
+pub use station::{Entry, Known, Station};
 pub use storm::{Cause, Storm, StormConfig};
 pub use vlans::Vlans;
 

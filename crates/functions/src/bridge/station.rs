@@ -3,7 +3,6 @@
 use braid_nf::packet::MacAddress;
 use braid_nf::state::Handle;
 use braid_nf::{Port, Reason, Verdict};
-use serde::{Deserialize, Deserializer, de};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The destination is on the port on which the frame arrived, so it has already received the frame.
@@ -163,14 +162,4 @@ impl Known {
 #[inline(always)]
 pub fn is_reserved(to: MacAddress) -> bool {
     to.0[..5] == [0x01, 0x80, 0xc2, 0x00, 0x00] && to.0[5] <= 0x0f
-}
-
-/// An Ethernet address as written in a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WrittenMac(pub MacAddress);
-
-impl<'de> Deserialize<'de> for WrittenMac {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WrittenMac, D::Error> {
-        String::deserialize(deserializer)?.parse().map(WrittenMac).map_err(de::Error::custom)
-    }
 }

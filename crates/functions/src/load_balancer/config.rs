@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::maglev::SIZE_DEFAULT;
 use super::ports::Ports;
-use crate::bridge::WrittenMac;
+use crate::parts::WrittenMac;
 use crate::parts::units;
 
 /// The maximum weight of a backend.

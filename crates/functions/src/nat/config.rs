@@ -6,8 +6,8 @@ use braid_nf::Port;
 use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
-use crate::bridge::WrittenMac;
 use crate::config::capacity;
+use crate::parts::WrittenMac;
 use crate::parts::endpoints::Endpoints;
 use crate::parts::prefix::{self, Prefix};
 use crate::parts::syslog::Collector;

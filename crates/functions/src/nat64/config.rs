@@ -9,7 +9,6 @@ use serde::Deserialize;
 
 use super::icmp::Mtus;
 use super::prefix::Prefix64;
-use crate::bridge::WrittenMac;
 use crate::config::{ConfigError, IDLE_MAX, capacity, span_ns};
 use crate::nat::endpoint::{Endpoint, Inside};
 use crate::nat::fixed::{self, Fixed};
@@ -24,7 +23,7 @@ use crate::parts::endpoints::Endpoints;
 use crate::parts::proxy::Proxy;
 use crate::parts::syslog::Collector;
 use crate::parts::tags::{OuterTag, TagRange};
-use crate::parts::{Prefix, Side, Sides, prefix};
+use crate::parts::{Prefix, Side, Sides, WrittenMac, prefix};
 
 /// The smallest MTU of an IPv6 link (RFC 8200 section 5), and the largest one supported.
 const MTUS: std::ops::RangeInclusive<u16> = 1280..=9216;

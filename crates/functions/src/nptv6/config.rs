@@ -7,12 +7,11 @@ use braid_nf::packet::IpAddress;
 use serde::Deserialize;
 
 use super::prefix::{Mapping, Unmapped};
-use crate::bridge::WrittenMac;
 use crate::config::ConfigError;
 use crate::parts::answer::Router;
 use crate::parts::proxy::Proxy;
 use crate::parts::scope::is_routed_v6;
-use crate::parts::{Prefix, Side, Sides};
+use crate::parts::{Prefix, Side, Sides, WrittenMac};
 
 /// The dummy address of RFC 7600 section 4.8: no errors are sent over IPv4.
 const NO_ROUTER_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);

@@ -1,14 +1,7 @@
-//! Building blocks that several functions share.
-//!
-//! - Configuration: sides of the ports, address ranges, endpoints, code points, VLAN tags, rates and sizes with units, one
-//!   value or several.
-//! - Packets: lengths that headers claim, bytes that count against a rate, congestion marks, IP versions in link headers, DNS
-//!   responses, application protocols told by their first bytes, scopes of addresses.
-//! - Answers: ICMP errors and resets, how often they are sent, neighbour discovery messages, proxy answers, frames that go back
-//!   where they came from.
-//! - State: tables whose entries expire by age, fragments that follow their first one, sweeps of tables, tallies of numbered
-//!   owners.
-//! - Reports: logs of alerts, syslog, counts of what a full table could not keep, packets and bytes, kinds with names.
+//! Parts that several functions are made of: which ports are inside, address ranges, endpoints and MAC addresses of a plan, packets that functions answer with, and how often,
+//! tables whose entries die of age, lengths that headers claim, code points, marks of congestion, which bytes of a packet count, kinds with names, fragments that follow their first piece,
+//! how tables are swept, how many a full one could not keep, logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, tallies of numbered owners, the version that a link header names, DNS responses, VLAN tags, frames that go back where they came from,
+//! questions and answers of neighbours, and application protocols told by their first bytes.
 
 pub mod aged;
 pub(crate) mod alerts;
@@ -44,6 +37,7 @@ pub mod units;
 pub(crate) mod unkept;
 pub(crate) mod version;
 pub mod volume;
+pub mod written_mac;
 
 pub use aged::Aged;
 pub(crate) use alerts::Alerts;
@@ -55,6 +49,7 @@ pub use sides::{Across, Side, Sides};
 pub(crate) use syslog::Syslog;
 pub(crate) use unkept::Unkept;
 pub use volume::Volume;
+pub use written_mac::WrittenMac;
 
 /// Formats a time for reports: seconds, to the millisecond.
 pub(crate) fn seconds(ns: u64) -> String {

@@ -8,9 +8,9 @@ use braid_nf::packet::headers::{ArpOperation, Ethernet, icmpv6_type};
 use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::{Cx, Packet, Reason};
 
+use super::WrittenMac;
 use super::discovery::{self, By, Message};
 use super::tags::TAG;
-use crate::bridge::WrittenMac;
 use crate::config::ConfigError;
 
 /// A query for one of the function's own addresses; it has been answered.

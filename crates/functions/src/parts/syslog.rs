@@ -14,7 +14,7 @@ use braid_nf::packet::{IpAddress, checksum};
 use braid_nf::{Cx, Port};
 use serde::Deserialize;
 
-use crate::bridge::WrittenMac;
+use super::WrittenMac;
 use crate::config::{ConfigError, check_port};
 
 /// Facility local0, severity informational (RFC 5424 section 6.2.1).

@@ -13,8 +13,8 @@ use super::links::Link;
 use super::lpm::{Lpm, Prefixed};
 use super::reverse_path::ReversePath;
 use super::spread::Spread;
-use crate::bridge::WrittenMac;
 use crate::config::{ConfigError, span_ns};
+use crate::parts::WrittenMac;
 use crate::parts::prefix::{self, Prefix};
 use crate::parts::scope::is_link_local_v6;
 
