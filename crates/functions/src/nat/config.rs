@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::config::capacity;
 use crate::parts::WrittenMac;
-use crate::parts::endpoints::Endpoints;
+use crate::parts::endpoints::{End, Endpoints};
 use crate::parts::prefix::{self, Prefix};
 use crate::parts::syslog::Collector;
 use crate::parts::tags::{OuterTag, TagRange};
@@ -74,13 +74,13 @@ pub struct Config {
 
 /// Permanent mappings: packets to an external port go to an inside one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, bound = "A: End")]
 #[allow(missing_docs)]
-pub struct Static {
+pub struct Static<A = SocketAddrV4> {
     pub protocol: StaticProtocol,
     pub external: Endpoints<SocketAddrV4>,
-    pub inside: Endpoints<SocketAddrV4>,
-    /// The port of the plan that the inside host's network is behind, if there are several networks.
+    pub inside: Endpoints<A>,
+    /// The port of the plan behind which its network is, if there are several.
     #[serde(default)]
     pub network: Option<Port>,
     /// The VLAN that it is in, if there are several.

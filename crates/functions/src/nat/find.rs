@@ -27,7 +27,18 @@ pub const ADDRESS_LEFT: Reason = Reason("address_left");
 /// A protocol without ports cannot share an address.
 pub const NOT_TRANSLATABLE: Reason = Reason("not_translatable");
 
-/// What to do with a packet.
+impl Others {
+    /// What becomes of a packet without an IP header, unless it is a damaged one.
+    pub(crate) fn judge_orphan(self, cx: &Cx<'_>, packet: &Packet<'_>) -> Verdict {
+        match self {
+            _ if scope::is_damaged_ip(packet) => Verdict::Drop(Reason::MALFORMED),
+            Others::Pass => cx.pass(),
+            Others::Drop => Verdict::Drop(UNWANTED),
+        }
+    }
+}
+
+/// What the mappings say about a packet.
 pub(super) enum Found {
     /// It belongs to a flow that may be cached.
     Flow(Flow),

@@ -10,17 +10,22 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use braid_nf::Part;
+use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{Numbering, StateError, StateObject, VectorConfig, hash};
 use foldhash::{HashMap, HashSet};
 
+use super::config::Static;
 use super::endpoint::{Endpoint, Inside, Kept, slot};
 use super::entry::{Entry, NEVER};
 use super::mappings::{Mapping, Mappings};
+use super::networks::Nets;
+use super::pool::Pool;
 use super::ports::row;
 use super::reserved::Reserved;
 use super::roster::Roster;
 use crate::config::ConfigError;
+use crate::parts::endpoints::End;
 
 /// An inside and an external endpoint that always belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -34,19 +39,15 @@ pub(crate) struct Fixed {
 
 /// The configured mappings while they are being read.
 #[derive(Default)]
-pub(crate) struct List {
+struct List {
     all: Vec<Fixed>,
     insides: HashSet<Inside>,
     externals: HashSet<Endpoint>,
 }
 
 impl List {
-    /// Adds a mapping with its spelling in the configuration; no two may share an endpoint.
-    pub(crate) fn add(
-        &mut self,
-        fixed: Fixed,
-        (inside, external): (&dyn Display, &dyn Display),
-    ) -> Result<(), ConfigError> {
+    /// Adds one, which a configuration writes so; no two have an end in common.
+    fn add(&mut self, fixed: Fixed, (inside, external): (&dyn Display, &dyn Display)) -> Result<(), ConfigError> {
         let is_new = self.insides.insert(fixed.inside) & self.externals.insert(fixed.external);
         if !is_new {
             let reason = format!("{inside} or {external} stands there twice");
@@ -56,8 +57,8 @@ impl List {
         Ok(())
     }
 
-    /// All of them; an error if there are more than `most`.
-    pub(crate) fn finish(self, most: u32) -> Result<Box<[Fixed]>, ConfigError> {
+    /// All of them, at most so many.
+    fn finish(self, most: u32) -> Result<Box<[Fixed]>, ConfigError> {
         if self.all.len() > most as usize {
             let instead = format!("write at most {most}, or a larger `mappings_max`");
             return Err(ConfigError::new("static", format!("{} are too many", self.all.len()), instead));
@@ -66,7 +67,40 @@ impl List {
     }
 }
 
-/// All configured mappings.
+/// The mappings of a plan file, at most so many; their hosts have to be inside.
+pub(crate) fn check<A: End>(
+    (entries, most): (&[Static<A>], u32),
+    pool: &Pool,
+    (networks, home): (&Nets, Port),
+    is_inside: impl Fn(IpAddress) -> bool,
+) -> Result<Box<[Fixed]>, ConfigError> {
+    let mut list = List::default();
+    for (at, entry) in entries.iter().enumerate() {
+        let of_entry = |error: ConfigError| error.of("static", at);
+        let wrong = |reason: String, instead: &str| Err(of_entry(ConfigError::new("static", reason, instead)));
+        for (external, inside) in entry.external.paired(entry.inside).map_err(of_entry)? {
+            pool.check_static(external).map_err(of_entry)?;
+            let (address, number) = (inside.address(), entry.protocol.number());
+            if !is_inside(address) {
+                return wrong(format!("{address} is not inside"), "write an address of an `inside` range");
+            }
+            if inside.port() == 0 {
+                return wrong(format!("{inside} has no port"), "write where the host listens");
+            }
+            let place = networks.place((entry.network, &entry.vlan), home, &inside);
+            let (network, home) = place.map_err(of_entry)?;
+            let one = Fixed {
+                inside: Inside::new(network, address, inside.port(), number),
+                external: Endpoint::new(external.ip().octets(), external.port(), number),
+                home,
+            };
+            list.add(one, (&inside, &external)).map_err(of_entry)?;
+        }
+    }
+    list.finish(most)
+}
+
+/// All of them.
 pub(super) struct Statics {
     all: Box<[Fixed]>,
     /// Mappings of the former configuration that are no longer configured.

@@ -2,6 +2,7 @@
 //! them while flows live, and tell when a cached translation has to check its mapping again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_nf::packet::headers::tcp_flags;
 use braid_nf::packet::parse::protocol;
@@ -18,11 +19,17 @@ use super::hosts::MAPPING_TABLE_FULL;
 use super::mappings::{Mapping, Mappings, Use};
 use super::pool::Pool;
 use super::session::{INWARD, Needs, OUTWARD, Phase, Timeouts};
+use super::sweep::SWEEP_EVERY;
 use crate::config::ConfigError;
-use crate::parts::SECOND;
+use crate::parts::{Fragments, SECOND, aged};
 
 /// How much later the other end may answer a TCP segment, from which time on the connection is idle.
 const ANSWER_NS: u64 = 4 * SECOND;
+
+/// One period to sweep mappings, and one for everything else.
+pub(crate) const PERIODS: [Duration; 2] = [SWEEP_EVERY, aged::SWEEP_EVERY];
+/// The former, which workers divide among them.
+pub(crate) const SWEEP: usize = 0;
 
 /// Mappings, who may send to them, and how long they live.
 pub(crate) struct Flows<K> {
@@ -59,7 +66,18 @@ impl<K: Kept> Flows<K> {
         Ok(Flows { mappings, filter, timeouts, inbound_refresh, refresh_ns: pool.refresh_ns })
     }
 
-    /// The mapping of an inside endpoint that sends on port `home`, made if there is none.
+    /// One of its [periods](PERIODS) has ended. What else its function ages, fragments, is swept as well.
+    pub(crate) fn tick(&self, cx: &mut Cx<'_>, tick: Tick, fragments: &Fragments) -> Result<(), Conflict> {
+        if tick.period == SWEEP {
+            return self.mappings.sweep(cx, tick.share);
+        }
+        self.mappings.carry_on(cx)?;
+        self.mappings.settle(cx)?;
+        self.filter.sweep(cx, tick.share)?;
+        fragments.sweep(cx, tick.share)
+    }
+
+    /// The mapping of an inside endpoint that sends by `home`, made if there is none.
     pub(crate) fn outward(
         &self,
         cx: &mut Cx<'_>,

@@ -68,10 +68,9 @@ use self::rewrite::Track;
 use self::session::{INWARD, Needs, OUTWARD, Phase};
 use self::settings::Settings;
 use self::steady::phase_after;
-use self::sweep::SWEEP_EVERY;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
-use crate::parts::{Across, AnswerRate, Fragments, Side, aged, lengths, proxy, scope};
+use crate::parts::{Across, AnswerRate, Fragments, Side, lengths, proxy};
 
 /// The packet is IPv6 or not IP, and configured to be dropped.
 pub const UNWANTED: Reason = Reason("unwanted");
@@ -105,10 +104,8 @@ impl FromConfig for Nat {
             refreshed,
             most,
         )?;
-        let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
-            .map_err(|(key, error)| ConfigError::state(key, &error))?
-            .ending(builder, &ENDS)
-            .map_err(|error| ConfigError::state("fragments_max", &error))?;
+        let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)?
+            .ending(builder, &ENDS)?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
         let across = settings.sides.across_all(ports);
         let tagged_needs = settings.networks.are_tagged().then(|| flows.needs());
@@ -159,13 +156,12 @@ impl NetworkFunction for Nat {
         self.settings.timeouts.shortest_ns()
     }
 
-    /// The first period sweeps mappings, the second everything else.
     fn ticks(&self) -> Vec<Duration> {
-        vec![SWEEP_EVERY, aged::SWEEP_EVERY]
+        flows::PERIODS.into()
     }
 
     fn divides(&self, period: usize) -> bool {
-        period == 0
+        period == flows::SWEEP
     }
 
     fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
@@ -255,11 +251,7 @@ impl NetworkFunction for Nat {
         if self.settings.proxy.is_some_and(|proxy| proxy.answers(cx, packet, is_asked)) {
             return Ok(Verdict::Drop(proxy::ANSWERED));
         }
-        Ok(match self.settings.non_ip {
-            _ if scope::is_damaged_ip(packet) => Verdict::Drop(Reason::MALFORMED),
-            Others::Pass => cx.pass(),
-            Others::Drop => Verdict::Drop(UNWANTED),
-        })
+        Ok(self.settings.non_ip.judge_orphan(cx, packet))
     }
 
     const TURNS_BACK: bool = true;
@@ -280,13 +272,7 @@ impl NetworkFunction for Nat {
     }
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
-        if tick.period == 0 {
-            return self.flows.mappings.sweep(cx, tick.share);
-        }
-        self.flows.mappings.carry_on(cx)?;
-        self.flows.mappings.settle(cx)?;
-        self.flows.filter.sweep(cx, tick.share)?;
-        self.fragments.sweep(cx, tick.share)
+        self.flows.tick(cx, tick, &self.fragments)
     }
 }
 

@@ -7,7 +7,9 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::state::Handle;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::config::Config;
 use super::endpoint::{protocol_of, slot};
+use crate::config::{ConfigError, idle_ns};
 
 /// One direction of a translated flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -15,9 +17,9 @@ use super::endpoint::{protocol_of, slot};
 pub struct Session {
     /// The number of the mapping's entry.
     index: u32,
-    /// Low bits: the entry's generation, truncated. Above: the [`Phase`] without [`Phase::Asked`], the way, the
-    /// protocol's slot, and whether the phase is [`Phase::Asked`]. An entry lives for at least a second, so a generation
-    /// number recurs after half a year at the earliest, and no set waits that long for a packet.
+    /// From the lowest bit on: the entry's generation, as far as it fits; the [`Phase`] except [`Phase::Asked`]; the direction; the protocol's number
+    /// among those that are translated; and whether the phase is [`Phase::Asked`]. An entry lives for a second at least, so half a year passes
+    /// before a generation comes again, and no set waits so long for a packet.
     rest: u32,
 }
 
@@ -189,7 +191,21 @@ pub(crate) struct Timeouts {
 }
 
 impl Timeouts {
-    /// The shortest of all timeouts.
+    pub(crate) fn check(config: &Config) -> Result<Timeouts, ConfigError> {
+        let closing_ns = idle_ns("tcp_closing_s", config.tcp_closing_s)?;
+        Ok(Timeouts {
+            tcp_ns: [
+                idle_ns("tcp_opening_s", config.tcp_opening_s)?,
+                idle_ns("tcp_established_s", config.tcp_established_s)?,
+                closing_ns,
+                closing_ns,
+            ],
+            udp_ns: idle_ns("udp_s", config.udp_s)?,
+            icmp_ns: idle_ns("icmp_s", config.icmp_s)?,
+        })
+    }
+
+    /// The shortest of all.
     pub(crate) fn shortest_ns(&self) -> u64 {
         self.tcp_ns.iter().fold(self.udp_ns.min(self.icmp_ns), |least, ns| least.min(*ns))
     }

@@ -2,7 +2,6 @@
 
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 use braid_nf::packet::{IpAddress, Segments};
 use braid_nf::{Packet, Port};
@@ -15,7 +14,7 @@ use super::networks::Nets;
 use super::one_to_one::OneToOne;
 use super::pool::Pool;
 use super::session::Timeouts;
-use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::config::{ConfigError, idle_ns};
 use crate::parts::answer::Router;
 use crate::parts::proxy::Proxy;
 use crate::parts::{Prefix, PrefixesV4, Side, Sides};
@@ -58,8 +57,6 @@ impl Settings {
         let pool = Pool::check(config, ports, networks.list.clone())?;
         check_ranges(config, &pool.external)?;
         check_meant(config, &pool.external)?;
-        let span = |key, value, least| span_ns(key, Duration::from_secs(value), Duration::from_secs(least), IDLE_MAX);
-        let closing_ns = span("tcp_closing_s", config.tcp_closing_s, 1)?;
         let home = (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0);
         let fixed = fixed(config, &pool, (&networks, home))?;
         let one_to_one = OneToOne::check(config, (&pool, &fixed), (&networks, home))?;
@@ -71,17 +68,8 @@ impl Settings {
             one_to_one,
             networks,
             exempt: PrefixesV4::of(&config.exempt),
-            timeouts: Timeouts {
-                tcp_ns: [
-                    span("tcp_opening_s", config.tcp_opening_s, 1)?,
-                    span("tcp_established_s", config.tcp_established_s, 1)?,
-                    closing_ns,
-                    closing_ns,
-                ],
-                udp_ns: span("udp_s", config.udp_s, 1)?,
-                icmp_ns: span("icmp_s", config.icmp_s, 1)?,
-            },
-            fragment_ns: span("fragment_s", config.fragment_s, 1)?,
+            timeouts: Timeouts::check(config)?,
+            fragment_ns: idle_ns("fragment_s", config.fragment_s)?,
             ipv6: config.ipv6,
             non_ip: config.non_ip,
             routers: routers(config)?,
@@ -235,31 +223,9 @@ fn for_router(config: &Config, pool: &Pool) -> Result<LeftToRouter, ConfigError>
     LeftToRouter::check(&config.for_router, ("outside_router", outside.into()), is_external)
 }
 
-fn fixed(config: &Config, pool: &Pool, (networks, home): (&Nets, Port)) -> Result<Box<[Fixed]>, ConfigError> {
-    let mut list = fixed::List::default();
-    for (at, entry) in config.fixed.iter().enumerate() {
-        let of_entry = |error: ConfigError| error.of("static", at);
-        let wrong = |reason: String, instead: &str| Err(of_entry(ConfigError::new("static", reason, instead)));
-        for (external, inside) in entry.external.paired(entry.inside).map_err(of_entry)? {
-            let number = entry.protocol.number();
-            pool.check_static(external).map_err(of_entry)?;
-            let place = networks.place((entry.network, &entry.vlan), home, &inside);
-            let (network, home) = place.map_err(of_entry)?;
-            let one = Fixed {
-                inside: Inside::new(network, (*inside.ip()).into(), inside.port(), number),
-                external: Endpoint::new(external.ip().octets(), external.port(), number),
-                home,
-            };
-            if inside.port() == 0 {
-                return wrong(format!("{inside} has no port"), "write where the host listens");
-            }
-            if !config.inside.iter().any(|range| range.contains(one.inside.address)) {
-                return wrong(format!("{} is not inside", inside.ip()), "write an address of an `inside` range");
-            }
-            list.add(one, (&inside, &external)).map_err(of_entry)?;
-        }
-    }
-    list.finish(config.mappings_max)
+fn fixed(config: &Config, pool: &Pool, place: (&Nets, Port)) -> Result<Box<[Fixed]>, ConfigError> {
+    let is_inside = |address| config.inside.iter().any(|range| range.contains(address));
+    fixed::check((&config.fixed, config.mappings_max), pool, place, is_inside)
 }
 
 /// Checks the gateways. Hosts that use one send to its Ethernet address, which must not remain in forwarded frames.

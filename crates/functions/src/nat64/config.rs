@@ -1,7 +1,6 @@
 //! The configuration, as written in a plan file and as checked. The README explains each key.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
-use std::time::Duration;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
 
 use braid_nf::Port;
 use braid_nf::packet::IpAddress;
@@ -9,17 +8,15 @@ use serde::Deserialize;
 
 use super::icmp::Mtus;
 use super::prefix::Prefix64;
-use crate::config::{ConfigError, IDLE_MAX, capacity, span_ns};
-use crate::nat::endpoint::{Endpoint, Inside};
+use crate::config::{ConfigError, capacity, idle_ns};
 use crate::nat::fixed::{self, Fixed};
 use crate::nat::for_router::LeftToRouter;
 use crate::nat::networks::Nets;
 use crate::nat::pool::Pool;
 use crate::nat::session::Timeouts;
 use crate::nat::settings::ranges_apart;
-use crate::nat::{self, AllocationKind, Filtering, ForRouter, Networks, NextHop, Others, Pooling, StaticProtocol};
+use crate::nat::{self, AllocationKind, Filtering, ForRouter, Networks, NextHop, Others, Pooling};
 use crate::parts::answer::Router;
-use crate::parts::endpoints::Endpoints;
 use crate::parts::proxy::Proxy;
 use crate::parts::syslog::Collector;
 use crate::parts::tags::{OuterTag, TagRange};
@@ -85,21 +82,8 @@ pub struct Config {
     pub icmp_errors_per_s: u64,
 }
 
-/// Permanent mappings: packets to an external port go to an inside one.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(missing_docs)]
-pub struct Static {
-    pub protocol: StaticProtocol,
-    pub external: Endpoints<SocketAddrV4>,
-    pub inside: Endpoints<SocketAddrV6>,
-    /// The port of the plan that the inside host's network is behind, if there are several networks.
-    #[serde(default)]
-    pub network: Option<Port>,
-    /// The VLAN that it is in, if there are several.
-    #[serde(default)]
-    pub vlan: Option<TagRange>,
-}
+/// Mappings that are always there.
+pub type Static = nat::Static<SocketAddrV6>;
 
 impl Default for Config {
     fn default() -> Config {
@@ -188,76 +172,21 @@ impl Settings {
     }
 
     pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
-        let prefix = config.prefix.ok_or_else(|| ConfigError::new("prefix", "missing", "write 64:ff9b::/96"))?;
-        let prefix = Prefix64::check(prefix)?;
-        if config.private == Others::Pass && !prefix.is_well_known() {
-            let reason = "behind another prefix than 64:ff9b::/96 private addresses are reached anyway";
-            return Err(ConfigError::new("private", reason, "leave it out"));
-        }
-        if let Some(range) = config.inside.iter().find(|range| range.is_v4()) {
-            return Err(ConfigError::new("inside", format!("{range} is not IPv6"), "name IPv6 ranges only"));
-        }
-        if config.inside.is_empty() {
-            return Err(ConfigError::new("inside", "names no range", "write for example inside = [\"::/0\"]"));
-        }
-        ranges_apart("inside", &config.inside)?;
-        if config.inside.iter().all(|range| prefix.covers(range)) {
-            let reason = "all of it lies behind the prefix, and nobody sends from there";
-            return Err(ConfigError::new(
-                "inside",
-                reason,
-                "name where hosts of IPv6 are, such as \"2001:db8:1::/48\"",
-            ));
-        }
-        if let Some(router) = config.router_v6.filter(|router| prefix.contains((*router).into())) {
-            let reason = format!("{router} lies behind the prefix, so it is a host of IPv4");
-            return Err(ConfigError::new("router_v6", reason, "write an address of this machine's"));
-        }
-        if !(1..=128).contains(&config.subscriber_bits) {
-            let reason = format!("{} is no length of a prefix", config.subscriber_bits);
-            return Err(ConfigError::new("subscriber_bits", reason, "write 1 to 128, mostly 56 or 64"));
-        }
-        if config.allocation == AllocationKind::Deterministic {
-            let reason = "IPv6 hosts are too many to have ports that follow from their addresses";
-            return Err(ConfigError::new("allocation", reason, "write `shared` or `blocks`"));
-        }
-        for (key, mtu) in
-            [("mtu_v4", config.mtu_v4), ("mtu_v6", config.mtu_v6), ("lowest_mtu_v6", config.lowest_mtu_v6)]
-        {
-            if !MTUS.contains(&mtu) {
-                let instead = format!("write {} to {}", MTUS.start(), MTUS.end());
-                return Err(ConfigError::new(key, format!("{mtu} is out of range"), instead));
-            }
-        }
-        if config.lowest_mtu_v6 > config.mtu_v6 {
-            let reason = format!("{} is more than `mtu_v6`, {}", config.lowest_mtu_v6, config.mtu_v6);
-            return Err(ConfigError::new("lowest_mtu_v6", reason, format!("write 1280 to {}", config.mtu_v6)));
-        }
+        let prefix = check_written(config)?;
         let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
         let outward = outward(config);
         let networks = Nets::check(&outward, sides, ports)?;
         let pool = Pool::check(&outward, ports, networks.list.clone())?;
         let pool = Pool { subscriber_bits: config.subscriber_bits, inside: config.inside.clone().into(), ..pool };
         let home = (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0);
-        let span = |key, s| span_ns(key, Duration::from_secs(s), Duration::from_secs(1), IDLE_MAX);
-        let closing_ns = span("tcp_closing_s", config.tcp_closing_s)?;
         Ok(Settings {
             sides,
             prefix,
             fixed: fixed(config, &pool, prefix, (&networks, home))?,
             networks,
             private: config.private == Others::Pass || !prefix.is_well_known(),
-            timeouts: Timeouts {
-                tcp_ns: [
-                    span("tcp_opening_s", config.tcp_opening_s)?,
-                    span("tcp_established_s", config.tcp_established_s)?,
-                    closing_ns,
-                    closing_ns,
-                ],
-                udp_ns: span("udp_s", config.udp_s)?,
-                icmp_ns: span("icmp_s", config.icmp_s)?,
-            },
-            fragment_ns: span("fragment_s", config.fragment_s)?,
+            timeouts: Timeouts::check(&outward)?,
+            fragment_ns: idle_ns("fragment_s", config.fragment_s)?,
             mtus: Mtus { v4: config.mtu_v4, v6: config.mtu_v6 },
             lowest_mtu: config.lowest_mtu_v6,
             others: config.others,
@@ -273,7 +202,51 @@ impl Settings {
     }
 }
 
-/// The part of the configuration that `nat` has too.
+/// The prefix, if it and what else can be judged by itself is as it has to be.
+fn check_written(config: &Config) -> Result<Prefix64, ConfigError> {
+    let prefix = config.prefix.ok_or_else(|| ConfigError::new("prefix", "missing", "write 64:ff9b::/96"))?;
+    let prefix = Prefix64::check(prefix)?;
+    if config.private == Others::Pass && !prefix.is_well_known() {
+        let reason = "behind another prefix than 64:ff9b::/96 private addresses are reached anyway";
+        return Err(ConfigError::new("private", reason, "leave it out"));
+    }
+    if let Some(range) = config.inside.iter().find(|range| range.is_v4()) {
+        return Err(ConfigError::new("inside", format!("{range} is not IPv6"), "name IPv6 ranges only"));
+    }
+    if config.inside.is_empty() {
+        return Err(ConfigError::new("inside", "names no range", "write for example inside = [\"::/0\"]"));
+    }
+    ranges_apart("inside", &config.inside)?;
+    if config.inside.iter().all(|range| prefix.covers(range)) {
+        let reason = "all of it lies behind the prefix, and nobody sends from there";
+        return Err(ConfigError::new("inside", reason, "name where hosts of IPv6 are, such as \"2001:db8:1::/48\""));
+    }
+    if let Some(router) = config.router_v6.filter(|router| prefix.contains((*router).into())) {
+        let reason = format!("{router} lies behind the prefix, so it is a host of IPv4");
+        return Err(ConfigError::new("router_v6", reason, "write an address of this machine's"));
+    }
+    if !(1..=128).contains(&config.subscriber_bits) {
+        let reason = format!("{} is no length of a prefix", config.subscriber_bits);
+        return Err(ConfigError::new("subscriber_bits", reason, "write 1 to 128, mostly 56 or 64"));
+    }
+    if config.allocation == AllocationKind::Deterministic {
+        let reason = "IPv6 hosts are too many to have ports that follow from their addresses";
+        return Err(ConfigError::new("allocation", reason, "write `shared` or `blocks`"));
+    }
+    for (key, mtu) in [("mtu_v4", config.mtu_v4), ("mtu_v6", config.mtu_v6), ("lowest_mtu_v6", config.lowest_mtu_v6)] {
+        if !MTUS.contains(&mtu) {
+            let instead = format!("write {} to {}", MTUS.start(), MTUS.end());
+            return Err(ConfigError::new(key, format!("{mtu} is out of range"), instead));
+        }
+    }
+    if config.lowest_mtu_v6 > config.mtu_v6 {
+        let reason = format!("{} is more than `mtu_v6`, {}", config.lowest_mtu_v6, config.mtu_v6);
+        return Err(ConfigError::new("lowest_mtu_v6", reason, format!("write 1280 to {}", config.mtu_v6)));
+    }
+    Ok(prefix)
+}
+
+/// The half of a configuration that `nat` has as well.
 fn outward(config: &Config) -> nat::Config {
     nat::Config {
         external: config.external.clone(),
@@ -287,6 +260,11 @@ fn outward(config: &Config) -> nat::Config {
         block_syslog: config.block_syslog,
         ports_per_host: config.ports_per_host,
         pooling: config.pooling,
+        tcp_opening_s: config.tcp_opening_s,
+        tcp_established_s: config.tcp_established_s,
+        tcp_closing_s: config.tcp_closing_s,
+        udp_s: config.udp_s,
+        icmp_s: config.icmp_s,
         mappings_max: config.mappings_max,
         refresh_ms: config.refresh_ms,
         rest_s: config.rest_s,
@@ -301,34 +279,7 @@ fn outward(config: &Config) -> nat::Config {
     }
 }
 
-fn fixed(
-    config: &Config,
-    pool: &Pool,
-    prefix: Prefix64,
-    (networks, home): (&Nets, Port),
-) -> Result<Box<[Fixed]>, ConfigError> {
-    let mut list = fixed::List::default();
-    for (at, entry) in config.fixed.iter().enumerate() {
-        let of_entry = |error: ConfigError| error.of("static", at);
-        let wrong = |reason: String, instead: &str| Err(of_entry(ConfigError::new("static", reason, instead)));
-        for (external, inside) in entry.external.paired(entry.inside).map_err(of_entry)? {
-            pool.check_static(external).map_err(of_entry)?;
-            let (address, number) = (IpAddress::from(*inside.ip()), entry.protocol.number());
-            if prefix.contains(address) || !config.inside.iter().any(|range| range.contains(address)) {
-                return wrong(format!("{address} is not inside"), "write an address of an `inside` range");
-            }
-            if inside.port() == 0 {
-                return wrong(format!("{inside} has no port"), "write where the host listens");
-            }
-            let place = networks.place((entry.network, &entry.vlan), home, &inside);
-            let (network, home) = place.map_err(of_entry)?;
-            let one = Fixed {
-                inside: Inside::new(network, address, inside.port(), number),
-                external: Endpoint::new(external.ip().octets(), external.port(), number),
-                home,
-            };
-            list.add(one, (&inside, &external)).map_err(of_entry)?;
-        }
-    }
-    list.finish(config.mappings_max)
+fn fixed(config: &Config, pool: &Pool, prefix: Prefix64, place: (&Nets, Port)) -> Result<Box<[Fixed]>, ConfigError> {
+    let is_inside = |address| !prefix.contains(address) && config.inside.iter().any(|range| range.contains(address));
+    fixed::check((&config.fixed, config.mappings_max), pool, place, is_inside)
 }

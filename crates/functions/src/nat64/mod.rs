@@ -44,10 +44,8 @@ use crate::nat::flows::{self, Flows};
 use crate::nat::for_router;
 use crate::nat::networks::Behind;
 use crate::nat::session::{OUTWARD, Phase};
-use crate::nat::sweep::SWEEP_EVERY;
-use crate::nat::{Others, UNWANTED};
 use crate::parts::tags::NO_ROOM_FOR_TAG;
-use crate::parts::{AnswerRate, Fragments, Side, aged, answer, lengths, proxy, scope};
+use crate::parts::{AnswerRate, Fragments, Side, answer, lengths, proxy};
 
 network_function! {
     /// The NAT64 translator.
@@ -99,10 +97,8 @@ impl FromConfig for Nat64 {
             refreshed,
             most,
         )?;
-        let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
-            .map_err(|(key, error)| ConfigError::state(key, &error))?
-            .ending(builder, &ENDS)
-            .map_err(|error| ConfigError::state("fragments_max", &error))?;
+        let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)?
+            .ending(builder, &ENDS)?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
         Ok(Nat64 { settings, flows, fragments, answers })
     }
@@ -140,13 +136,12 @@ impl NetworkFunction for Nat64 {
         session.phase == Phase::Established as u8
     }
 
-    /// The first period sweeps mappings, the second everything else.
     fn ticks(&self) -> Vec<Duration> {
-        vec![SWEEP_EVERY, aged::SWEEP_EVERY]
+        flows::PERIODS.into()
     }
 
     fn divides(&self, period: usize) -> bool {
-        period == 0
+        period == flows::SWEEP
     }
 
     fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
@@ -206,11 +201,7 @@ impl NetworkFunction for Nat64 {
         if self.settings.proxy.is_some_and(|proxy| proxy.answers(cx, packet, is_asked)) {
             return Ok(Verdict::Drop(proxy::ANSWERED));
         }
-        Ok(match self.settings.others {
-            _ if scope::is_damaged_ip(packet) => Verdict::Drop(Reason::MALFORMED),
-            Others::Pass => cx.pass(),
-            Others::Drop => Verdict::Drop(UNWANTED),
-        })
+        Ok(self.settings.others.judge_orphan(cx, packet))
     }
 
     const TURNS_BACK: bool = true;
@@ -236,13 +227,7 @@ impl NetworkFunction for Nat64 {
     }
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
-        if tick.period == 0 {
-            return self.flows.mappings.sweep(cx, tick.share);
-        }
-        self.flows.mappings.carry_on(cx)?;
-        self.flows.mappings.settle(cx)?;
-        self.flows.filter.sweep(cx, tick.share)?;
-        self.fragments.sweep(cx, tick.share)
+        self.flows.tick(cx, tick, &self.fragments)
     }
 }
 

@@ -4,19 +4,26 @@ use std::fmt::{Display, Formatter};
 use std::net::{AddrParseError, SocketAddrV4, SocketAddrV6};
 use std::str::FromStr;
 
+use braid_nf::packet::IpAddress;
 use serde::Deserialize;
 
 use crate::config::ConfigError;
 
 /// An address with a port.
 pub trait End: Copy + Display + FromStr<Err = AddrParseError> {
-    /// Returns the port.
+    /// The address.
+    fn address(&self) -> IpAddress;
+    /// The port.
     fn port(&self) -> u16;
     /// Returns the same address with another port.
     fn with_port(self, port: u16) -> Self;
 }
 
 impl End for SocketAddrV4 {
+    fn address(&self) -> IpAddress {
+        (*self.ip()).into()
+    }
+
     fn port(&self) -> u16 {
         SocketAddrV4::port(self)
     }
@@ -28,6 +35,10 @@ impl End for SocketAddrV4 {
 }
 
 impl End for SocketAddrV6 {
+    fn address(&self) -> IpAddress {
+        (*self.ip()).into()
+    }
+
     fn port(&self) -> u16 {
         SocketAddrV6::port(self)
     }

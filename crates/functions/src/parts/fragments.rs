@@ -16,6 +16,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::aged::{Aged, Stamp};
 use super::turn::turn_frame;
+use crate::config::ConfigError;
 
 /// A later fragment arrived before the first one, or the first one was dropped.
 pub const BEFORE_FIRST: Reason = Reason("fragment_before_first");
@@ -193,7 +194,12 @@ pub fn room_to_wait(name: &str, capacity: u32) -> Result<(), StateError> {
     if (1..=most).contains(&capacity) { Ok(()) } else { Err(StateError::Capacity { name, capacity, most }) }
 }
 
-/// The fates of first fragments, and the later fragments that are held.
+/// A table of datagrams that cannot be made.
+fn in_table(error: StateError) -> ConfigError {
+    ConfigError::state("fragments_max", &error)
+}
+
+/// First pieces and what became of them, and later ones that wait.
 pub struct Fragments {
     table: Aged<Datagram, Fate>,
     /// First fragments that were dropped have a table of their own, so that many of them cannot crowd out those that were sent
@@ -205,30 +211,24 @@ pub struct Fragments {
 }
 
 impl Fragments {
-    /// Creates a table that remembers up to `capacity` datagrams for `lifetime_ns` each.
-    pub fn new(builder: &mut StateBuilder, capacity: u32, lifetime_ns: u64) -> Result<Fragments, StateError> {
-        let table = Aged::new(builder, "fragments", capacity, lifetime_ns)?;
-        Ok(Fragments { table, ended: None, reasons: &[], waiting: None })
-    }
-
-    /// Like [`new`](Self::new), with room to hold `held` later fragments that arrive before their first one, 1.6 KB each; with
-    /// 0 none are held. An error comes with the usual configuration key of the number that is wrong.
+    /// Remembers up to `capacity` datagrams for `lifetime_ns` each, and has room for `held` later pieces that come before their first one:
+    /// 1.6 KB each; none if `held` is 0. A plan file has these numbers under `fragments_max` and `held_max`.
     pub fn holding(
         builder: &mut StateBuilder,
         capacity: u32,
         lifetime_ns: u64,
         held: u32,
-    ) -> Result<Fragments, (&'static str, StateError)> {
-        let fragments = Fragments::new(builder, capacity, lifetime_ns).map_err(|error| ("fragments_max", error))?;
+    ) -> Result<Fragments, ConfigError> {
+        let table = Aged::new(builder, "fragments", capacity, lifetime_ns).map_err(in_table)?;
         let room = || room_to_wait("held", held).and_then(|()| Aged::new(builder, "held", held, lifetime_ns));
-        let waiting = (held > 0).then(room).transpose();
-        Ok(Fragments { waiting: waiting.map_err(|error| ("held_max", error))?, ..fragments })
+        let waiting = (held > 0).then(room).transpose().map_err(|error| ConfigError::state("held_max", &error))?;
+        Ok(Fragments { table, ended: None, reasons: &[], waiting })
     }
 
-    /// Also remembers first fragments that are [dropped](Self::drop) for one of these reasons, which a later fragment alone
-    /// would not reveal.
-    pub fn ending(self, builder: &mut StateBuilder, reasons: &'static [Reason]) -> Result<Fragments, StateError> {
-        let ended = Aged::new(builder, "ended_fragments", self.table.capacity(), self.table.lifetime_ns())?;
+    /// The same; a first piece that is [dropped](Self::drop) for one of these reasons, which a later piece alone does not show, is remembered too.
+    pub fn ending(self, builder: &mut StateBuilder, reasons: &'static [Reason]) -> Result<Fragments, ConfigError> {
+        let ended = Aged::new(builder, "ended_fragments", self.table.capacity(), self.table.lifetime_ns());
+        let ended = ended.map_err(in_table)?;
         Ok(Fragments { ended: Some(ended), reasons, ..self })
     }
 
