@@ -1,13 +1,11 @@
 //! The configuration of `connection_limiter`, as written in a plan file.
 
-use std::time::Duration;
-
 use braid_nf::Port;
 use serde::Deserialize;
 
 use super::connection::Timeouts;
 use super::owners::Most;
-use crate::config::{ConfigError, IDLE_MAX, check_lengths, span_ns};
+use crate::config::{ConfigError, check_lengths, idle_ns};
 use crate::parts::Sides;
 use crate::token_bucket::Limit;
 
@@ -145,12 +143,11 @@ impl Config {
     }
 
     pub(super) fn timeouts(&self) -> Result<Timeouts, ConfigError> {
-        let span = |key, seconds| span_ns(key, Duration::from_secs(seconds), Duration::from_secs(1), IDLE_MAX);
         Ok(Timeouts {
-            opening_ns: span("opening_s", self.opening_s)?,
-            tcp_ns: span("tcp_s", self.tcp_s)?,
-            closing_ns: span("closing_s", self.closing_s)?,
-            udp_ns: span("udp_s", self.udp_s)?,
+            opening_ns: idle_ns("opening_s", self.opening_s)?,
+            tcp_ns: idle_ns("tcp_s", self.tcp_s)?,
+            closing_ns: idle_ns("closing_s", self.closing_s)?,
+            udp_ns: idle_ns("udp_s", self.udp_s)?,
         })
     }
 

@@ -2,7 +2,6 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use braid_nf::Port;
 use serde::Deserialize;
@@ -15,7 +14,7 @@ use super::policy::Policy;
 use super::rule_file::{Hooks, Ports};
 use super::rules::{Action, Rule};
 use super::values::{Addresses, Forward};
-use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::config::{ConfigError, idle_ns};
 use crate::parts::Sides;
 use crate::parts::answer::Router;
 
@@ -212,21 +211,20 @@ impl Settings {
     }
 
     pub(super) fn check(mut config: Config, ports: u16) -> Result<Settings, ConfigError> {
-        let seconds = |key, value| span_ns(key, Duration::from_secs(value), Duration::from_secs(1), IDLE_MAX);
         let timeouts = Timeouts {
             tcp_ns: [
-                seconds("tcp_opening_s", config.tcp_opening_s)?,
-                seconds("tcp_answered_s", config.tcp_answered_s)?,
-                seconds("tcp_established_s", config.tcp_established_s)?,
-                seconds("tcp_half_closed_s", config.tcp_half_closed_s)?,
-                seconds("tcp_closing_s", config.tcp_closing_s)?,
-                seconds("tcp_reset_s", config.tcp_reset_s)?,
-                seconds("tcp_reset_s", config.tcp_reset_s)?,
-                seconds("tcp_reset_s", config.tcp_reset_s)?,
+                idle_ns("tcp_opening_s", config.tcp_opening_s)?,
+                idle_ns("tcp_answered_s", config.tcp_answered_s)?,
+                idle_ns("tcp_established_s", config.tcp_established_s)?,
+                idle_ns("tcp_half_closed_s", config.tcp_half_closed_s)?,
+                idle_ns("tcp_closing_s", config.tcp_closing_s)?,
+                idle_ns("tcp_reset_s", config.tcp_reset_s)?,
+                idle_ns("tcp_reset_s", config.tcp_reset_s)?,
+                idle_ns("tcp_reset_s", config.tcp_reset_s)?,
             ],
-            hurried_ns: seconds("tcp_hurried_s", config.tcp_hurried_s.unwrap_or(config.tcp_opening_s.min(HURRIED_S)))?,
-            udp_ns: [seconds("udp_unanswered_s", config.udp_unanswered_s)?, seconds("udp_s", config.udp_s)?],
-            other_ns: seconds("other_s", config.other_s)?,
+            hurried_ns: idle_ns("tcp_hurried_s", config.tcp_hurried_s.unwrap_or(config.tcp_opening_s.min(HURRIED_S)))?,
+            udp_ns: [idle_ns("udp_unanswered_s", config.udp_unanswered_s)?, idle_ns("udp_s", config.udp_s)?],
+            other_ns: idle_ns("other_s", config.other_s)?,
         };
         if timeouts.hurried_ns > timeouts.tcp_ns[0] {
             let reason = format!("longer than tcp_opening_s = {}", config.tcp_opening_s);
@@ -264,8 +262,8 @@ impl Settings {
                 host_connections: config.host_connections_max,
                 host_half_open: config.host_half_open_max,
             },
-            query_ns: seconds("icmp_s", config.icmp_s)?,
-            fragment_ns: seconds("fragment_s", config.fragment_s)?,
+            query_ns: idle_ns("icmp_s", config.icmp_s)?,
+            fragment_ns: idle_ns("fragment_s", config.fragment_s)?,
             ttl: config.ttl,
             router: Router::check(("router", config.router), ("router_v6", config.router_v6))?,
         })

@@ -1,13 +1,11 @@
 //! The configuration of `flow_counter`, as written in a plan file.
 
-use std::time::Duration;
-
 use braid_nf::prelude::*;
 use braid_nf::state::DistributedConfig;
 use serde::Deserialize;
 
 use super::Totals;
-use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::config::{ConfigError, idle_ns};
 
 /// Configuration of [`FlowCounter`](super::FlowCounter).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -25,7 +23,7 @@ impl Config {
     pub(super) fn idle_timeout_ns(&self) -> Result<u64, ConfigError> {
         match self.idle_timeout_s {
             0 => Ok(u64::MAX),
-            s => span_ns("idle_timeout_s", Duration::from_secs(s), Duration::from_secs(1), IDLE_MAX),
+            s => idle_ns("idle_timeout_s", s),
         }
     }
 

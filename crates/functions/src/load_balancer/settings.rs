@@ -14,7 +14,7 @@ use super::quic::{ServerId, ServerIds};
 use super::refusals::{Wrong, check_backend, check_check, check_meant, check_service, check_tunnels};
 use super::roster::{Line, Roster};
 use super::{FROM_BACKEND, Phase, TO_BACKEND, strays};
-use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::config::{ConfigError, idle_ns, span_ns};
 use crate::parts::answer::Router;
 use crate::parts::{Across, MS, Sides};
 
@@ -156,7 +156,6 @@ braid_nf::plain!(Settings);
 impl Settings {
     /// Checks a configuration; `former` lists the backends that the function had before.
     pub(super) fn check(config: &Config, ports: u16, former: Roster) -> Result<Settings, ConfigError> {
-        let seconds = |key, value| span_ns(key, Duration::from_secs(value), Duration::from_secs(1), IDLE_MAX);
         let millis = |key, value| {
             span_ns(key, Duration::from_millis(value), Duration::from_millis(1), Duration::from_secs(3600))
         };
@@ -172,11 +171,11 @@ impl Settings {
         check_tunnels(config)?;
         let lists = (("backend_ports", &config.backend_ports[..]), ("client_ports", &config.client_ports[..]));
         let sides = Sides::from_lists_named(lists.0, lists.1, ports)?;
-        let mut idle_ns = [seconds("tcp_s", config.tcp_s)?; Phase::COUNT];
-        let udp_ns = seconds("udp_s", config.udp_s)?;
-        [Phase::Udp, Phase::Single].iter().for_each(|phase| idle_ns[*phase as usize] = udp_ns);
-        idle_ns[Phase::Opening as usize] = seconds("tcp_opening_s", config.tcp_opening_s)?;
-        idle_ns[Phase::Closing as usize] = seconds("tcp_closing_s", config.tcp_closing_s)?;
+        let mut idle = [idle_ns("tcp_s", config.tcp_s)?; Phase::COUNT];
+        let udp_ns = idle_ns("udp_s", config.udp_s)?;
+        [Phase::Udp, Phase::Single].iter().for_each(|phase| idle[*phase as usize] = udp_ns);
+        idle[Phase::Opening as usize] = idle_ns("tcp_opening_s", config.tcp_opening_s)?;
+        idle[Phase::Closing as usize] = idle_ns("tcp_closing_s", config.tcp_closing_s)?;
         let is_first = former.lines().is_empty();
         let mut settings = Settings {
             sides,
@@ -197,11 +196,11 @@ impl Settings {
             heartbeat_ns: millis("heartbeat_timeout_ms", config.heartbeat_timeout_ms)?,
             when_down: config.when_down,
             recheck_ms: (millis("recheck_ms", config.recheck_ms)? / MS) as i32,
-            idle_ns,
-            persistence_ns: seconds("persistence_s", config.persistence_s)?,
+            idle_ns: idle,
+            persistence_ns: idle_ns("persistence_s", config.persistence_s)?,
             strays_ns: 0,
             mtu: config.mtu,
-            fragment_ns: seconds("fragment_s", config.fragment_s)?,
+            fragment_ns: idle_ns("fragment_s", config.fragment_s)?,
             router: Router::check(("router", config.router), ("router_v6", config.router_v6))?,
         };
         if config.services.is_empty() {
