@@ -191,15 +191,24 @@ impl Live {
         Ok(())
     }
 
-    /// Asks a worker a question, which it answers between two batches.
+    /// Puts a question to a worker: where the answer comes. One that nobody waits for any more is thrown away.
+    fn put<T: Send + 'static>(
+        &self,
+        worker: usize,
+        question: impl FnOnce(&mut Worker) -> T + Send + 'static,
+    ) -> Result<Receiver<T>, Unanswered> {
+        let (answer, answered) = channel();
+        self.order(worker, Box::new(move |worker| drop(answer.send(question(worker)))))?;
+        Ok(answered)
+    }
+
+    /// Has a worker answer a question between two batches.
     pub fn ask<T: Send + 'static>(
         &self,
         worker: usize,
         question: impl FnOnce(&mut Worker) -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
-        let (answer, answered) = channel();
-        // If the caller no longer waits for the answer, it is discarded.
-        self.order(worker, Box::new(move |worker| drop(answer.send(question(worker)))))?;
+        let answered = self.put(worker, question)?;
         await_answer(worker, &answered, Instant::now() + PATIENCE)
     }
 
@@ -208,26 +217,19 @@ impl Live {
         &self,
         question: impl Fn(&mut Worker) -> T + Clone + Send + 'static,
     ) -> Vec<Result<T, Unanswered>> {
-        let begin = |worker: usize| {
-            let ((answer, answered), question) = (channel(), question.clone());
-            let order = self.order(worker, Box::new(move |worker| drop(answer.send(question(worker)))));
-            order.map(|()| answered)
-        };
-        let asked: Vec<_> = (0..self.desks.len()).map(begin).collect();
+        let asked: Vec<_> = (0..self.desks.len()).map(|worker| self.put(worker, question.clone())).collect();
         let until = Instant::now() + PATIENCE;
         let answer = |(worker, asked): (usize, Result<Receiver<T>, Unanswered>)| await_answer(worker, &asked?, until);
         asked.into_iter().enumerate().map(answer).collect()
     }
 
-    /// Like [`ask`](Self::ask), but waits however long it takes, so that what the worker hands over is not lost.
+    /// As [`ask`](Live::ask), however long it takes: what the worker gives away is not lost because it was late.
     pub(crate) fn await_answer_of<T: Send + 'static>(
         &self,
         worker: usize,
         question: impl FnOnce(&mut Worker) -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
-        let (answer, answered) = channel();
-        self.order(worker, Box::new(move |worker| drop(answer.send(question(worker)))))?;
-        answered.recv().map_err(|_| Unanswered::Ended(worker))
+        self.put(worker, question)?.recv().map_err(|_| Unanswered::Ended(worker))
     }
 
     /// Prevents others from stopping the workers or moving packet sets until the guard is dropped.
