@@ -58,6 +58,7 @@ mod state;
 mod statement;
 mod times;
 mod tokens;
+mod transport;
 mod verdict;
 
 use self::file::File;

@@ -4,25 +4,25 @@
 use braid_nf::packet::parse::protocol as number;
 
 use super::addresses::{addresses, masked, packet_type};
-use super::arithmetic::{comes, len as made_len};
+use super::arithmetic::len as made_len;
 use super::elsewhere::{one_of, unknown, unknown_meta};
 use super::ether::{ether, vlan};
 use super::extensions::{exthdr, next_headers, routing};
-use super::flags::tcp_flags;
 use super::interfaces::interface;
 use super::numbers::{Numbers, is_comparison, nameless};
-use super::options::{ip_option, is_there, tcp_option};
+use super::options::{ip_option, is_there};
 use super::payload::{self, header, is_header, is_place, place};
-use super::reader::{PORT, Words};
+use super::reader::Words;
 use super::state::ct;
 use super::times::when;
+use super::transport::{any_transport, icmp, transport};
 use super::{Kind, Parsed, fits_nothing, wrong};
 use crate::firewall::fields::{self, Field, Within};
 use crate::firewall::masked::End;
 use crate::firewall::names;
 use crate::firewall::rules::{Action, Rule, both, equal};
 use crate::firewall::states;
-use crate::firewall::values::{Addresses, IcmpKind, NameOrNumber, PortRange, Protocol};
+use crate::firewall::values::{Addresses, NameOrNumber, Protocol};
 use crate::parts::{Many, dscp};
 
 /// The conditions that a rule has so far.
@@ -130,19 +130,19 @@ pub(super) fn narrow_within(rule: &mut Rule, more: Within) -> Parsed<()> {
 }
 
 const FRAGMENTS: Numbers = Numbers { what: "flags and offset such as 0 or 0x4000", last: 0xffff, named: nameless };
-const LENGTH: Numbers = Numbers { what: "a length such as 1500, 0-100 or > 1000", last: 0xffff, named: nameless };
+pub(super) const LENGTH: Numbers =
+    Numbers { what: "a length such as 1500, 0-100 or > 1000", last: 0xffff, named: nameless };
 pub(super) const TTL: Numbers = Numbers { what: "a number of hops such as 64, 1-5 or < 5", last: 255, named: nameless };
 pub(super) const DSCP: Numbers =
     Numbers { what: "a code point such as ef, af11, cs1 or 0-63", last: 63, named: code_point };
 const ECN: Numbers = Numbers { what: "not-ect, ect0, ect1 or ce", last: 3, named: congestion };
 
-const SEQUENCE: Numbers = Numbers { what: "a number such as 0, 1-4096 or > 1000", last: 0xffff_ffff, named: nameless };
-const WINDOW: Numbers = Numbers { what: "a number such as 0, 1-1023 or < 512", last: 0xffff, named: nameless };
 const FLOW_LABEL: Numbers = Numbers { what: "a label such as 0 or 1-0xfffff", last: 0xf_ffff, named: nameless };
-const ID: Numbers = Numbers { what: "an identification such as 0 or 1-65535", last: 0xffff, named: nameless };
-const HEADER_LENGTH: Numbers =
+pub(super) const ID: Numbers =
+    Numbers { what: "an identification such as 0 or 1-65535", last: 0xffff, named: nameless };
+pub(super) const HEADER_LENGTH: Numbers =
     Numbers { what: "a number of 32 bit words such as 5, 6-15 or > 5", last: 15, named: nameless };
-const CHECKSUM: Numbers = Numbers { what: "a checksum such as 0x1234", last: 0xffff, named: nameless };
+pub(super) const CHECKSUM: Numbers = Numbers { what: "a checksum such as 0x1234", last: 0xffff, named: nameless };
 
 fn code_point(name: &str) -> Option<u64> {
     dscp::named(if name == "lephb" { "le" } else { name }).map(u64::from)
@@ -245,89 +245,6 @@ fn is_a_piece(rest: &mut Words<'_>) -> Option<bool> {
     Some((value == 0) == not)
 }
 
-fn transport(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
-    if name == "tcp" && rest.take("option") {
-        return tcp_option(rule, rest);
-    }
-    narrow_protocol(rule, protocol(name).into_iter().collect())?;
-    ports(rule, rest, name)
-}
-
-fn ports(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
-    let what = rest.word();
-    match what.as_str() {
-        // Under a mask the values are not ranges.
-        "sport" | "dport" if comes(rest, 0) => {
-            let field = if what == "sport" { Field::SourcePort } else { Field::DestinationPort };
-            narrow_within(rule, PORT.within(field, rest)?)?;
-        }
-        "sport" => narrow(&mut rule.source_ports, rest.ports()?, PortRange::meet, ("port", Kind::Excluded))?,
-        "dport" => narrow(&mut rule.destination_ports, rest.ports()?, PortRange::meet, ("port", Kind::Excluded))?,
-        "flags" if name == "tcp" => tcp_flags(rule, rest)?,
-        other => match numbered(name, other) {
-            Some((field, numbers)) => narrow_within(rule, numbers.within(field, rest)?)?,
-            None => {
-                let known = NUMBERED.iter().filter(|(of, _)| *of == name).map(|(_, known)| *known);
-                let flags = Some("flags").filter(|_| name == "tcp");
-                let known: Vec<_> = ["dport", "sport"].into_iter().chain(flags).chain(known).collect();
-                return wrong(format!("`{other}` is nothing of {name} that is looked at"), one_of(name, other, &known));
-            }
-        },
-    }
-    Ok(())
-}
-
-/// The names of [`numbered`], by protocol.
-const NUMBERED: [(&str, &str); 19] = [
-    ("tcp", "sequence"),
-    ("tcp", "ackseq"),
-    ("tcp", "doff"),
-    ("tcp", "reserved"),
-    ("tcp", "window"),
-    ("tcp", "urgptr"),
-    ("tcp", "checksum"),
-    ("tcp", "option"),
-    ("udp", "length"),
-    ("udp", "checksum"),
-    ("icmp", "id"),
-    ("icmp", "sequence"),
-    ("icmp", "mtu"),
-    ("icmp", "gateway"),
-    ("icmpv6", "id"),
-    ("icmpv6", "sequence"),
-    ("icmpv6", "mtu"),
-    ("icmpv6", "max-delay"),
-    ("icmpv6", "param-problem"),
-];
-
-/// Returns a numeric field in the header of a protocol, by its name.
-fn numbered(protocol: &str, name: &str) -> Option<(Field, Numbers)> {
-    Some(match (protocol, name) {
-        ("tcp", "sequence") => (Field::Sequence, SEQUENCE),
-        ("tcp", "ackseq") => (Field::Acknowledgement, SEQUENCE),
-        ("tcp", "doff") => (Field::DataOffset, HEADER_LENGTH),
-        ("tcp", "reserved") => (Field::Reserved, HEADER_LENGTH),
-        ("tcp", "window") => (Field::Window, WINDOW),
-        ("tcp", "urgptr") => (Field::Urgent, WINDOW),
-        ("udp", "length") => (Field::UdpLength, LENGTH),
-        ("tcp" | "udp", "checksum") => (Field::TransportChecksum, CHECKSUM),
-        ("icmp" | "icmpv6", "id") => (Field::QueryId, ID),
-        ("icmp" | "icmpv6", "sequence") => (Field::QuerySequence, ID),
-        ("icmp", "mtu") => (Field::Mtu, LENGTH),
-        ("icmpv6", "mtu") => (Field::Mtu, SEQUENCE),
-        ("icmp", "gateway") => (Field::Gateway, SEQUENCE),
-        ("icmpv6", "max-delay") => (Field::Delay, ID),
-        ("icmpv6", "param-problem") => (Field::Pointer, SEQUENCE),
-        _ => return None,
-    })
-}
-
-/// Reads ports of any protocol that has them.
-fn any_transport(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
-    any_protocol_with_ports(rule)?;
-    ports(rule, rest, "th")
-}
-
 pub(super) fn any_protocol_with_ports(rule: &mut Rule) -> Parsed<()> {
     narrow_protocol(rule, [number::TCP, number::UDP, number::SCTP].map(Protocol).to_vec())
 }
@@ -409,81 +326,6 @@ pub(super) fn families(fits: &mut Fits, rest: &mut Words<'_>, of: &str) -> Parse
             narrow(&mut fits.rule.source, all, Addresses::meet, ("address", Kind::Excluded))
         }
     }
-}
-
-const ICMP_CODE: Numbers = Numbers {
-    what: "a code such as port-unreachable, or 0 to 255",
-    last: 255,
-    named: |name| names::code(names::ICMP_CODES, name),
-};
-const ICMPV6_CODE: Numbers = Numbers { named: |name| names::code(names::ICMPV6_CODES, name), ..ICMP_CODE };
-
-const ICMP_TYPE: Numbers = Numbers {
-    what: "an ICMP type: echo-request, 8 or < 3",
-    last: 255,
-    named: |name| names::code(names::ICMP_NAMES, name),
-};
-const ICMPV6_TYPE: Numbers = Numbers { named: |name| names::code(names::ICMPV6_NAMES, name), ..ICMP_TYPE };
-
-fn icmp(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
-    narrow_protocol(rule, protocol(name).into_iter().collect())?;
-    let v6 = name == "icmpv6";
-    match rest.word().as_str() {
-        "type" if comes(rest, 0) || is_comparison(rest.peek()) => {
-            let types = if v6 { ICMPV6_TYPE } else { ICMP_TYPE }.fitting(rest)?;
-            let kinds = types.into_iter().map(|(first, last)| IcmpKind::types(first as u8, last as u8)).collect();
-            return narrow(&mut rule.icmp, kinds, IcmpKind::meet, ("ICMP type", Kind::Excluded));
-        }
-        "type" => {}
-        "code" => {
-            let codes = if v6 { ICMPV6_CODE } else { ICMP_CODE };
-            return narrow_within(rule, codes.within(Field::IcmpCode, rest)?);
-        }
-        other => return of_some_types(rule, rest, (name, other)),
-    }
-    let (texts, is_negated) = rest.set("an ICMP type")?;
-    let mut kinds = Vec::new();
-    for text in &texts {
-        match IcmpKind::written(text, v6) {
-            Some(kind) => kinds.push(kind),
-            None => {
-                return wrong(format!("`{text}` is not an ICMP type"), "write an ICMP type: echo-request, 8 or 3/4");
-            }
-        }
-    }
-    if is_negated {
-        kinds = IcmpKind::except(&kinds);
-    }
-    if kinds.is_empty() {
-        return wrong("no type is left", "write != and less than all types");
-    }
-    narrow(&mut rule.icmp, kinds, IcmpKind::meet, ("ICMP type", Kind::Excluded))
-}
-
-/// Reads a numeric field that only messages of some types have; as in nftables, other messages do not match.
-fn of_some_types(rule: &mut Rule, rest: &mut Words<'_>, (name, what): (&str, &str)) -> Parsed<()> {
-    let Some((field, numbers)) = numbered(name, what) else {
-        let known = NUMBERED.iter().filter(|(of, _)| *of == name).map(|(_, known)| *known);
-        let known: Vec<_> = ["type", "code"].into_iter().chain(known).collect();
-        return wrong(format!("`{what}` is nothing of {name} that is looked at"), one_of(name, what, &known));
-    };
-    let within = numbers.within(field, rest)?;
-    narrow_types(rule, (name, what))?;
-    narrow_within(rule, within)
-}
-
-/// Restricts a rule to messages of the types that have such a field.
-pub(super) fn narrow_types(rule: &mut Rule, (name, what): (&str, &str)) -> Parsed<()> {
-    let types: &[&str] = match (name, what) {
-        ("icmp", "mtu") => &["destination-unreachable"],
-        ("icmp", "gateway") => &["redirect"],
-        ("icmpv6", "mtu") => &["packet-too-big"],
-        ("icmpv6", "max-delay") => &["mld-listener-query"],
-        ("icmpv6", "param-problem") => &["parameter-problem"],
-        _ => &["echo-request", "echo-reply"],
-    };
-    let kinds = types.iter().filter_map(|kind| IcmpKind::written(kind, name == "icmpv6")).collect();
-    narrow(&mut rule.icmp, kinds, IcmpKind::meet, ("ICMP type", Kind::Excluded))
 }
 
 pub(super) fn protocol(text: &str) -> Option<Protocol> {

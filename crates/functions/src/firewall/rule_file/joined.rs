@@ -4,14 +4,14 @@
 use std::cell::Cell;
 
 use super::conditions::{
-    Fits, any_protocol_with_ports, condition, narrow_family, narrow_field, narrow_protocol, narrow_types, protocol,
-    selector,
+    Fits, any_protocol_with_ports, condition, narrow_family, narrow_field, narrow_protocol, protocol, selector,
 };
 use super::keyed::{dynamic, key_of};
 use super::payload::{is_header, is_place, reaches};
 use super::reader::{Scope, Words};
 use super::statement::{Clause, Reading};
 use super::tokens::{Kind, Token};
+use super::transport::narrow_types;
 use super::verdict::{Verdict, verdict};
 use super::{Parsed, wrong};
 use crate::firewall::fields::{Field, NO_STATION, UNTAGGED};
