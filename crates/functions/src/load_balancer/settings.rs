@@ -171,11 +171,6 @@ impl Settings {
         check_tunnels(config)?;
         let lists = (("backend_ports", &config.backend_ports[..]), ("client_ports", &config.client_ports[..]));
         let sides = Sides::from_lists_named(lists.0, lists.1, ports)?;
-        let mut idle = [idle_ns("tcp_s", config.tcp_s)?; Phase::COUNT];
-        let udp_ns = idle_ns("udp_s", config.udp_s)?;
-        [Phase::Udp, Phase::Single].iter().for_each(|phase| idle[*phase as usize] = udp_ns);
-        idle[Phase::Opening as usize] = idle_ns("tcp_opening_s", config.tcp_opening_s)?;
-        idle[Phase::Closing as usize] = idle_ns("tcp_closing_s", config.tcp_closing_s)?;
         let is_first = former.lines().is_empty();
         let mut settings = Settings {
             sides,
@@ -196,7 +191,7 @@ impl Settings {
             heartbeat_ns: millis("heartbeat_timeout_ms", config.heartbeat_timeout_ms)?,
             when_down: config.when_down,
             recheck_ms: (millis("recheck_ms", config.recheck_ms)? / MS) as i32,
-            idle_ns: idle,
+            idle_ns: idle_by_phase(config)?,
             persistence_ns: idle_ns("persistence_s", config.persistence_s)?,
             strays_ns: 0,
             mtu: config.mtu,
@@ -210,18 +205,7 @@ impl Settings {
             settings.add(config, number, service)?;
         }
         settings.note_departed();
-        let backends = || config.services.iter().flat_map(|service| &service.backends);
-        let may_change = config.heartbeat_port.is_some()
-            || config.services.iter().any(|service| service.check.is_some())
-            || backends().any(|backend| !backend.up || backend.server_id.is_some());
-        // Connections inherited from a former configuration may not be where this one's hash leads.
-        if !may_change && is_first {
-            settings.recheck_ms = RECHECK_IDLE_MS;
-        }
-        // Rechecks of connections also refresh the entries of persistent clients.
-        if config.services.iter().any(|service| service.persistence == Persistence::Source) {
-            settings.recheck_ms = settings.recheck_ms.min((settings.persistence_ns / MS / 4) as i32);
-        }
+        settings.recheck_ms = settings.recheck_for(config, is_first);
         settings.strays_ns = strays::lifetime_ns(settings.recheck_ms);
         settings.exchanges = settings.servers.iter().map(Server::exchanges).collect();
         if !config.traffic {
@@ -230,8 +214,22 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Indexes backends that have left, whose connections go on until they move or end. A departed backend is found by
-    /// its address only if no other backend there is reached in another mode.
+    /// How often connections have to look at their backend: seldom if no backend of the configuration, which `is_first` to be there, can change.
+    fn recheck_for(&self, config: &Config, is_first: bool) -> i32 {
+        let mut backends = config.services.iter().flat_map(|service| &service.backends);
+        let may_change = config.heartbeat_port.is_some()
+            || config.services.iter().any(|service| service.check.is_some())
+            || backends.any(|backend| !backend.up || backend.server_id.is_some());
+        // Connections of a former configuration may not be where this one's hash leads.
+        let recheck_ms = if !may_change && is_first { RECHECK_IDLE_MS } else { self.recheck_ms };
+        // Connections hold clients that stay with their backend.
+        match config.services.iter().any(|service| service.persistence == Persistence::Source) {
+            true => recheck_ms.min((self.persistence_ns / MS / 4) as i32),
+            false => recheck_ms,
+        }
+    }
+
+    /// Connections of backends that have left go on until they move or end: of those at addresses that nobody reaches otherwise now.
     fn note_departed(&mut self) {
         for (number, server) in (0u32..).zip(&self.servers).filter(|(_, server)| server.has_left) {
             let known = self.by_address.entry(server.address).or_default();
@@ -305,7 +303,24 @@ impl Settings {
         Pool { table: Maglev::new(table_size, &candidates), backends: backends.into() }
     }
 
-    /// Adds a backend and returns its number.
+    /// That of replies of a backend's end it is clear in whose name they are.
+    fn check_replies(&self, service: &Service, end: (IpAddress, Ports, u8)) -> Result<(), Wrong> {
+        let (address, ports, _) = end;
+        // Who keeps the ports that clients ask for at one address answers in its name, whichever of its services was asked.
+        let answers_alike = |(_, other): &(Ports, u16)| {
+            let other = &self.servers[usize::from(*other)];
+            ports == service.ports()
+                && other.service_address == IpAddress::from(service.address)
+                && other.port == other.service_ports.number()
+        };
+        let all_met = self.by_server.meeting(end);
+        let Some((met, _)) = all_met.iter().find(|met| !answers_alike(met)) else { return Ok(()) };
+        let met = if met.only().is_some() { met } else { &ports };
+        let reason = format!("{address} with {met} is a backend twice, so its replies are ambiguous");
+        Err((reason, "give each service ports or addresses of its own on it, or reach it by a mode other than \"nat\""))
+    }
+
+    /// Adds a backend; its number.
     fn add_server(&mut self, service: &Service, backend: &Backend, protocols: &[u8]) -> Result<u32, Wrong> {
         let (address, service_address) = (IpAddress::from(backend.address), IpAddress::from(service.address));
         check_backend(service, backend)?;
@@ -331,23 +346,7 @@ impl Settings {
         let ports = backend.port.map_or(service.ports(), Ports::one);
         // In other modes replies do not pass through the balancer.
         for transport in protocols.iter().filter(|_| service.mode == Mode::Nat) {
-            // Services at one address may share a backend that listens on the ports that clients use: its replies are
-            // translated to the same address and keep their ports, whichever service it was.
-            let answers_alike = |(_, other): &(Ports, u16)| {
-                let other = &self.servers[usize::from(*other)];
-                ports == service.ports()
-                    && other.service_address == service_address
-                    && other.port == other.service_ports.number()
-            };
-            let end = (address, ports, *transport);
-            if let Some((met, _)) = self.by_server.meeting(end).iter().find(|met| !answers_alike(met)) {
-                let met = if met.only().is_some() { met } else { &ports };
-                let reason = format!("{address} with {met} is a backend twice, so its replies are ambiguous");
-                return Err((
-                    reason,
-                    "give each service ports or addresses of its own on it, or reach it by a mode other than \"nat\"",
-                ));
-            }
+            self.check_replies(service, (address, ports, *transport))?;
         }
         for transport in protocols.iter().filter(|_| service.mode == Mode::Nat) {
             self.by_server.insert((address, ports, *transport), number);
@@ -379,4 +378,14 @@ impl Settings {
         }
         Ok(number.into())
     }
+}
+
+/// After how long without a packet connections are forgotten, by [`Phase`].
+fn idle_by_phase(config: &Config) -> Result<[u64; Phase::COUNT], ConfigError> {
+    let mut by_phase = [idle_ns("tcp_s", config.tcp_s)?; Phase::COUNT];
+    let udp_ns = idle_ns("udp_s", config.udp_s)?;
+    [Phase::Udp, Phase::Single].iter().for_each(|phase| by_phase[*phase as usize] = udp_ns);
+    by_phase[Phase::Opening as usize] = idle_ns("tcp_opening_s", config.tcp_opening_s)?;
+    by_phase[Phase::Closing as usize] = idle_ns("tcp_closing_s", config.tcp_closing_s)?;
+    Ok(by_phase)
 }
