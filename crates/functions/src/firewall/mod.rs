@@ -75,7 +75,7 @@ use self::window::{Reopening, Segment};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
-use crate::parts::{Aged, AnswerRate, Fragments, Side, answer, is_opening, lengths, scope};
+use crate::parts::{Aged, AnswerRate, Fragments, Side, is_opening, lengths, scope};
 
 /// Denied by a rule or by default.
 pub const DENIED: Reason = Reason("denied");
@@ -366,10 +366,7 @@ impl Firewall {
 
     #[cold]
     fn ttl_exceeded(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
-        if self.answers.admits(cx, packet)? {
-            answer::time_exceeded(cx, packet, self.settings.router);
-        }
-        Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
+        self.answers.time_exceeded(cx, packet, self.settings.router)
     }
 }
 

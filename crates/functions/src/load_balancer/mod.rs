@@ -404,10 +404,7 @@ impl LoadBalancer {
     #[cold]
     #[inline(never)]
     fn expired_on_way(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
-        if self.answers.admits(cx, packet)? {
-            answer::time_exceeded(cx, packet, self.settings.router);
-        }
-        Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
+        self.answers.time_exceeded(cx, packet, self.settings.router)
     }
 }
 

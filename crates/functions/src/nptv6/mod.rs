@@ -112,10 +112,7 @@ impl NetworkFunction for Nptv6 {
         };
         if !is_for_router {
             if packet.ttl().is_some_and(|hops| hops <= 1) {
-                if self.answers.admits(cx, packet)? {
-                    answer::time_exceeded(cx, packet, self.settings.router(side));
-                }
-                return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
+                return self.answers.time_exceeded(cx, packet, self.settings.router(side));
             }
             packet.decrement_ttl();
         }

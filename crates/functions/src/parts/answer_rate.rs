@@ -9,7 +9,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::{Distributed, DistributedConfig, StateObject, VectorConfig};
 use braid_nf::{Findings, Part, Port};
 
-use super::answer::may_be_answered;
+use super::answer::{self, Router, may_be_answered};
 use crate::config::ConfigError;
 use crate::token_bucket::{Bucket, Limit};
 
@@ -65,7 +65,16 @@ impl AnswerRate {
         Ok(false)
     }
 
-    /// Reports how many packets were not answered because of the limit.
+    /// Drops a packet whose last hop this is, and tells its sender so, as `router`, if it may be answered.
+    #[cold]
+    pub(crate) fn time_exceeded(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router) -> Handled {
+        if self.admits(cx, packet)? {
+            answer::time_exceeded(cx, packet, router);
+        }
+        Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
+    }
+
+    /// How many packets were not answered because of the limit.
     pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let withheld = self.withheld.read(cx, |sum, part| *sum += part)?;
         if withheld > 0 {
