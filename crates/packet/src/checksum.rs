@@ -107,19 +107,19 @@ impl ShortChange {
     pub fn of_u32(old: u32, new: u32) -> ShortChange {
         let (sum, carry) = (!old).overflowing_add(new);
         let sum = sum + u32::from(carry);
-        ShortChange(around(sum as u16, (sum >> 16) as u16))
+        ShortChange(add(sum as u16, (sum >> 16) as u16))
     }
 
     /// Adds the replacement of four more bytes at an even offset.
     #[inline(always)]
     pub fn u32(self, old: u32, new: u32) -> ShortChange {
-        ShortChange(around(self.0, ShortChange::of_u32(old, new).0))
+        ShortChange(add(self.0, ShortChange::of_u32(old, new).0))
     }
 
     /// Adds the replacement of one word at an even offset.
     #[inline(always)]
     pub fn u16(self, old: u16, new: u16) -> ShortChange {
-        ShortChange(around(around(self.0, !old), new))
+        ShortChange(add(add(self.0, !old), new))
     }
 
     /// Adds the decrease of a word by `by`; the word must have been at least that, and need not be read.
@@ -143,9 +143,9 @@ impl ShortChange {
     }
 }
 
-/// Adds with end-around carry.
+/// The sum of two words in one's complement: its carry comes back at its end.
 #[inline(always)]
-fn around(a: u16, b: u16) -> u16 {
+pub fn add(a: u16, b: u16) -> u16 {
     let (sum, carry) = a.overflowing_add(b);
     // After a carry the sum is at most 0xfffe.
     sum + u16::from(carry)

@@ -1,6 +1,7 @@
 //! The mapping of RFC 6296: exchanges the prefix, and adjusts one word so that the sum of all words is unchanged.
 
 use braid_nf::packet::IpAddress;
+use braid_nf::packet::checksum::add;
 
 /// The number of 16-bit words in an address.
 const WORDS: usize = 8;
@@ -68,13 +69,7 @@ fn word(address: u128, at: usize) -> u16 {
     (address >> (16 * (WORDS - 1 - at))) as u16
 }
 
-/// Adds in one's complement.
-fn add(a: u16, b: u16) -> u16 {
-    let (sum, carry) = a.overflowing_add(b);
-    sum + u16::from(carry)
-}
-
-/// The sum of all words in one's complement.
+/// Sum of all words in one's complement.
 fn sum(address: u128) -> u16 {
     (0..WORDS).fold(0, |total, at| add(total, word(address, at)))
 }
