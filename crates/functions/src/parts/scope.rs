@@ -105,13 +105,13 @@ fn is_of_listeners(packet: &Packet<'_>) -> bool {
         && packet.icmpv6().is_some_and(|icmp| is_theirs(icmp.kind()))
 }
 
-/// Whether an IPv4 address may be a host's: no group, broadcast, loopback or unspecified address.
+/// Whether an IPv4 address may be a host's: not a group, broadcast, loopback or unspecified.
 #[inline(always)]
 pub fn is_host_v4(address: [u8; 4]) -> bool {
     !matches!(address[0], 0 | 127 | 224..=255)
 }
 
-/// Whether an IPv6 address may be a host's beyond its link: no group, link-local, loopback or unspecified address.
+/// Whether an IPv6 address is a host's beyond its link: not a group, link-local, the loopback address or unspecified.
 pub fn is_routed_v6(address: IpAddress) -> bool {
     let octets = address.octets();
     octets[0] != 0xff && octets != Ipv6Addr::LOCALHOST.octets() && !is_link_scope_v6(address, address)

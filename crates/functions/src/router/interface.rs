@@ -130,7 +130,7 @@ impl InterfaceConfig {
     }
 }
 
-/// Whether an address may be a router's: no group, loopback, broadcast or unspecified address. It may be link-local.
+/// Whether an address may be a router's: not a group, loopback, broadcast or unspecified; it may be link-local.
 fn is_host(address: IpAddress) -> bool {
     match address.v4() {
         Some(v4) => is_host_v4(v4),
