@@ -10,6 +10,7 @@ use crate::config::capacity;
 use crate::parts::WrittenMac;
 use crate::parts::endpoints::{End, Endpoints};
 use crate::parts::prefix::{self, Prefix};
+use crate::parts::segment_size::ClampMss;
 use crate::parts::syslog::Collector;
 use crate::parts::tags::{OuterTag, TagRange};
 
@@ -69,6 +70,7 @@ pub struct Config {
     pub for_router: Vec<ForRouter>,
     pub inside_mtu: Option<u16>,
     pub outside_mtu: Option<u16>,
+    pub clamp_mss: ClampMss,
     pub icmp_errors_per_s: u64,
 }
 
@@ -270,6 +272,7 @@ impl Default for Config {
             for_router: Vec::new(),
             inside_mtu: None,
             outside_mtu: None,
+            clamp_mss: ClampMss::Off,
             icmp_errors_per_s: 1000,
         }
     }

@@ -38,6 +38,7 @@ impl Nat {
         if let Some(end) = self.end(cx, packet, track.to)? {
             return Ok(end);
         }
+        self.settings.segments.clamp(packet);
         Ok(match translated(packet, track) {
             Translated::Done => self.leave(packet, track.to, track.behind()),
             Translated::Expired | Translated::Refused => Verdict::Drop(Reason::MALFORMED),
@@ -78,6 +79,7 @@ impl Nat {
             let retag = |frame: &[u8], ip, into: &mut [u8]| networks.retagged(frame, ip, rewrite.behind, into);
             self.fragments.release_tagged(cx, packet, (&rewrite.fate(), 1), retag)?;
         }
+        self.settings.segments.clamp(packet);
         packet.decrement_ttl();
         rewrite.apply(packet);
         if rewrite.destination.is_some() && rewrite.to == packet.port() {

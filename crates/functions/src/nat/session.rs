@@ -169,7 +169,16 @@ impl Phase {
         }
     }
 
-    /// The phase after a segment that opens or ends a connection.
+    /// Whether a segment leaves a direction in its phase, and is none that opens: what that announces may be lowered, each time that it comes.
+    #[inline(always)]
+    pub(crate) fn is_kept(bits: u8, flags: u8) -> bool {
+        match flags & (RST | SYN | FIN) {
+            0 => Phase::after(bits, flags) as u8 == bits & PHASE,
+            _ => flags & SYN == 0 && Phase::turned(bits, flags) as u8 == bits & PHASE,
+        }
+    }
+
+    /// The same as [`Phase::after`] of one that opens or ends a connection.
     fn turned(bits: u8, flags: u8) -> Phase {
         match Phase::from_bits(bits) {
             _ if flags & RST != 0 => Phase::Reset,

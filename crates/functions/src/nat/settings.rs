@@ -17,6 +17,7 @@ use super::session::Timeouts;
 use crate::config::{ConfigError, idle_ns};
 use crate::parts::answer::Router;
 use crate::parts::proxy::Proxy;
+use crate::parts::segment_size::{HEADERS_V4, Limit};
 use crate::parts::{Prefix, PrefixesV4, Side, Sides};
 
 /// The MTUs that an interface of `router` may have, in bytes.
@@ -43,6 +44,8 @@ pub(super) struct Settings {
     /// The maximum length in bytes of IP packets that leave for the inside, and for the outside, if this function has to
     /// check it.
     mtus: [u16; 2],
+    /// What segments announce at most that begin a TCP connection.
+    pub(super) segments: Limit,
     pub(super) proxy: Option<Proxy>,
     /// The addresses for which it answers neighbour requests inside.
     gateways: Box<[Ipv4Addr]>,
@@ -59,6 +62,7 @@ impl Settings {
         check_meant(config, &pool.external)?;
         let home = (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0);
         let fixed = fixed(config, &pool, (&networks, home))?;
+        let mtus = [mtu("inside_mtu", config.inside_mtu)?, mtu("outside_mtu", config.outside_mtu)?];
         let one_to_one = OneToOne::check(config, (&pool, &fixed), (&networks, home))?;
         Ok(Settings {
             sides,
@@ -74,7 +78,8 @@ impl Settings {
             non_ip: config.non_ip,
             routers: routers(config)?,
             pool,
-            mtus: [mtu("inside_mtu", config.inside_mtu)?, mtu("outside_mtu", config.outside_mtu)?],
+            segments: segments(config, mtus)?,
+            mtus,
             proxy: Proxy::check(config.mac)?,
             gateways: gateways(config)?,
         })
@@ -162,6 +167,12 @@ fn mtu(key: &str, mtu: Option<u16>) -> Result<u16, ConfigError> {
         }
         mtu => Ok(mtu.unwrap_or(u16::MAX)),
     }
+}
+
+/// What fits both sides, if either has an MTU.
+fn segments(config: &Config, [inside, outside]: [u16; 2]) -> Result<Limit, ConfigError> {
+    let least = Some(inside.min(outside)).filter(|mtu| *mtu < u16::MAX);
+    config.clamp_mss.limit(least.map(|mtu| mtu - HEADERS_V4), "`outside_mtu` (1492 for PPPoE) or `inside_mtu`")
 }
 
 fn check_ranges(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError> {

@@ -14,9 +14,8 @@ use super::session::{INWARD, Needs, OUTWARD, Phase, Session};
 use crate::parts::{Side, lengths};
 
 impl Nat {
-    /// Translates a packet of a known flow if neither the flow nor the mapping changes. `None` if the packet opens or
-    /// ends a connection, has to prolong the mapping, arrives on another port, is inconsistent, or is dropped with an
-    /// error to its sender.
+    /// A packet of a known flow over its mapping, if neither changes by it: who opens (again, too) or ends a connection, prolongs the mapping, comes by
+    /// another port, contradicts itself, or goes no further and its sender is told so, does more than read.
     #[inline(always)]
     pub(super) fn go_on(
         &self,
@@ -26,7 +25,7 @@ impl Nat {
         (handle, inside, entry): &(Handle, Inside4, Entry),
         needs: &Needs,
     ) -> Option<Verdict> {
-        let holds = (!session.is_tcp() || phase_after(session, packet) == session.phase())
+        let holds = (!session.is_tcp() || Phase::is_kept(session.phase(), packet.tcp_flags().unwrap_or(0)))
             && session.is_over(*handle)
             && entry.ends_ns.saturating_sub(now_ns) > needs.ns(session);
         if !holds {

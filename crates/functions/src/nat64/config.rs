@@ -18,6 +18,7 @@ use crate::nat::settings::ranges_apart;
 use crate::nat::{self, AllocationKind, Filtering, ForRouter, Networks, NextHop, Others, Pooling};
 use crate::parts::answer::Router;
 use crate::parts::proxy::Proxy;
+use crate::parts::segment_size::{ClampMss, HEADERS_V4, HEADERS_V6, Limit};
 use crate::parts::syslog::Collector;
 use crate::parts::tags::{OuterTag, TagRange};
 use crate::parts::{Prefix, Side, Sides, WrittenMac, prefix};
@@ -75,6 +76,7 @@ pub struct Config {
     pub mtu_v4: u16,
     pub mtu_v6: u16,
     pub lowest_mtu_v6: u16,
+    pub clamp_mss: ClampMss,
     pub others: Others,
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
@@ -131,6 +133,7 @@ impl Default for Config {
             mtu_v4: 1500,
             mtu_v6: 1500,
             lowest_mtu_v6: 1280,
+            clamp_mss: ClampMss::Off,
             others: Others::Pass,
             router: outward.router,
             router_v6: None,
@@ -155,6 +158,8 @@ pub(super) struct Settings {
     pub(super) mtus: Mtus,
     /// The length in bytes above which IPv4 packets are fragmented if they may be and would be longer over IPv6.
     pub(super) lowest_mtu: u16,
+    /// What segments announce at most that begin a TCP connection, on either side.
+    pub(super) segments: Limit,
     pub(super) others: Others,
     pub(super) router: Router,
     /// Which packets to an external address are for the router behind.
@@ -179,14 +184,27 @@ impl Settings {
         let pool = Pool::check(&outward, ports, networks.list.clone())?;
         let pool = Pool { subscriber_bits: config.subscriber_bits, inside: config.inside.clone().into(), ..pool };
         let home = (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0);
+        let span = |key, s| span_ns(key, Duration::from_secs(s), Duration::from_secs(1), IDLE_MAX);
+        let fitting = (config.mtu_v4 - HEADERS_V4).min(config.mtu_v6 - HEADERS_V6);
+        let closing_ns = span("tcp_closing_s", config.tcp_closing_s)?;
         Ok(Settings {
             sides,
             prefix,
             fixed: fixed(config, &pool, prefix, (&networks, home))?,
             networks,
             private: config.private == Others::Pass || !prefix.is_well_known(),
-            timeouts: Timeouts::check(&outward)?,
-            fragment_ns: idle_ns("fragment_s", config.fragment_s)?,
+            timeouts: Timeouts {
+                tcp_ns: [
+                    span("tcp_opening_s", config.tcp_opening_s)?,
+                    span("tcp_established_s", config.tcp_established_s)?,
+                    closing_ns,
+                    closing_ns,
+                ],
+                udp_ns: span("udp_s", config.udp_s)?,
+                icmp_ns: span("icmp_s", config.icmp_s)?,
+            },
+            fragment_ns: span("fragment_s", config.fragment_s)?,
+            segments: config.clamp_mss.limit(Some(fitting), "`mtu_v4`")?,
             mtus: Mtus { v4: config.mtu_v4, v6: config.mtu_v6 },
             lowest_mtu: config.lowest_mtu_v6,
             others: config.others,

@@ -163,17 +163,17 @@ impl NetworkFunction for Nat64 {
     }
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
-        let phase = match session.protocol {
-            protocol::TCP => Phase::after(session.phase, packet.tcp_flags().unwrap_or(0)) as u8,
-            // All there is to know is that another packet has arrived.
+        let is_kept = match session.protocol {
+            protocol::TCP => Phase::is_kept(session.phase, packet.tcp_flags().unwrap_or(0)),
+            // That another packet has come is all there is to know.
             _ => {
                 session.phase = Phase::Established as u8;
-                session.phase
+                true
             }
         };
-        let steady = (cx.now() < session.look_ns) & (phase == session.phase) & (packet.port() == session.from);
+        let steady = (cx.now() < session.look_ns) & is_kept & (packet.port() == session.from);
         if !steady || !lengths::hold_a_whole(packet) || !self.has_its_tags(packet, session) {
-            return self.unsteady(cx, packet, session, phase);
+            return self.unsteady(cx, packet, session);
         }
         self.translate_flow(cx, packet, session)
     }
@@ -232,14 +232,18 @@ impl NetworkFunction for Nat64 {
 }
 
 impl Nat64 {
-    /// Handles a packet of a known flow that is a fragment, arrives on another port, changes the phase of its connection,
-    /// has an impossible length, or is due to check the mapping.
+    /// A packet of a known flow that is a fragment, comes by another port, changes the phase of its connection or opens it again, is as long as it cannot be,
+    /// or is the one that looks at the mapping.
     #[cold]
     #[inline(never)]
-    fn unsteady(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session, phase: u8) -> Handled {
+    fn unsteady(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
         if !lengths::hold_the_headers(packet) {
             return self.fragments.drop(cx, packet, Reason::MALFORMED);
         }
+        let phase = match session.protocol {
+            protocol::TCP => Phase::after(session.phase, packet.tcp_flags().unwrap_or(0)) as u8,
+            _ => session.phase,
+        };
         let is_expected = packet.port() == session.from && self.has_its_tags(packet, session);
         let look_ns = match is_expected && !packet.is_fragment() {
             true => self.flows.look(cx, session.handle, session.protocol, session.way, phase)?,
@@ -247,6 +251,7 @@ impl Nat64 {
         };
         if let Some(look_ns) = look_ns {
             (session.look_ns, session.phase) = (look_ns, phase);
+            self.settings.segments.clamp_to_itself(packet);
             return self.translate_flow(cx, packet, session);
         }
         let found = self.find(cx, packet)?;
@@ -295,6 +300,9 @@ impl Nat64 {
     }
 
     fn conclude(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, found: &Found) -> Handled {
+        if matches!(found, Found::Session(_) | Found::Once(_)) {
+            self.settings.segments.clamp_to_itself(packet);
+        }
         match found {
             Found::Session(session) => self.translate_flow(cx, packet, session),
             Found::Once(rewrite) => self.send(cx, packet, rewrite),

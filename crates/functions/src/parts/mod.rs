@@ -1,6 +1,6 @@
 //! Parts that several functions are made of: which ports are inside, address ranges, endpoints and MAC addresses of a plan, packets that functions answer with, and how often,
 //! tables whose entries die of age, lengths that headers claim, code points, marks of congestion, which bytes of a packet count, kinds with names, fragments that follow their first piece,
-//! how tables are swept, how many a full one could not keep, logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, tallies of numbered owners, the version that a link header names, DNS responses, VLAN tags, frames that go back where they came from,
+//! how tables are swept, how many a full one could not keep, logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, tallies of numbered owners, the version that a link header names, DNS responses, VLAN tags, the segment sizes that TCP connections begin with, frames that go back where they came from,
 //! questions and answers of neighbours, and application protocols told by their first bytes.
 
 pub mod aged;
@@ -25,6 +25,7 @@ pub(crate) mod proxy;
 #[cfg(test)]
 pub(crate) mod refuse;
 pub(crate) mod scope;
+pub mod segment_size;
 #[cfg(test)]
 pub(crate) mod show;
 pub mod sides;

@@ -37,12 +37,13 @@ use std::time::Duration;
 
 use braid_nf::FieldUse;
 use braid_nf::packet::MacAddress;
-use braid_nf::packet::headers::{Ethernet, Header, Ipv4, Ipv6, Tcp, tcp_flags};
+use braid_nf::packet::headers::{Ethernet, tcp_flags};
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 
 use crate::config::READS_WIRE_LEN;
 use crate::parts::scope::is_damaged_ip;
+use crate::parts::segment_size::Limit;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::{ConfigError, FromConfig};
 use complain::{Complaint, Errors};
@@ -408,9 +409,7 @@ impl Router {
     fn clamp(&self, packet: &mut Packet<'_>, out: &Interface) {
         if self.clamp_mss && packet.tcp_flags().is_some_and(|flags| flags & tcp_flags::SYN != 0) {
             let came = self.links.get(self.links.of(packet));
-            let mtu = came.map_or(out.mtu, |came| came.mtu.min(out.mtu));
-            let ip = if packet.src_ip().is_v4() { Ipv4::LEN } else { Ipv6::LEN };
-            packet.lower_segment_size(mtu - (ip + Tcp::LEN) as u16);
+            Limit::of_mtu(came.map_or(out.mtu, |came| came.mtu.min(out.mtu))).clamp(packet);
         }
     }
 

@@ -70,3 +70,12 @@ fn an_mtu_that_no_link_has_is_refused() {
     check_error("outside_mtu = 67", "`outside_mtu`: 67 is out of range; write 68 to 9216: that of the link, 1492");
     check_error("inside_mtu = 9217", "`inside_mtu`: 9217 is out of range; write 68 to 9216");
 }
+
+#[test]
+fn a_segment_size_needs_bytes_or_an_mtu() {
+    check_error(
+        "clamp_mss = true",
+        "`clamp_mss`: there is no MTU to fit; add `outside_mtu` (1492 for PPPoE) or `inside_mtu`, or write the bytes: clamp_mss = 1452",
+    );
+    check_error("clamp_mss = 535", "`clamp_mss`: 535 is out of range; write 536 to 9176: 1452 for PPPoE");
+}
