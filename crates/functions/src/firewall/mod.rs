@@ -129,6 +129,9 @@ impl FromConfig for Firewall {
             .map_err(|error| ConfigError::state("connections_max", &error))?;
         let queries = Aged::new(builder, "queries", queries_max, settings.query_ns)
             .map_err(|error| ConfigError::state("queries_max", &error))?;
+        let reopenings =
+            Aged::new(builder, "reopenings", REOPENINGS_MAX, settings.timeouts.tcp_ns[Phase::Asked as usize])
+                .map_err(|error| ConfigError::state("reopenings", &error))?;
         let fragments = Fragments::holding(builder, fragments_max, settings.fragment_ns, held_max)?;
         let limits =
             Limits::new(builder, settings.most, hosts_max).map_err(|error| ConfigError::state("hosts_max", &error))?;

@@ -184,26 +184,15 @@ impl Settings {
         let pool = Pool::check(&outward, ports, networks.list.clone())?;
         let pool = Pool { subscriber_bits: config.subscriber_bits, inside: config.inside.clone().into(), ..pool };
         let home = (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0);
-        let span = |key, s| span_ns(key, Duration::from_secs(s), Duration::from_secs(1), IDLE_MAX);
         let fitting = (config.mtu_v4 - HEADERS_V4).min(config.mtu_v6 - HEADERS_V6);
-        let closing_ns = span("tcp_closing_s", config.tcp_closing_s)?;
         Ok(Settings {
             sides,
             prefix,
             fixed: fixed(config, &pool, prefix, (&networks, home))?,
             networks,
             private: config.private == Others::Pass || !prefix.is_well_known(),
-            timeouts: Timeouts {
-                tcp_ns: [
-                    span("tcp_opening_s", config.tcp_opening_s)?,
-                    span("tcp_established_s", config.tcp_established_s)?,
-                    closing_ns,
-                    closing_ns,
-                ],
-                udp_ns: span("udp_s", config.udp_s)?,
-                icmp_ns: span("icmp_s", config.icmp_s)?,
-            },
-            fragment_ns: span("fragment_s", config.fragment_s)?,
+            timeouts: Timeouts::check(&outward)?,
+            fragment_ns: idle_ns("fragment_s", config.fragment_s)?,
             segments: config.clamp_mss.limit(Some(fitting), "`mtu_v4`")?,
             mtus: Mtus { v4: config.mtu_v4, v6: config.mtu_v6 },
             lowest_mtu: config.lowest_mtu_v6,
