@@ -338,7 +338,7 @@ impl Firewall {
     fn fits(&self, packet: &Packet<'_>, connection: &mut Connection, segment: &Segment, from_opener: bool) -> bool {
         let from = usize::from(!from_opener);
         let fits = if segment.flags & tcp_flags::SYN == 0 {
-            connection.windows.accept(from, segment)
+            !connection.windows.is_reset_from_before(from, segment) && connection.windows.accept(from, segment)
         } else {
             let is_asked = connection.phase() == Phase::Asked && !(from_opener && connection.is_answered());
             connection.windows.synchronise(from, packet, segment, is_asked)

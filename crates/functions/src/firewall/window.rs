@@ -194,6 +194,17 @@ impl Windows {
         true
     }
 
+    /// Whether a segment is a reset that begins before what its receiver has acknowledged: that ignores it in silence (RFC 9293 section 3.10.7.4,
+    /// RFC 5961 section 3.2), so nothing has ended, and nobody sends what would tell this function that the connection goes on.
+    #[cold]
+    pub(super) fn is_reset_from_before(&self, from: usize, segment: &Segment) -> bool {
+        let (sender, receiver) = (self.senders[from & 1], self.senders[from & 1 ^ 1]);
+        let is_known = self.shifts[from & 1] != UNKNOWN && sender.window_max != 0 && receiver.window_max != 0;
+        // At most that: it has offered no wider window.
+        let acknowledged = sender.end_max.wrapping_sub(receiver.window_max);
+        segment.flags & RST != 0 && is_known && is_after(acknowledged, segment.sequence)
+    }
+
     /// Whether a segment without SYN that does not fit passes all the same, as in Linux (`NFCT_TCP_IGNORE`, since 5.19), although nothing that it
     /// says is believed. It is merely late: all of it had been acknowledged, or it acknowledges what is older than a window. Or it begins
     /// beyond the window by less than a window: not all senders keep to it, and if it is acknowledged it was right.
