@@ -268,7 +268,7 @@ impl Config {
                 let reason = format!("{} has two routes", route.to);
                 return Err(wrong(ConfigError::new("route.to", reason, "keep one: a destination has one way")));
             }
-            if route.to == Prefix::new(route.to.first(), 128) && is_own(interfaces, route.to.first()) {
+            if route.to == Prefix::new(route.to.first(), 128) && is_own(interfaces, route.to.first(), (None, None)) {
                 let reason = format!("{} is this router's own", route.to.first());
                 return Err(wrong(ConfigError::new("route.to", reason, "leave the route out: it goes no further")));
             }
@@ -290,7 +290,9 @@ impl Config {
             add(route.to.first(), route.to.bits(), way);
         }
         for (link, interface) in interfaces.iter().enumerate() {
-            for (address, bits) in interface.iter().flat_map(|interface| &interface.addresses) {
+            // Nothing is forwarded into the network that every link has.
+            let addresses = interface.iter().flat_map(|interface| &interface.addresses);
+            for (address, bits) in addresses.filter(|(address, _)| !is_link_local(*address)) {
                 add(address.prefix(*bits), *bits, Way::To(link as Link, None));
             }
         }
@@ -330,9 +332,11 @@ pub(super) fn place(port: Port, vlan: Option<u16>) -> String {
     vlan.map_or_else(|| format!("port {port}"), |vlan| format!("VLAN {vlan} of port {port}"))
 }
 
-/// Whether an address belongs to the router.
-pub(super) fn is_own(interfaces: &[Option<Interface>], address: IpAddress) -> bool {
-    interfaces.iter().flatten().any(|interface| interface.owns(address))
+/// Whether an address is the router's; a link-local one, whether it is at that interface, for elsewhere it may be a neighbour's.
+pub(super) fn is_own(interfaces: &[Option<Interface>], address: IpAddress, place: (Option<Port>, Option<u16>)) -> bool {
+    let may_be_meant = |one: &Interface| place.0.is_none_or(|port| one.place() == (port, place.1));
+    let counts = |one: &Interface| !is_link_local(address) || may_be_meant(one);
+    interfaces.iter().flatten().any(|interface| interface.owns(address) && counts(interface))
 }
 
 impl RouteConfig {
@@ -387,7 +391,9 @@ impl RouteConfig {
             (_, Some(via), None) if via.is_v4() != self.to.is_v4() => {
                 Err(wrong(format!("{via} is of the other family")))
             }
-            (_, Some(via), None) if is_own(interfaces, via) => Err(wrong(format!("{via} is this router's own"))),
+            (port, Some(via), None) if is_own(interfaces, via, (port, self.vlan)) => {
+                Err(wrong(format!("{via} is this router's own")))
+            }
             (_, Some(via), None) if interfaces.iter().flatten().any(|interface| interface.is_broadcast(via)) => {
                 Err(wrong(format!("{via} is a network or all of its hosts")))
             }

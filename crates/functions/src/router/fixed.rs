@@ -26,7 +26,7 @@ impl NeighbourConfig {
                 None => wrong("neighbour.port", reason, "write the `port` of an [[interface]], and its `vlan`"),
             };
         };
-        if is_own(interfaces, self.address.into()) {
+        if is_own(interfaces, self.address.into(), (Some(self.port), self.vlan)) {
             return wrong("neighbour.address", format!("{} is this router's own", self.address), "leave it out");
         }
         if !interface.reaches(self.address.into()) && !routes.iter().any(|route| route.leads_to(self)) {

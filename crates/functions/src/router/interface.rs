@@ -65,7 +65,9 @@ impl InterfaceConfig {
             let instead = "write all `addresses` in one, or give each a `vlan` of its own";
             return Err(ConfigError::new("interface.port", reason, instead));
         }
-        if let Some((first, bits)) = interface.networks().into_iter().find(|network| !networks.insert(*network)) {
+        // Each link has a link-local network of its own (RFC 4007 section 5).
+        let mut only_here = interface.networks().into_iter().filter(|(first, _)| !is_link_local(*first));
+        if let Some((first, bits)) = only_here.find(|network| !networks.insert(*network)) {
             let reason = format!("{first}/{bits} is at two interfaces");
             let instead = "give each a network of its own; put a bridge before the router to join them";
             return Err(ConfigError::new("interface.addresses", reason, instead));
@@ -179,10 +181,12 @@ impl Interface {
         })
     }
 
-    /// The source address to use towards `to`: one of the same network, else the first of the same family.
+    /// The address that it speaks with to `to`: of the same network, else the first of the family, a link-local one only if there is no
+    /// other (RFC 6724 section 5 rule 2).
     pub fn address_towards(&self, to: IpAddress) -> Option<IpAddress> {
         let family = || self.addresses.iter().filter(|(own, _)| own.is_v4() == to.is_v4());
         let near = family().find(|(own, bits)| own.prefix(*bits) == to.prefix(*bits));
-        near.or_else(|| family().next()).map(|(own, _)| *own)
+        let wide = || family().find(|(own, _)| !is_link_local(*own));
+        near.or_else(wide).or_else(|| family().next()).map(|(own, _)| *own)
     }
 }

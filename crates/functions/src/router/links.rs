@@ -6,7 +6,7 @@ use braid_nf::prelude::*;
 use braid_nf::{Cx, Port};
 use foldhash::HashSet;
 
-use super::interface::Interface;
+use super::interface::{Interface, is_link_local};
 use crate::parts::tags::{self, OuterTag};
 
 /// The number of an interface.
@@ -58,6 +58,11 @@ impl Links {
     /// Whether any interface belongs to a VLAN.
     pub fn have_vlans(&self) -> bool {
         !self.by_vlan.is_empty()
+    }
+
+    /// Whether an address is the router's for what comes by this interface: a link-local address of another one may be anybody's there.
+    pub fn own_at(&self, interface: &Interface, address: IpAddress) -> bool {
+        self.own(address) && (!is_link_local(address) || interface.owns(address))
     }
 
     /// Whether an address belongs to an interface.

@@ -320,7 +320,7 @@ impl Router {
     fn has_own_source(&self, packet: &Packet<'_>, interface: &Interface) -> bool {
         let source = packet.src_ip();
         let is_turned = || packet.ethernet().is_some_and(|frame| frame.source() == interface.mac);
-        self.links.own(source) && (self.is_first || interface.owns(source) && !is_turned())
+        self.links.own_at(interface, source) && (self.is_first || interface.owns(source) && !is_turned())
     }
 
     /// Decides about a packet in full, and fills in what its set should remember.
@@ -359,7 +359,7 @@ impl Router {
             return Ok(Verdict::Drop(objections::SOURCE_ROUTED));
         }
         let to = packet.dst_ip();
-        if self.links.own(to) {
+        if self.links.own_at(interface, to) {
             return if is_addressed(packet, interface) { Ok(cx.pass()) } else { self.receive(cx, packet, interface) };
         }
         if let Some(objection) = objections::to_forwarding(packet) {
