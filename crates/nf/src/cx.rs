@@ -84,11 +84,11 @@ impl Emitted {
         self.maker = position as u16;
     }
 
-    /// Saves the decisions so far, for a function that asks for them.
+    /// Saves the decisions so far about the packets of a batch, for a function that asks for them.
     #[inline(never)]
-    pub(crate) fn keep_decided(&mut self, verdicts: &Verdicts) {
+    pub(crate) fn keep_decided(&mut self, verdicts: &Verdicts, packets: usize) {
         self.decided.clear();
-        self.decided.extend((0..BATCH_MAX).map(|i| verdicts.port(i)));
+        self.decided.extend((0..packets.min(BATCH_MAX)).map(|i| verdicts.port(i)));
     }
 
     /// Returns, in order of creation, the chain position of each packet's maker and the functions that the packet passes through.

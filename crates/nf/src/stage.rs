@@ -311,7 +311,7 @@ impl<N: NetworkFunction> Stage for Instance<N> {
             return pass.attempt_back(function, from, to).map(|()| to);
         }
         if N::ASKS_PORT {
-            pass.logs.emitted.keep_decided(pass.verdicts);
+            pass.logs.emitted.keep_decided(pass.verdicts, pass.batch.len());
         }
         if pass.goes_on {
             return pass.take_part(function, place, shared, from, to).map(|()| to);

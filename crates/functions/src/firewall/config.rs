@@ -121,7 +121,7 @@ impl Default for Config {
             connections_max: 1 << 20,
             queries_max: 65_536,
             fragments_max: 4096,
-            held_max: 0,
+            held_max: 256,
             fragment_s: 30,
             ttl: Ttl::Keep,
             // The IPv4 dummy address (RFC 7600 section 4.8), for routers that have no address of their own.

@@ -197,6 +197,9 @@ impl NetworkFunction for Firewall {
         }
     }
 
+    /// Fragments that are held leave by the port of their first one.
+    const ASKS_PORT: bool = true;
+
     const STEADY: bool = true;
 
     #[inline(always)]

@@ -184,8 +184,8 @@ impl Firewall {
     /// Passes a first fragment, and lets later ones follow.
     #[cold]
     pub(super) fn pass_fragment(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
-        // Fragments that have waited leave by the port of the other side.
-        let fate = Fate::new(self.settings.sides.across(cx, packet.port()), None, None);
+        // Fragments that have waited leave as this one does.
+        let fate = Fate::new(cx.leaves_by(), None, None);
         if !self.fragments.remember(cx, packet, fate)? {
             return Ok(Verdict::Drop(fragments::TABLE_FULL));
         }

@@ -208,7 +208,7 @@ fn icmp_errors_pass_if_they_quote_a_live_connection() {
 
 #[test]
 fn later_fragments_follow_the_first() {
-    let mut fw = bench("");
+    let mut fw = bench("held_max = 0");
     let first = Frame::udp(HOST, SERVER).payload(&[7; 8]).fragment(9, 0, true);
     let later = Frame::ip("10.0.0.1", "192.0.2.9", 17).fragment(9, 2, false).payload(&[7; 24]);
     check(&mut fw, 0, 0, later.clone(), "fragment_before_first");

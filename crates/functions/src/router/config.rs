@@ -292,7 +292,7 @@ impl Config {
         for (link, interface) in interfaces.iter().enumerate() {
             // Nothing is forwarded into the network that every link has.
             let addresses = interface.iter().flat_map(|interface| &interface.addresses);
-            for (address, bits) in addresses.filter(|(address, _)| !is_link_local(*address)) {
+            for (address, bits) in addresses.filter(|(address, _)| !is_link_local_v6(*address)) {
                 add(address.prefix(*bits), *bits, Way::To(link as Link, None));
             }
         }
@@ -335,7 +335,7 @@ pub(super) fn place(port: Port, vlan: Option<u16>) -> String {
 /// Whether an address is the router's; a link-local one, whether it is at that interface, for elsewhere it may be a neighbour's.
 pub(super) fn is_own(interfaces: &[Option<Interface>], address: IpAddress, place: (Option<Port>, Option<u16>)) -> bool {
     let may_be_meant = |one: &Interface| place.0.is_none_or(|port| one.place() == (port, place.1));
-    let counts = |one: &Interface| !is_link_local(address) || may_be_meant(one);
+    let counts = |one: &Interface| !is_link_local_v6(address) || may_be_meant(one);
     interfaces.iter().flatten().any(|interface| interface.owns(address) && counts(interface))
 }
 

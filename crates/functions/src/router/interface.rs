@@ -66,7 +66,7 @@ impl InterfaceConfig {
             return Err(ConfigError::new("interface.port", reason, instead));
         }
         // Each link has a link-local network of its own (RFC 4007 section 5).
-        let mut only_here = interface.networks().into_iter().filter(|(first, _)| !is_link_local(*first));
+        let mut only_here = interface.networks().into_iter().filter(|(first, _)| !is_link_local_v6(*first));
         if let Some((first, bits)) = only_here.find(|network| !networks.insert(*network)) {
             let reason = format!("{first}/{bits} is at two interfaces");
             let instead = "give each a network of its own; put a bridge before the router to join them";
@@ -186,7 +186,7 @@ impl Interface {
     pub fn address_towards(&self, to: IpAddress) -> Option<IpAddress> {
         let family = || self.addresses.iter().filter(|(own, _)| own.is_v4() == to.is_v4());
         let near = family().find(|(own, bits)| own.prefix(*bits) == to.prefix(*bits));
-        let wide = || family().find(|(own, _)| !is_link_local(*own));
+        let wide = || family().find(|(own, _)| !is_link_local_v6(*own));
         near.or_else(wide).or_else(|| family().next()).map(|(own, _)| *own)
     }
 }

@@ -6,7 +6,8 @@ use braid_nf::prelude::*;
 use braid_nf::{Cx, Port};
 use foldhash::HashSet;
 
-use super::interface::{Interface, is_link_local};
+use super::interface::Interface;
+use crate::parts::scope::is_link_local_v6;
 use crate::parts::tags::{self, OuterTag};
 
 /// The number of an interface.
@@ -62,7 +63,7 @@ impl Links {
 
     /// Whether an address is the router's for what comes by this interface: a link-local address of another one may be anybody's there.
     pub fn own_at(&self, interface: &Interface, address: IpAddress) -> bool {
-        self.own(address) && (!is_link_local(address) || interface.owns(address))
+        self.own(address) && (!is_link_local_v6(address) || interface.owns(address))
     }
 
     /// Whether an address belongs to an interface.

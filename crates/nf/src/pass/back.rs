@@ -16,7 +16,7 @@ impl Pass<'_> {
     ) -> Result<(), Interrupted> {
         const NO_SET: (SetSlot, u32) = (SetSlot::MISS, 0);
         (self.logs.kept, self.logs.emitted_before) = (from, self.logs.emitted.len());
-        self.logs.emitted.keep_decided(self.verdicts);
+        self.logs.emitted.keep_decided(self.verdicts, self.batch.len());
         for at in from..to {
             let i = usize::from(self.todo[at]) & 255;
             let mark = Mark::new(self.tx, self.logs, self.verdicts.code(i), NO_SET);
