@@ -8,8 +8,8 @@ use std::time::Duration;
 use braid_runtime::nf::packet::key::{SetDef, SetKey};
 use braid_runtime::nf::state::{Conflict, StateBuilder, StateObject, Tx};
 use braid_runtime::nf::{
-    Candidate, Event, FieldUse, Findings, Interrupted, Pass, Place, Relaxation, Rewrites, SetSlot, SetTables,
-    ShareError, SharedSet, Stage, Tick,
+    Candidate, Event, FieldUse, Findings, Interrupted, Pass, Place, Relaxation, Rewrites, SetMeaning, SetSlot,
+    SetTables, ShareError, SharedSet, Stage, TableEntry, Tick,
 };
 
 /// Delegates everything except the packet set to the inner function.
@@ -159,5 +159,19 @@ impl Stage for Overridden {
     }
     fn report_sets(&self, tables: &mut SetTables, into: &mut Findings) {
         self.inner.report_sets(tables, into);
+    }
+    fn describe(&self, event: &mut Event<'_>, key: &SetKey, state: &[u8]) -> Result<SetMeaning, Conflict> {
+        self.inner.describe(event, key, state)
+    }
+    fn lists_entries(&self) -> bool {
+        self.inner.lists_entries()
+    }
+    fn list_entries(
+        &self,
+        event: &mut Event<'_>,
+        span: (u32, u32),
+        into: &mut Vec<TableEntry>,
+    ) -> Result<Option<u32>, Conflict> {
+        self.inner.list_entries(event, span, into)
     }
 }

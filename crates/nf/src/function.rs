@@ -5,7 +5,7 @@ use std::time::Duration;
 use braid_packet::key::{FieldId, SetDef, SetKey};
 use braid_state::{Alone, Conflict, Plain, Share};
 
-use crate::{Cx, Declare, Findings, NewSet, Packet, Reason, Verdict};
+use crate::{Cx, Declare, Findings, NewSet, Packet, Reason, TableEntry, Verdict};
 
 /// Result of a handler: a verdict, or the conflict returned by a state operation. Propagate conflicts with `?`.
 pub type Handled = Result<Verdict, Conflict>;
@@ -295,4 +295,25 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
 
     /// Adds the findings of a set that is still live at the end to the report.
     fn report_set(&self, _key: &SetKey, _set: &Self::Set, _into: &mut Findings) {}
+
+    /// What the state of a set means, in a short line for an operator who lists packet sets; when it ends for want of packets need not be said.
+    /// None: its bytes are shown. Called between two batches, and only for sets that somebody lists. Changes nothing.
+    fn describe(&self, _cx: &mut Cx<'_>, _key: &SetKey, _set: &Self::Set) -> Result<Option<String>, Conflict> {
+        Ok(None)
+    }
+
+    /// Whether [`list_entries`](Self::list_entries) has anything to list.
+    const LISTS_ENTRIES: bool = false;
+
+    /// Adds those entries of a table that stand for somebody's traffic, as a NAT's mappings do, of so many (second) from a number (first)
+    /// on; returns where to go on, none at the end, as [`Map::for_each`](braid_state::Map::for_each) does. Called between two batches, while somebody lists them. Changes
+    /// nothing. Set [`LISTS_ENTRIES`](Self::LISTS_ENTRIES) with it.
+    fn list_entries(
+        &self,
+        _cx: &mut Cx<'_>,
+        _span: (u32, u32),
+        _into: &mut Vec<TableEntry>,
+    ) -> Result<Option<u32>, Conflict> {
+        Ok(None)
+    }
 }

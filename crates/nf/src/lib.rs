@@ -15,6 +15,7 @@ mod declare;
 mod findings;
 mod function;
 mod index;
+mod listed;
 mod pass;
 #[cfg(doctest)]
 mod refusals;
@@ -35,6 +36,7 @@ pub use declare::{Declare, Part};
 pub use findings::{Finding, Findings};
 pub use function::{Arrival, FieldUse, Handled, NetworkFunction, Relaxation, Rewrites, Tick};
 pub use index::Index;
+pub use listed::{SetMeaning, TableEntry, end_in_words};
 pub use pass::{AHEAD, Beginning, Found, Interrupted, Logs, Pass, PassSets, Place, Prefetched, TakenBack};
 pub use sets::{Candidate, Carry, Former, FormerSlot, MOVED_MAX, NewSet, SetSlot, SetTables, SetUndo, Whereabouts};
 pub use shared::{Lives, SHARED_STATE_MAX, SharedSet, shared_sets_name};

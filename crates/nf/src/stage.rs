@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use braid_packet::key::{KeyError, KeyExtractor, SetDef, SetKey};
 use braid_state::{Conflict, StateBuilder, StateError, StateObject, Tx};
+use zerocopy::FromBytes as _;
 
 use crate::cx::{Cx, Emitted};
 use crate::pass::{Interrupted, MS, Pass, Place};
 use crate::sets::{Candidate, SetSlot, SetTables};
 use crate::shared::{SHARED_STATE_MAX, SharedSet, SharedSets};
-use crate::{FieldUse, Findings, NetworkFunction, Relaxation, Rewrites, Tick};
+use crate::{FieldUse, Findings, NetworkFunction, Relaxation, Rewrites, SetMeaning, TableEntry, Tick};
 
 /// One function of a chain. It is called once per batch; the loop over packets is inside, compiled for the function.
 pub trait Stage: Send + Sync {
@@ -111,6 +112,17 @@ pub trait Stage: Send + Sync {
     fn report(&self, event: &mut Event<'_>, into: &mut Findings) -> Result<(), Conflict>;
     /// Adds the findings of a worker's sets that are still live.
     fn report_sets(&self, tables: &mut SetTables, into: &mut Findings);
+    /// What a set means whose state for this function is in these bytes; nothing if they are no such state.
+    fn describe(&self, event: &mut Event<'_>, key: &SetKey, state: &[u8]) -> Result<SetMeaning, Conflict>;
+    /// [`NetworkFunction::LISTS_ENTRIES`].
+    fn lists_entries(&self) -> bool;
+    /// [`NetworkFunction::list_entries`].
+    fn list_entries(
+        &self,
+        event: &mut Event<'_>,
+        span: (u32, u32),
+        into: &mut Vec<TableEntry>,
+    ) -> Result<Option<u32>, Conflict>;
 }
 
 /// Why a function's sets cannot be shared.
@@ -405,5 +417,26 @@ impl<N: NetworkFunction> Stage for Instance<N> {
             let key = tables.key(at);
             self.function.report_set(&key, tables.state::<N::Set>(at, self.place.offset), into);
         }
+    }
+
+    fn describe(&self, event: &mut Event<'_>, key: &SetKey, state: &[u8]) -> Result<SetMeaning, Conflict> {
+        let Ok(set) = N::Set::read_from_bytes(state) else {
+            return Ok(SetMeaning { words: None, timeout_ns: u64::MAX });
+        };
+        let words = self.function.describe(&mut event.cx(), key, &set)?;
+        Ok(SetMeaning { words, timeout_ns: self.function.timeout_ns(&set) })
+    }
+
+    fn lists_entries(&self) -> bool {
+        N::LISTS_ENTRIES
+    }
+
+    fn list_entries(
+        &self,
+        event: &mut Event<'_>,
+        span: (u32, u32),
+        into: &mut Vec<TableEntry>,
+    ) -> Result<Option<u32>, Conflict> {
+        self.function.list_entries(&mut event.cx(), span, into)
     }
 }

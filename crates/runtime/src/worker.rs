@@ -25,6 +25,7 @@ use crate::watchdog::Pulse;
 use crate::whole::Progress;
 
 mod course;
+mod described;
 mod ended;
 mod exchange;
 mod handover;
@@ -38,6 +39,7 @@ mod sets;
 mod traced;
 mod whole;
 
+pub use described::{DESCRIBED_MAX, ListedEntries};
 pub use ended::Ended;
 pub(crate) use exchange::{Emptied, Gone, Prepared, SetsInUse};
 pub(crate) use handover::Moving;

@@ -1,0 +1,79 @@
+//! What functions say of packet sets that are listed, and what they list themselves: asked between two batches, a few at a time, in
+//! transactions of this worker.
+
+use std::sync::Arc;
+
+use braid_nf::{Emitted, SetMeaning, TableEntry};
+
+use super::Worker;
+use super::listing::ListedSet;
+use crate::Chain;
+use crate::attempt::run_event;
+use crate::counters::WorkerCounters;
+
+/// Entries that are looked at in one transaction.
+const SPAN: u32 = 64;
+/// Entries that are looked at between two batches.
+const LOOK: u32 = 4096;
+/// Sets that are described between two batches, and entries that are listed.
+pub const DESCRIBED_MAX: usize = 256;
+
+/// A portion of a function's entries.
+#[derive(Clone, Debug, Default)]
+pub struct ListedEntries {
+    /// Those that were wanted.
+    pub entries: Vec<TableEntry>,
+    /// Where to go on; none at the end.
+    pub next: Option<u32>,
+}
+
+impl Worker {
+    /// What each function for which a set is live says of it; none if the chain is another one by now.
+    pub fn describe(&mut self, chain: &Arc<Chain>, set: &ListedSet) -> Option<Vec<SetMeaning>> {
+        if !Arc::ptr_eq(chain, &self.parts.chain) {
+            return None;
+        }
+        let describe = |(position, state): &(usize, Vec<u8>)| {
+            let (mut meaning, mut emitted, mut counters) =
+                (SetMeaning::default(), Emitted::default(), WorkerCounters::default());
+            let stage = &chain.stages()[*position];
+            run_event(&mut self.parts.tx, &mut emitted, self.parts.ports, self.last_ns, &mut counters, |event| {
+                meaning = stage.describe(event, &set.key, state)?;
+                Ok(())
+            });
+            meaning
+        };
+        Some(set.states.iter().map(describe).collect())
+    }
+
+    /// Entries that are wanted of the function at a position, at most `limit` (and [`DESCRIBED_MAX`], or a few more), from `cursor` on; none if
+    /// the chain is another one by now.
+    pub fn list_entries(
+        &mut self,
+        chain: &Arc<Chain>,
+        (position, cursor): (usize, u32),
+        limit: usize,
+        wanted: impl Fn(&TableEntry) -> bool,
+    ) -> Option<ListedEntries> {
+        if !Arc::ptr_eq(chain, &self.parts.chain) {
+            return None;
+        }
+        let (stage, limit) = (&chain.stages()[position], limit.min(DESCRIBED_MAX));
+        let mut listed = ListedEntries { entries: Vec::new(), next: Some(cursor) };
+        while let Some(from) = listed.next.filter(|at| *at < cursor.saturating_add(LOOK)) {
+            if listed.entries.len() >= limit {
+                break;
+            }
+            let (mut found, mut next) = (Vec::new(), None);
+            let (mut emitted, mut counters) = (Emitted::default(), WorkerCounters::default());
+            run_event(&mut self.parts.tx, &mut emitted, self.parts.ports, self.last_ns, &mut counters, |event| {
+                found.clear();
+                next = stage.list_entries(event, (from, SPAN), &mut found)?;
+                Ok(())
+            });
+            listed.entries.extend(found.into_iter().filter(|entry| wanted(entry)));
+            listed.next = next;
+        }
+        Some(listed)
+    }
+}
