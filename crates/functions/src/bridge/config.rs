@@ -34,7 +34,7 @@ pub struct Config {
     /// Static stations, which are known from the start and never move.
     #[serde(rename = "static")]
     pub stations: Vec<StationConfig>,
-    /// The VLANs of ports. If any are given, VLANs are filtered, and ports not listed carry VLAN 1 untagged.
+    /// VLANs of ports, and what else they are for. With the VLANs of at least one of them VLANs are filtered; other ports carry VLAN 1 without tags.
     #[serde(rename = "port")]
     pub ports: Vec<PortConfig>,
     /// Limits of individual VLANs.
@@ -62,7 +62,7 @@ impl Default for Config {
     }
 }
 
-/// The VLANs of a port.
+/// The VLANs of a port, and what else it is for.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortConfig {
@@ -75,6 +75,16 @@ pub struct PortConfig {
     pub trunk: Vec<WrittenVlans>,
     /// The VLAN of a trunk that is carried untagged; `None`: untagged frames are dropped.
     pub native: Option<u16>,
+    /// Whether it sends to no other port of which the same is said.
+    pub isolated: Option<bool>,
+    /// Whether it is noted who sends by it.
+    pub learning: Option<bool>,
+    /// Whether frames for stations that are not known are flooded to it.
+    pub flood: Option<bool>,
+    /// Whether frames for groups are.
+    pub mcast_flood: Option<bool>,
+    /// Whether frames for all are.
+    pub bcast_flood: Option<bool>,
 }
 
 /// VLANs of a trunk: `10`, `"10"` or `"20-29"`.
@@ -192,11 +202,12 @@ impl Config {
 
     /// Checks that stations of this bridge can be in a VLAN.
     fn check_vlan(&self, key: &str, vlan: u16) -> Result<(), ConfigError> {
-        let possible = if self.vlan_aware { u16::from(!self.ports.is_empty())..=VLAN_MAX } else { 0..=0 };
+        let possible = if self.vlan_aware { u16::from(self.filters_vlans())..=VLAN_MAX } else { 0..=0 };
         if possible.contains(&vlan) {
             return Ok(());
         }
-        let instead = "write 0 (untagged) to 4094, only 0 with `vlan_aware = false`, and not 0 beside `[[port]]`";
+        let instead =
+            "write 0 (untagged) to 4094, only 0 with `vlan_aware = false`, and not 0 beside VLANs of a `[[port]]`";
         Err(ConfigError::new(key, format!("VLAN {vlan} is not possible"), instead))
     }
 
@@ -229,9 +240,31 @@ impl Config {
         Ok(&self.vlans)
     }
 
-    /// Which port carries which VLAN; `None` if VLANs are not filtered.
+    /// Whether VLANs are filtered: some port names one.
+    fn filters_vlans(&self) -> bool {
+        self.ports.iter().any(PortConfig::names_vlans)
+    }
+
+    /// That the plan has them, and all of each is said in one place.
+    fn check_ports(&self, ports: u16) -> Result<(), ConfigError> {
+        for (number, written) in self.ports.iter().enumerate() {
+            let once = match self.ports.iter().take(number).any(|other| other.port == written.port) {
+                false => Ok(()),
+                true => {
+                    let reason = format!("port {} stands there twice", written.port);
+                    Err(ConfigError::new("port.port", reason, "say all of a port in one place"))
+                }
+            };
+            let checked = once.and_then(|()| check_port("port.port", written.port, ports));
+            checked.and_then(|_| written.check_meant()).map_err(|error| error.of("port", number))?;
+        }
+        Ok(())
+    }
+
+    /// Which port carries which VLAN; none if VLANs are not filtered.
     pub(super) fn filter(&self, ports: u16) -> Result<Option<Vlans>, ConfigError> {
-        if self.ports.is_empty() {
+        self.check_ports(ports)?;
+        if !self.filters_vlans() {
             return Ok(None);
         }
         if !self.vlan_aware {
@@ -244,28 +277,42 @@ impl Config {
         }
         let mut vlans = Vlans::new(ports);
         for (number, written) in self.ports.iter().enumerate() {
-            if self.ports.iter().take(number).any(|other| other.port == written.port) {
-                let reason = format!("port {} stands there twice", written.port);
-                return Err(ConfigError::new("port.port", reason, "say all of a port in one place").of("port", number));
-            }
-            let added = check_port("port.port", written.port, ports).and_then(|_| written.add_to(&mut vlans));
-            added.map_err(|error| error.of("port", number))?;
+            written.add_to(&mut vlans).map_err(|error| error.of("port", number))?;
         }
-        let named = |port| self.ports.iter().any(|written| written.port == port);
+        let named = |port| self.ports.iter().any(|written| written.port == port && written.names_vlans());
         (0..ports).filter(|port| !named(*port)).for_each(|port| vlans.add_native(port, 1));
         Ok(Some(vlans))
     }
 }
 
 impl PortConfig {
-    fn add_to(&self, vlans: &mut Vlans) -> Result<(), ConfigError> {
-        let is_trunk = !self.trunk.is_empty() || self.native.is_some();
-        if self.access.is_some() == is_trunk {
+    /// Whether it says of which VLANs it is.
+    fn names_vlans(&self) -> bool {
+        self.access.is_some() || self.is_trunk()
+    }
+
+    fn is_trunk(&self) -> bool {
+        !self.trunk.is_empty() || self.native.is_some()
+    }
+
+    /// That it says something, and is no access port and trunk at once.
+    fn check_meant(&self) -> Result<(), ConfigError> {
+        let switches = [self.isolated, self.learning, self.flood, self.mcast_flood, self.bcast_flood];
+        let says_nothing = !self.names_vlans() && switches.iter().all(Option::is_none);
+        if says_nothing || (self.access.is_some() && self.is_trunk()) {
             let reason = format!("port {} is to be an access port or a trunk", self.port);
             return Err(ConfigError::new("port.access", reason, "write `access`, or `trunk` perhaps with `native`"));
         }
+        Ok(())
+    }
+
+    fn add_to(&self, vlans: &mut Vlans) -> Result<(), ConfigError> {
         for written in &self.trunk {
             for vlan in written.range()? {
+                if vlans.has(vlan, self.port) {
+                    let reason = format!("VLAN {vlan} stands there twice");
+                    return Err(ConfigError::new("port.trunk", reason, "name each VLAN once, alone or in a range"));
+                }
                 vlans.add_tagged(self.port, vlan);
             }
         }

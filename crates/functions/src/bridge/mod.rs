@@ -12,6 +12,7 @@ mod quota;
 mod snooping;
 mod station;
 mod storm;
+mod switches;
 mod vlans;
 
 pub use config::{Config, PortConfig, StaticStation};
@@ -22,6 +23,7 @@ pub use snooping::{Snooping, SnoopingConfig, Unregistered};
 use station::FLOOD;
 pub use station::{Entry, Known, Station};
 pub use storm::{Cause, Storm, StormConfig};
+pub use switches::Switches;
 pub use vlans::Vlans;
 
 use std::time::Duration;
@@ -39,7 +41,9 @@ const NOT_ETHERNET: Reason = Reason("not_ethernet");
 const RESERVED_ADDRESS: Reason = Reason("reserved_address");
 /// The port does not carry the frame's VLAN, or the frame is untagged and the port has no native VLAN.
 const NOT_A_MEMBER: Reason = Reason("not_a_member");
-/// No port wants the group.
+/// Frames of an isolated port for a station at another one.
+const ISOLATED: Reason = Reason("isolated");
+/// Nobody wants the group.
 const NO_MEMBER: Reason = Reason("no_member");
 /// A message about groups, or the IP header before it, has a wrong checksum.
 const BAD_CHECKSUM: Reason = Reason("bad_checksum");
@@ -75,6 +79,8 @@ network_function! {
         vlan_aware: bool,
         /// The VLANs of the ports, if VLANs are filtered.
         vlans: Option<Vlans>,
+        /// What else ports are for, if that is not as usual.
+        switches: Option<Switches>,
         quota: Option<Quota>,
         storm: Option<Storm>,
         snooping: Option<Snooping>,
@@ -97,6 +103,7 @@ impl FromConfig for Bridge {
             events: config.events(builder)?,
             vlan_aware: config.vlan_aware,
             vlans: config.filter(ports)?,
+            switches: Switches::check(&config.ports, ports)?,
             quota: Quota::new(config.checked_vlans(ports)?, builder)?,
             storm: Storm::new(config.storm, builder, ports)?,
             snooping: Snooping::new(config.snooping, builder, ports)?,
@@ -121,7 +128,7 @@ impl NetworkFunction for Bridge {
             return Err("stations that are written down stand in the table: `static` stays".to_owned());
         }
         if self.vlans != older.vlans {
-            return Err("packet sets remember with which tags frames leave: `port` stays".to_owned());
+            return Err("packet sets remember with which tags frames leave: VLANs of a `port` stay".to_owned());
         }
         if self.quota.is_some() != older.quota.is_some() {
             return Err("with limits of VLANs stations are counted from the start: `vlan` does not come or go, its limits may change".to_owned());
@@ -277,7 +284,10 @@ impl Bridge {
         if from.is_group() || from == MacAddress::default() {
             return Ok(Verdict::Drop(BAD_SOURCE));
         }
-        let due_ns = self.learn(cx, Station::new(from, vlan), port, &mut known.source)?;
+        let due_ns = match self.switches.is_none_or(|switches| switches.learn_at(port)) {
+            true => self.learn(cx, Station::new(from, vlan), port, &mut known.source)?,
+            false => cx.now().saturating_add(self.refresh_ns),
+        };
         if station::is_reserved(to) {
             return Ok(Verdict::Drop(RESERVED_ADDRESS));
         }
@@ -287,6 +297,10 @@ impl Bridge {
         }
         let found = self.look_up(cx, Station::new(to, vlan), &mut known.destination)?;
         match found.ok().filter(|entry| entry.age_ns(cx.now()) <= self.age_max_ns) {
+            Some(entry) if self.switches.is_some_and(|switches| !switches.let_through(port, entry.port)) => {
+                known.decide(port, FLOOD, 0);
+                Ok(Verdict::Drop(ISOLATED))
+            }
             Some(entry) => {
                 known.decide(port, entry.port, due_ns.min(entry.seen_ns().saturating_add(self.age_max_ns + 1)));
                 Ok(self.leave_first(packet, vlan, known))
@@ -337,7 +351,8 @@ impl Bridge {
             Course::Nowhere => return Ok(Verdict::Drop(BAD_CHECKSUM)),
         };
         known.decide(packet.port(), FLOOD, 0);
-        let ports = ports & !1u64.checked_shl(packet.port().into()).unwrap_or(0);
+        let reach = self.switches.map_or(u64::MAX, |switches| switches.reach(packet.port()));
+        let ports = ports & reach & !1u64.checked_shl(packet.port().into()).unwrap_or(0);
         let verdict = match &self.vlans {
             None => send_to(cx, packet, ports),
             Some(vlans) => {
@@ -351,20 +366,26 @@ impl Bridge {
     /// Sends a frame to all other ports of its VLAN, if storm control permits.
     fn flood(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, vlan: u16, known: &mut Known, due_ns: u64) -> Handled {
         let port = packet.port();
-        if let (Some(storm), Some(ethernet)) = (&self.storm, packet.ethernet()) {
-            let cause = Cause::of(ethernet.destination());
+        let cause = Cause::of(packet.ethernet().map_or(MacAddress::default(), |ethernet| ethernet.destination()));
+        if let Some(storm) = &self.storm {
             known.decide(port, FLOOD, 0);
             if !storm.admits(cx, port, cause)? {
                 return Ok(Verdict::Drop(cause.reason()));
             }
         }
-        match &self.vlans {
-            Some(vlans) => {
+        let open = self.switches.map(|switches| switches.flooded(port, cause));
+        match (&self.vlans, open) {
+            (Some(vlans), open) => {
                 known.decide(port, FLOOD, 0);
-                Ok(flood_vlan(cx, packet, vlans.ports(vlan, port), vlan))
+                let ((untagged, tagged), open) = (vlans.ports(vlan, port), open.unwrap_or(u64::MAX));
+                Ok(flood_vlan(cx, packet, (untagged & open, tagged & open), vlan))
             }
-            None if self.storm.is_some() => Ok(Verdict::Flood),
-            None => Ok(known.decide(port, FLOOD, due_ns)),
+            (None, Some(open)) => {
+                known.decide(port, FLOOD, 0);
+                Ok(send_to(cx, packet, open & !1u64.checked_shl(port.into()).unwrap_or(0)))
+            }
+            _ if self.storm.is_some() => Ok(Verdict::Flood),
+            _ => Ok(known.decide(port, FLOOD, due_ns)),
         }
     }
 }

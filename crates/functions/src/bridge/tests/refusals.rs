@@ -42,8 +42,8 @@ fn impossible_configurations_are_refused() {
     }
     refuse(
         "vlan_aware = false\n[[static]]\nmac = '02:00:00:00:00:0a'\nport = 1\nvlan = 5",
-        "`static[0].vlan`: VLAN 5 is not possible; write 0 (untagged) to 4094, only 0 with `vlan_aware = false`, and not 0 beside \
-         `[[port]]`",
+        "`static[0].vlan`: VLAN 5 is not possible; write 0 (untagged) to 4094, only 0 with `vlan_aware = false`, and not 0 beside VLANs \
+         of a `[[port]]`",
     );
     refuse(
         "[[static]]\nmac = '02:00:00:00:00:0a'\nport = 1\nvlan = 5\n[[static]]\nmac = '02:00:00:00:00:0A'\nport = 2\nvlan = 5",
@@ -66,7 +66,7 @@ fn impossible_configurations_are_refused() {
     for (vlans, id) in [("vlan_aware = false", 5), ("[[port]]\nport = 1\naccess = 5", 0), ("", 4095)] {
         let wrong = format!(
             "`vlan[0].id`: VLAN {id} is not possible; write 0 (untagged) to 4094, only 0 with `vlan_aware = false`, and not 0 \
-             beside `[[port]]`"
+             beside VLANs of a `[[port]]`"
         );
         refuse(&format!("{vlans}\n[[vlan]]\nid = {id}\nstations_max = 7"), &wrong);
     }
@@ -91,6 +91,13 @@ fn impossible_configurations_are_refused() {
         "[[port]]\nport = 1\ntrunk = ['29-20']",
         "`port[0].trunk`: `29-20` ends before it begins; write a number or a range as in `20-29`",
     );
+    for twice in ["[1, 1]", "['1-3', 3]"] {
+        let text = format!("[[port]]\nport = 1\ntrunk = {twice}");
+        let vlan = if twice.contains('3') { 3 } else { 1 };
+        let wrong =
+            format!("`port[0].trunk`: VLAN {vlan} stands there twice; name each VLAN once, alone or in a range");
+        refuse(&text, &wrong);
+    }
     refuse("[[port]]\nport = 1\ntrunk = [5000]", "`port[0].trunk`: there is no VLAN 5000; write 1 to 4094");
     refuse(
         "[[port]]\nport = 1\naccess = 10\n[[port]]\nport = 1\naccess = 20",
