@@ -189,7 +189,8 @@ impl Policer {
         u64::from(self.cost(packet)) > self.meter.burst()
     }
 
-    /// Meters a packet, at the link too if there is one. Neither meter is charged unless both admit the packet.
+    /// Meters a packet, at the link too if there is one; neither meter is charged unless both agree. What leaves is charged to the link,
+    /// a red packet that passes marked as well, though that takes nothing from its address.
     #[inline(always)]
     fn police(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, metered: &mut Metered) -> Handled {
         let came =
@@ -198,7 +199,7 @@ impl Policer {
         let before = *metered;
         let colour = self.meter.colour(metered, now, cost, came);
         if let Some((limit, bucket)) = &self.link
-            && colour != Colour::Red
+            && (colour != Colour::Red || self.marks.red.is_some())
             && bucket.update(cx, 0, |bucket| limit.take(bucket, now, cost))? != Some(true)
         {
             *metered = before;

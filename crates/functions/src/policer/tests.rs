@@ -245,6 +245,19 @@ fn a_port_that_the_plan_has_not_is_refused() {
     assert_eq!(error.to_string(), "`from_port`: the plan has no port 2; write a number from 0 to 1");
 }
 
+/// That in no stretch of time more has passed, of packets with their times and lengths, than burst + rate × time.
+fn check_bound(passed: &[(u64, u64)], (rate, burst): (u64, u64)) -> Result<(), TestCaseError> {
+    for first in 0..passed.len() {
+        let mut sum = 0;
+        for (at, len) in &passed[first..] {
+            sum += len;
+            let most = u128::from(burst) * 1_000_000_000 + u128::from(rate) * u128::from(at - passed[first].0);
+            prop_assert!(u128::from(sum) * 1_000_000_000 <= most);
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
@@ -263,14 +276,29 @@ proptest! {
                 passed.push((now, len as u64));
             }
         }
-        for first in 0..passed.len() {
-            let mut sum = 0;
-            for (at, len) in &passed[first..] {
-                sum += len;
-                let most = u128::from(burst) * 1_000_000_000 + u128::from(rate) * u128::from(at - passed[first].0);
-                prop_assert!(u128::from(sum) * 1_000_000_000 <= most);
+        check_bound(&passed, (rate, burst))?;
+    }
+
+    /// However many addresses send, and whatever passes marked: never more than the link's burst + rate × time.
+    #[test]
+    fn the_link_carries_no_more_than_its_limit_whatever_is_marked(
+        rate in 1_000u64..1_000_000,
+        burst in 100u64..2_000,
+        meter in prop::sample::select(vec!["", "meter = 'srtcm'\nexcess_burst = 500", "prefix = { v4 = 24 }"]),
+        packets in prop::collection::vec((0u64..3, 0u64..700_000_000, 60usize..1500, 0u8..3), 1..120),
+    ) {
+        let config = format!(
+            "bytes_per_s = 1000\nburst_bytes = 400\n{meter}\ndscp = {{ red = 14 }}\nlink = {{ per_s = {rate}, burst = {burst} }}"
+        );
+        let mut bench = bench(10, &config);
+        let (mut now, mut passed) = (0u64, Vec::new());
+        for (kind, gap, len, host) in packets {
+            now += [0, gap / 1000, gap][kind as usize];
+            if bench.send_at(1, now, &to(&format!("10.0.0.{host}"), len)).dropped.is_none() {
+                passed.push((now, len as u64));
             }
         }
+        check_bound(&passed, (rate, burst))?;
     }
 }
 
