@@ -35,6 +35,21 @@ impl Default for Opening {
     }
 }
 
+/// What rules have said about a packet of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heard {
+    pub(super) answer: Result<(), Reason>,
+    /// Whether nobody follows it: then it moves nothing.
+    pub(super) is_untracked: bool,
+}
+
+impl Heard {
+    /// No rule had to be asked.
+    fn nothing(answer: Result<(), Reason>) -> Heard {
+        Heard { answer, is_untracked: false }
+    }
+}
+
 impl Firewall {
     /// Asks the rules about a packet of a live connection, if they have to be asked.
     pub(super) fn ask(
@@ -43,7 +58,7 @@ impl Firewall {
         packet: &mut Packet<'_>,
         (side, state, is_believed): (Side, State, bool),
         connection: &mut Connection,
-    ) -> Result<Result<(), Reason>, Conflict> {
+    ) -> Result<Heard, Conflict> {
         let policy = &self.settings.policy;
         let is_new = state == State::New;
         let is_stale = !connection.permit().is_of(policy.permit);
@@ -52,19 +67,19 @@ impl Firewall {
             true => self.count(cx, packet, (side, state, is_believed), is_stale)?,
             false => None,
         };
-        let answer = match is_asked {
+        let heard = match is_asked {
             true => self.judge_with(cx, packet, (side, state), (Some(&ends_of(packet, side)), counts))?,
-            false => Ok(()),
+            false => Heard::nothing(Ok(())),
         };
-        // What other rules would have refused stays unapproved until these rules let it pass.
-        if is_stale && (answer.is_ok() || !is_new) {
+        // What other rules would have refused stays so until these let it pass.
+        if is_stale && !heard.is_untracked && (heard.answer.is_ok() || !is_new) {
             if is_new && policy.tells_packets_apart {
                 connection.stay_new();
             }
             let goes_on = policy.lets_go_on(&Facts::of(packet, side, state.answered()));
             connection.set_permit(if goes_on { policy.permit } else { policy.permit.asked() });
         }
-        Ok(answer)
+        Ok(heard)
     }
 
     /// Counts a packet of a connection whose counters a rule may ask for. `is_stale`: whether these rules may ask is not
@@ -144,7 +159,7 @@ impl Firewall {
             Some(ends) => self.effects.counted.with(cx, ends, (packet, Some(state)))?,
             None => None,
         };
-        self.judge_with(cx, packet, (side, state), (ends, counts))
+        Ok(self.judge_with(cx, packet, (side, state), (ends, counts))?.answer)
     }
 
     fn judge_with(
@@ -153,16 +168,16 @@ impl Firewall {
         packet: &mut Packet<'_>,
         (side, state): (Side, State),
         (ends, counts): (Option<&Ends>, Option<Counts>),
-    ) -> Result<Result<(), Reason>, Conflict> {
+    ) -> Result<Heard, Conflict> {
         if !self.settings.policy.asks(state) {
-            return Ok(if state == State::Invalid { Err(DENIED) } else { Ok(()) });
+            return Ok(Heard::nothing(if state == State::Invalid { Err(DENIED) } else { Ok(()) }));
         }
         let before = self.effects.marks.begin(cx, ends)?;
         let mut after = before;
         let quoted = state.opener_of_related(side).zip(ends).map(|(opener, ends)| Quoted::of(ends, opener));
         let answer = self.decide(cx, packet, (side, state), (None, &mut after), (counts, quoted))?;
         self.effects.marks.keep(cx, ends, [before, after])?;
-        Ok(answer)
+        Ok(Heard { answer, is_untracked: after.is_untracked() })
     }
 
     /// Applies the rules to a packet. `met`: where to note the sets that count connections, for a first packet.

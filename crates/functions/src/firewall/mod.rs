@@ -233,12 +233,13 @@ impl NetworkFunction for Firewall {
             Ok(segment) => segment,
             Err(reason) => return self.invalid(cx, packet, side, reason),
         }) else {
-            let state = connection.state(from_opener);
+            let (state, before) = (connection.state(from_opener), *connection);
             connection.answer(from_opener);
-            if let Err(reason) = self.ask(cx, packet, (side, state, true), connection)? {
-                return Ok(Verdict::Drop(reason));
+            let heard = self.ask(cx, packet, (side, state, true), connection)?;
+            if heard.is_untracked {
+                *connection = before;
             }
-            return self.pass(cx, packet);
+            return self.pass_as_heard(cx, packet, heard.answer);
         };
         if connection.is_gone() || connection.is_over() && is_opening(segment.flags) {
             return self.begin_anew(cx, packet, (side, &segment), connection);
@@ -246,6 +247,8 @@ impl NetworkFunction for Firewall {
         if !connection.expects(segment.flags, from_opener) {
             return self.invalid(cx, packet, side, OUT_OF_WINDOW);
         }
+        // Packets that no connection follows move nothing, and whether one does the rules say last.
+        let before = *connection;
         let answers = !from_opener && self.answers_reopening(cx, packet, (side, &segment), connection)?;
         let ignores = !answers && connection.ignores(segment.flags, from_opener);
         if ignores || !answers && !self.fits(packet, connection, &segment, from_opener) {
@@ -257,10 +260,11 @@ impl NetworkFunction for Firewall {
                 self.note_reopening(cx, packet, (side, &segment))?;
             }
             let state = connection.state(from_opener);
-            if let Err(reason) = self.ask(cx, packet, (side, state, false), connection)? {
-                return Ok(Verdict::Drop(reason));
+            let heard = self.ask(cx, packet, (side, state, false), connection)?;
+            if heard.is_untracked {
+                *connection = before;
             }
-            return self.pass(cx, packet);
+            return self.pass_as_heard(cx, packet, heard.answer);
         }
         if packet.is_fragment() {
             // What its other pieces hold is not known.
@@ -270,22 +274,22 @@ impl NetworkFunction for Firewall {
         let is_counted = connection.counts(segment.flags, from_opener);
         let was_asked = !connection.is_answered();
         connection.advance(segment.flags, from_opener);
-        if connection.is_over() && segment.flags & tcp_flags::FIN == 0 && self.effects.sets.counts_connections() {
-            self.effects.sets.leave(cx, &ends_of(packet, side))?;
+        let untracks = self.settings.policy.untracks;
+        if !untracks {
+            self.note_advance(cx, packet, (side, &segment), connection)?;
         }
-        if connection.is_half_open() && !connection.is_opening() {
-            self.limits.settle(cx, ends_of(packet, side).host(), connection)?;
+        let heard = self.ask(cx, packet, (side, state, is_counted), connection)?;
+        if heard.is_untracked {
+            *connection = before;
+        } else if untracks {
+            self.note_advance(cx, packet, (side, &segment), connection)?;
         }
-        let answer = self.ask(cx, packet, (side, state, is_counted), connection)?;
         if was_asked && connection.is_over() {
             // The connection was never established: as in conntrack, nothing of it remains.
             self.end(cx, &ends_of(packet, side), connection)?;
             connection.go();
         }
-        match answer {
-            Ok(()) => self.pass(cx, packet),
-            Err(reason) => Ok(Verdict::Drop(reason)),
-        }
+        self.pass_as_heard(cx, packet, heard.answer)
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Connection>) -> Handled {
@@ -347,6 +351,31 @@ impl Firewall {
             connection.windows.synchronise(from, packet, segment, is_asked)
         };
         fits || (self.settings.windows == WindowCheck::Liberal && segment.flags & tcp_flags::RST == 0)
+    }
+
+    /// A segment has moved its connection: that is no longer counted where it counts no more.
+    fn note_advance(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (side, segment): (Side, &Segment),
+        connection: &mut Connection,
+    ) -> Result<(), Conflict> {
+        if connection.is_over() && segment.flags & tcp_flags::FIN == 0 && self.effects.sets.counts_connections() {
+            self.effects.sets.leave(cx, &ends_of(packet, side))?;
+        }
+        if connection.is_half_open() && !connection.is_opening() {
+            self.limits.settle(cx, ends_of(packet, side).host(), connection)?;
+        }
+        Ok(())
+    }
+
+    /// Lets a packet go on if the rules do.
+    fn pass_as_heard(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, answer: Result<(), Reason>) -> Handled {
+        match answer {
+            Ok(()) => self.pass(cx, packet),
+            Err(reason) => Ok(Verdict::Drop(reason)),
+        }
     }
 
     fn may_open(&self, flags: u8) -> bool {

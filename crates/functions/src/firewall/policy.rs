@@ -43,8 +43,9 @@ pub(super) struct Policy {
     asked: [bool; State::COUNT],
     /// Whether tables of a rule file decide about packets, including those of known connections.
     pub(super) has_tables: bool,
-    /// Identifies the rules: a stored decision is valid as long as the rules are the same. Without tables every list has
-    /// the same permit.
+    /// Whether rules say of some packets that nobody follows them.
+    pub(super) untracks: bool,
+    /// Known by the rules: what they have said of a connection counts as long as they are the same. Without tables all are alike.
     pub(super) permit: Permit,
     /// Whether each side has one port, so that a port identifies the side and nothing else.
     one_port_each: bool,
@@ -94,6 +95,7 @@ impl Policy {
             }),
             asked: State::ALL.map(|state| state == State::New || reach.asked(&config.rules, state).is_some()),
             has_tables,
+            untracks: config.rules.iter().any(|rule| rule.untracks),
             permit: if has_tables { Permit::of(&config.rules) } else { Permit::default() },
             one_port_each,
             rulings: config.rules.iter().enumerate().map(Ruling::of).collect(),

@@ -110,3 +110,35 @@ fn what_is_not_followed_is_explained() {
     let error = read_text("udp dport 53 notrack", &mut named(), PORTS).expect_err("no table").to_string();
     assert!(error.contains("write it into a chain of priority raw"), "{error}");
 }
+
+/// In one direction of a connection: resets, FINs and first answers that nobody follows, as in conntrack.
+#[test]
+fn what_is_not_followed_moves_no_connection() {
+    let to = |flags: &str, seq: u32, ack: u32| Frame::tcp("10.0.0.1:5", "192.0.2.9:80").flags(flags).numbers(seq, ack);
+    let from =
+        |flags: &str, seq: u32, ack: u32| Frame::tcp("192.0.2.9:80", "10.0.0.1:5").flags(flags).numbers(seq, ack);
+    // A reset, and the second FIN, would leave it seconds or minutes; one FIN leaves it two hours.
+    for (ends, next) in [("R", 2), ("FA", 3)] {
+        let mut fw = bench(
+            "iifname wan tcp flags & (fin | rst) != 0 notrack",
+            "ct state invalid drop\nct state untracked accept\niifname lan ct state new accept\nct state established accept",
+        );
+        check(&mut fw, 0, 0, to("S", 1, 0), "pass");
+        check(&mut fw, 1, 0, from("SA", 100, 2), "pass");
+        check(&mut fw, 0, 0, to("A", 2, 101), "pass");
+        check(&mut fw, 1, 0, from(ends, 101, 2), "pass");
+        if next == 3 {
+            check(&mut fw, 0, 0, to("FA", 2, 101), "pass");
+        }
+        check(&mut fw, 0, 3600, to("A", next, 101), "pass");
+    }
+    // An answer that nobody follows confirms nothing: the rules still see the opener's packets as new, datagrams too.
+    let rules = "ct state untracked accept\nct state new counter accept\nct state established drop";
+    let mut fw = bench("iifname wan notrack", rules);
+    for _ in 0..2 {
+        check(&mut fw, 0, 0, query(53), "pass");
+        check(&mut fw, 1, 0, answer(53), "pass");
+        check(&mut fw, 0, 0, to("S", 1, 0), "pass");
+        check(&mut fw, 1, 0, from("SA", 100, 2), "pass");
+    }
+}
