@@ -256,6 +256,8 @@ impl Connection {
             (Phase::Asked, false) => flags & (SYN | ACK) == ACK,
             (Phase::Asked, true) | (Phase::Refused, _) => false,
             (_, true) => flags & (SYN | ACK) == SYN,
+            // Of SYNs that have crossed both are answered.
+            (Phase::Answered, false) if self.is_crossed() => false,
             (_, false) => flags & SYN != 0,
         }
     }
