@@ -1,5 +1,6 @@
 //! Checks the checksums of a frame with another library than the one under test (etherparse).
 
+use etherparse::checksum::Sum16BitWords;
 use etherparse::{IpHeaders, Ipv4Header, Ipv6Header, NetHeaders, PacketHeaders, TransportHeader};
 
 /// Panics unless all checksums of an Ethernet frame are correct according to [`check_checksums`].
@@ -15,8 +16,8 @@ pub fn check_checksums(frame: &[u8]) -> Result<(), String> {
     let packet = PacketHeaders::from_ethernet_slice(frame).map_err(|error| format!("no whole frame: {error}"))?;
     let (transport, payload) = (packet.transport.as_ref(), packet.payload.slice());
     match &packet.net {
-        Some(NetHeaders::Ipv4(ip, _)) => of_v4(ip, transport, payload)?,
-        Some(NetHeaders::Ipv6(ip, _)) => of_v6(ip, transport, payload)?,
+        Some(NetHeaders::Ipv4(ip, _)) => of_v4(frame, ip, transport, payload)?,
+        Some(NetHeaders::Ipv6(ip, _)) => of_v6(frame, ip, transport, payload)?,
         _ => return Ok(()),
     }
     let is_error = match transport {
@@ -36,8 +37,8 @@ fn of_quoted(bytes: &[u8]) -> Result<(), String> {
     }
     let Ok(packet) = PacketHeaders::from_ip_slice(bytes) else { return Ok(()) };
     match &packet.net {
-        Some(NetHeaders::Ipv4(ip, _)) => of_v4(ip, packet.transport.as_ref(), packet.payload.slice()),
-        Some(NetHeaders::Ipv6(ip, _)) => of_v6(ip, packet.transport.as_ref(), packet.payload.slice()),
+        Some(NetHeaders::Ipv4(ip, _)) => of_v4(bytes, ip, packet.transport.as_ref(), packet.payload.slice()),
+        Some(NetHeaders::Ipv6(ip, _)) => of_v6(bytes, ip, packet.transport.as_ref(), packet.payload.slice()),
         _ => Ok(()),
     }
 }
@@ -46,25 +47,37 @@ fn of_header(ip: &Ipv4Header) -> Result<(), String> {
     same("IPv4 header", ip.header_checksum, Some(ip.calc_header_checksum()))
 }
 
-fn of_v4(ip: &Ipv4Header, transport: Option<&TransportHeader>, payload: &[u8]) -> Result<(), String> {
+/// The checksum of an ICMP message, which stands in `bytes`: of all of its header, of which the other library forgets what most types do
+/// not use, such as the length that an extension needs (RFC 4884).
+fn of_message(bytes: &[u8], header: usize, payload: &[u8], pseudo: Sum16BitWords) -> u16 {
+    let begin = payload.as_ptr() as usize - bytes.as_ptr() as usize - header;
+    let message = &bytes[begin..begin + header + payload.len()];
+    pseudo.add_slice(&message[..2]).add_slice(&message[4..]).ones_complement().to_be()
+}
+
+fn of_v4(bytes: &[u8], ip: &Ipv4Header, transport: Option<&TransportHeader>, payload: &[u8]) -> Result<(), String> {
     of_header(ip)?;
     match transport {
         Some(TransportHeader::Tcp(tcp)) => same("TCP", tcp.checksum, tcp.calc_checksum_ipv4(ip, payload).ok()),
         Some(TransportHeader::Udp(udp)) if udp.checksum != 0 => {
             same("UDP", udp.checksum, udp.calc_checksum_ipv4(ip, payload).ok())
         }
-        Some(TransportHeader::Icmpv4(icmp)) => same("ICMP", icmp.checksum, Some(icmp.icmp_type.calc_checksum(payload))),
+        Some(TransportHeader::Icmpv4(icmp)) => {
+            same("ICMP", icmp.checksum, Some(of_message(bytes, icmp.header_len(), payload, Sum16BitWords::new())))
+        }
         _ => Ok(()),
     }
 }
 
-fn of_v6(ip: &Ipv6Header, transport: Option<&TransportHeader>, payload: &[u8]) -> Result<(), String> {
+fn of_v6(bytes: &[u8], ip: &Ipv6Header, transport: Option<&TransportHeader>, payload: &[u8]) -> Result<(), String> {
     match transport {
         Some(TransportHeader::Tcp(tcp)) => same("TCP", tcp.checksum, tcp.calc_checksum_ipv6(ip, payload).ok()),
         Some(TransportHeader::Udp(udp)) => same("UDP", udp.checksum, udp.calc_checksum_ipv6(ip, payload).ok()),
         Some(TransportHeader::Icmpv6(icmp)) => {
-            let wanted = icmp.icmp_type.calc_checksum(ip.source, ip.destination, payload).ok();
-            same("ICMPv6", icmp.checksum, wanted)
+            let len = (icmp.header_len() + payload.len()) as u32;
+            let pseudo = Sum16BitWords::new().add_slice(&ip.source).add_slice(&ip.destination);
+            let pseudo = pseudo.add_slice(&len.to_be_bytes()).add_2bytes([0, 58]);
+            same("ICMPv6", icmp.checksum, Some(of_message(bytes, icmp.header_len(), payload, pseudo)))
         }
         _ => Ok(()),
     }

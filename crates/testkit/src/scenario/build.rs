@@ -85,28 +85,38 @@ fn icmp(packet: &Packet) -> Result<Frame, Wrong> {
         None => u32::from(word(packet, Field::IcmpId, 0)?) << 16 | u32::from(word(packet, Field::Sequence, 0)?),
     };
     let code = byte(packet, Field::Code, 0)?;
-    let frame = Frame::icmp(&source.to_string(), &destination.to_string(), kind, code, rest.to_be_bytes());
-    Ok(match packet.field(Field::Quote) {
-        Some(Value::Packet(quote)) => {
-            let quoted = self::frame(quote)?;
-            let most = packet.number(Field::Length, u64::MAX).min(quoted.len() as u64 - ETHERNET as u64);
-            frame.payload(&quoted[ETHERNET..ETHERNET + most as usize])
-        }
-        _ => frame,
-    })
+    let (mut rest, mut body) = (rest.to_be_bytes(), Vec::new());
+    if let Some(Value::Packet(quote)) = packet.field(Field::Quote) {
+        let quoted = self::frame(quote)?;
+        let most = packet.number(Field::Length, u64::MAX).min(quoted.len() as u64 - ETHERNET as u64);
+        body.extend(&quoted[ETHERNET..ETHERNET + most as usize]);
+    }
+    if let Some(Value::Bytes(extension)) = packet.field(Field::Extension) {
+        let Some((at, unit)) = words::quoted_length(kind, v6) else {
+            let help = "write it to unreachable, exceeded or, of IPv4, parameter-problem";
+            return Err(Wrong::new("this message has no extension (RFC 4884 section 4)", help));
+        };
+        body.resize(body.len().max(words::QUOTED_MIN).next_multiple_of(unit), 0);
+        rest[at] = (body.len() / unit) as u8;
+        body.extend(extension);
+    }
+    let frame = Frame::icmp(&source.to_string(), &destination.to_string(), kind, code, rest);
+    Ok(if body.is_empty() { frame } else { frame.payload(&body) })
 }
 
 fn arp(packet: &Packet) -> Result<Frame, Wrong> {
     let (source, destination) = addresses(packet)?;
     let frame = Frame::arp(&source.to_string(), &destination.to_string());
-    if packet.word(Field::Operation) == "request" {
-        return Ok(frame);
+    let is_request = packet.word(Field::Operation) == "request";
+    let mut body = frame.clone().bytes()[ETHERNET..].to_vec();
+    if packet.field(Field::MacSource).is_some() {
+        body[8..14].copy_from_slice(&mac(packet.word(Field::MacSource))?);
     }
-    let request = frame.bytes();
-    let mut body = request[ETHERNET..].to_vec();
-    body[7] = 2;
-    body[18..24].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
-    Ok(Frame::ethernet(0x0806).payload(&body))
+    if !is_request {
+        body[7] = 2;
+        body[18..24].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    }
+    Ok(if is_request { frame } else { Frame::ethernet(0x0806) }.payload(&body))
 }
 
 fn payload(frame: Frame, packet: &Packet) -> Frame {
@@ -196,7 +206,9 @@ fn cut(frame: &[u8], piece: &str, packet: &Packet) -> Result<Vec<u8>, Wrong> {
         head.extend([next, 0, a, b]);
         head.extend(id);
     } else {
-        let place = more << 13 | (from / 8) as u16;
+        // Pieces may be cut again unless the line says that they may not.
+        let whole = u16::from(packet.number(Field::DontFragment, 0) != 0);
+        let place = whole << 14 | more << 13 | (from / 8) as u16;
         head[ip + 2..ip + 4].copy_from_slice(&len.to_be_bytes());
         head[ip + 6..ip + 8].copy_from_slice(&place.to_be_bytes());
         fill_ipv4_checksum(&mut head[ip..]);

@@ -77,12 +77,14 @@ pub enum Field {
     Length,
     /// The bytes after the last header.
     Data,
+    /// What stands behind the packet that an ICMP error quotes (RFC 4884), as bytes.
+    Extension,
     /// The packet that an ICMP error quotes.
     Quote,
 }
 
 /// Fields that are written as a name and a value.
-pub const NAMED: [(&str, Field); 25] = [
+pub const NAMED: [(&str, Field); 26] = [
     ("flags", Field::Flags),
     ("code", Field::Code),
     ("id", Field::IcmpId),
@@ -108,6 +110,7 @@ pub const NAMED: [(&str, Field); 25] = [
     ("frame", Field::Frame),
     ("len", Field::Length),
     ("data", Field::Data),
+    ("extension", Field::Extension),
 ];
 
 impl Field {

@@ -258,7 +258,7 @@ fn value(field: Field, text: &str, packet: &Packet) -> Result<Value, Wrong> {
                 Err(Wrong::new(format!("code `{text}` is not known"), "write a number, or port, host, net, admin, …"))
             }
         },
-        Field::Data | Field::Options | Field::IpOptions => bytes(text),
+        Field::Data | Field::Options | Field::IpOptions | Field::Extension => bytes(text),
         _ => number(text),
     }
 }

@@ -43,6 +43,11 @@ fn what_is_written_is_built_and_read_back() {
     check("icmp unreachable 10.0.0.9 > 10.0.0.1 code needs-frag mtu 1400 quoting tcp 10.0.0.1:1 > 10.0.0.2:2 S");
     check("icmp6 too-big 2001:db8::9 > 2001:db8::1 mtu 1280 quoting udp [2001:db8::1]:1 > [2001:db8::2]:2");
     check("icmp exceeded 10.0.0.9 > 10.0.0.1 quoting icmp echo 10.0.0.1 > 10.0.0.2 id 3");
+    check("icmp exceeded 10.0.0.9 > 10.0.0.1 extension 0x2000dfff quoting udp 10.0.0.1:1 > 10.0.0.2:2");
+    check(
+        "icmp6 exceeded 2001:db8::9 > 2001:db8::1 extension 0x2000dfff quoting udp [2001:db8::1]:1 > [2001:db8::2]:2",
+    );
+    check("udp 10.0.0.1:1 > 10.0.0.2:2 df piece 0..16 more len 8");
     check("arp request 10.0.0.1 > 10.0.0.9");
     check("arp reply 10.0.0.9 > 10.0.0.1");
     check("type 0x88cc len 60");

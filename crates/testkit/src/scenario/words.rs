@@ -74,7 +74,20 @@ pub fn is_error(kind: u8, v6: bool) -> bool {
     if v6 { kind < 128 } else { matches!(kind, 3 | 4 | 5 | 11 | 12) }
 }
 
-/// Whether messages of this type have an identifier and a sequence number.
+/// Least bytes of a quoted packet before an extension, padding included (RFC 4884 section 4).
+pub const QUOTED_MIN: usize = 128;
+
+/// Where, among the four bytes behind the checksum, an error of this type says how long the quoted packet is that an extension
+/// follows, and in units of how many bytes (RFC 4884 section 4).
+pub fn quoted_length(kind: u8, v6: bool) -> Option<(usize, usize)> {
+    match (kind, v6) {
+        (1 | 3, true) => Some((0, 8)),
+        (3 | 11 | 12, false) => Some((1, 4)),
+        _ => None,
+    }
+}
+
+/// Whether it has an identifier and a sequence number.
 pub fn is_query(kind: u8, v6: bool) -> bool {
     if v6 { matches!(kind, 128 | 129) } else { matches!(kind, 0 | 8 | 13..=18) }
 }
