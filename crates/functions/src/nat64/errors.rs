@@ -1,7 +1,7 @@
 //! Translation of ICMP errors, with the packets they quote (RFC 7915 sections 4.2, 4.3, 5.2, 5.3).
 //!
-//! The message is written anew, so errors with wrong checksums are dropped (RFC 5508 REQ-3). Extensions after the quoted
-//! packet (RFC 4884) are removed.
+//! They are written anew, so what comes with wrong checksums is dropped (RFC 5508 REQ-3). Extensions behind the quoted packet
+//! (RFC 4884) go along as they are ([`super::extension`]).
 
 use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
 use braid_nf::packet::parse::protocol;
@@ -10,6 +10,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::hash;
 
 use super::Nat64;
+use super::extension::{self, Layout};
 use super::header::{self, NewHeader};
 use super::icmp::{self, Message};
 use super::rewrite::NO_ROOM;
@@ -25,7 +26,7 @@ pub const NO_COUNTERPART: Reason = Reason("no_counterpart");
 /// The maximum length of an error with its IP header, in bytes (RFC 4443 section 2.4 (c)).
 const MOST: usize = 1280;
 /// Length of an ICMP header, in bytes.
-const ICMP_LEN: usize = 8;
+pub(super) const ICMP_LEN: usize = 8;
 
 /// The new addresses and ports of an error and of the packet it quotes, and where it goes.
 #[derive(Clone, Copy, Debug)]
@@ -94,17 +95,20 @@ impl Nat64 {
         now: u64,
     ) -> Option<usize> {
         let (embedded, to_v4) = (packet.embedded()?, rewrite.ends.0.is_v4());
-        let quoted = without_extensions(packet.ip_payload(), to_v4)?;
+        let (quoted, extension) = extension::split(packet.ip_payload(), to_v4)?;
         let header = quoted_header(quoted, rewrite, now)?;
         let (begin, carried) = (ICMP_LEN + header.bytes().len(), quoted.get(header.replaces..)?);
-        let most = MOST - if to_v4 { Ipv4::LEN } else { Ipv6::LEN };
-        let len = most.min(begin + carried.len().min(header.carried));
+        let room = MOST - ICMP_LEN - if to_v4 { Ipv4::LEN } else { Ipv6::LEN };
+        let datagram = header.bytes().len() + carried.len().min(header.carried);
+        let layout = Layout::new(kind, !to_v4, datagram, extension.len(), room);
+        let (end, len) = (ICMP_LEN + layout.quoted, ICMP_LEN + layout.padded + layout.extension);
         body[..2].copy_from_slice(&[kind, code]);
-        body[4..ICMP_LEN].copy_from_slice(&rest.to_be_bytes());
+        body[4..ICMP_LEN].copy_from_slice(&(rest | layout.length_field).to_be_bytes());
         body[ICMP_LEN..begin].copy_from_slice(header.bytes());
-        body[begin..len].copy_from_slice(&carried[..len - begin]);
+        body[begin..end].copy_from_slice(&carried[..end - begin]);
+        body[ICMP_LEN + layout.padded..len].copy_from_slice(&extension[..layout.extension]);
         let old = (embedded.src_ip, embedded.dst_ip);
-        let segment = &mut body[begin..len];
+        let segment = &mut body[begin..end];
         let done = match embedded.protocol {
             number @ (protocol::TCP | protocol::UDP) => {
                 transport::rewrite_ports(segment, number, old, rewrite.quoted, rewrite.ports)

@@ -1,10 +1,10 @@
 //! Stateful translation between IPv6 and IPv4 (NAT64, RFC 6146): IPv6-only hosts reach IPv4-only servers.
 //!
-//! An IPv4 address is embedded in an IPv6 address after a prefix (`prefix.rs`, RFC 6052). Mappings, external ports,
-//! blocks, quotas and filters are those of `nat`. The differences are that inside endpoints are IPv6, and what is written
-//! into packets: IP headers of the other version (`header.rs`, RFC 7915), ports and checksums (`transport.rs`), and ICMP
-//! errors with the packets they quote (`icmp.rs`, `errors.rs`). A packet set is one direction of a flow and caches its
-//! translation. IPv4 packets that may be fragmented are, if they become too long for IPv6 links (`cut.rs`).
+//! An IPv4 address stands within an IPv6 address behind a prefix (`prefix.rs`, RFC 6052). Mappings, external ports, blocks, quotas and
+//! filters are those of `nat`: what differs is that inside endpoints are of IPv6, and what is written into packets: IP headers of the
+//! other version (`header.rs`, RFC 7915), ports and checksums (`transport.rs`), ICMP errors with what they quote (`icmp.rs`,
+//! `errors.rs`, `extension.rs`). A packet set is one direction of one flow and caches its translation. IPv4 packets that may be cut are, where they
+//! get too long for IPv6 links (`cut.rs`).
 //!
 //! Out of scope: protocols other than TCP, UDP and ICMP, application-level gateways, and the DNS64 that gives hosts such
 //! addresses.
@@ -12,6 +12,7 @@
 mod config;
 mod cut;
 mod errors;
+mod extension;
 mod find;
 mod header;
 mod icmp;
