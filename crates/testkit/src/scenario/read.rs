@@ -223,8 +223,8 @@ fn icmp(packet: &mut Packet, bytes: &[u8], v6: bool) -> Option<()> {
     } else if let Some(mtu) = if v6 { be32(bytes, 4) } else { be16(bytes, 6).map(u32::from) } {
         number(packet, Field::Mtu, mtu);
     }
-    let words_quoted = words::quoted_length(kind, v6).map(|(at, unit)| usize::from(bytes[4 + at]) * unit);
-    let quoted = words_quoted.filter(|len| *len > 0).unwrap_or(body.len());
+    let said = words::quoted_length(kind, v6).and_then(|(at, unit)| Some(usize::from(*bytes.get(4 + at)?) * unit));
+    let quoted = said.filter(|len| *len > 0).unwrap_or(body.len());
     if let Some(extension) = body.get(quoted..).filter(|extension| !extension.is_empty()) {
         packet.set(Field::Extension, Value::Bytes(extension.to_vec()));
     }
