@@ -9,7 +9,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::{StateBuilder, StateObject};
 use braid_nf::{Cx, Findings, Handled, Part};
 
-use super::interface::Interface;
+use super::interface::{Interface, is_link_local};
 use crate::ConfigError;
 use crate::parts::AnswerRate;
 use crate::parts::answer::{self, Cause};
@@ -89,15 +89,33 @@ impl Complaint {
     }
 }
 
-/// Sends ICMP errors, within a rate limit.
+/// In whose name a router speaks over IPv4 that has no such address (RFC 7600 section 4.8).
+const DUMMY: [u8; 4] = [192, 0, 0, 8];
+
+/// The errors, and how many of them may be sent.
 pub struct Errors {
     rate: AnswerRate,
+    /// In whose name they are sent by an interface without an address of the family: of IPv4, of IPv6.
+    elsewhere: [Option<IpAddress>; 2],
 }
 
 impl Errors {
-    /// Allows `per_second` errors by each port, in bursts of a tenth of a second's worth (at least 10).
-    pub fn new(builder: &mut StateBuilder, per_second: u64, ports: u16) -> Result<Errors, ConfigError> {
-        Ok(Errors { rate: AnswerRate::new(builder, per_second, ports)? })
+    /// Allows `per_second` errors by each port, in bursts of a tenth of a second's worth (at least 10). An interface without an address of a family
+    /// uses that of another one, the first that has any: a translator before the router may have made one family of the other.
+    pub fn new(
+        builder: &mut StateBuilder,
+        (per_second, ports): (u64, u16),
+        interfaces: &[Option<Interface>],
+    ) -> Result<Errors, ConfigError> {
+        let own = || interfaces.iter().flatten().flat_map(|interface| &interface.addresses).map(|(own, _)| *own);
+        let v4 = own().find(|own| own.is_v4()).unwrap_or(IpAddress::from_v4(DUMMY));
+        let v6 = own().find(|own| !own.is_v4() && !is_link_local_v6(*own));
+        Ok(Errors { rate: AnswerRate::new(builder, per_second, ports)?, elsewhere: [Some(v4), v6] })
+    }
+
+    /// The source address of errors to `sender` from an interface that has no address of its family.
+    fn elsewhere(&self, sender: IpAddress) -> Option<IpAddress> {
+        self.elsewhere[usize::from(!sender.is_v4())]
     }
 
     /// Drops a packet for `reason`, and sends its sender an error if that is allowed and within the limit.
@@ -110,7 +128,8 @@ impl Errors {
         complaint: Complaint,
         reason: Reason,
     ) -> Handled {
-        if let Some(own) = complaint.speaker(interface, packet.src_ip(), Some(packet.dst_ip()))
+        let own = complaint.speaker(interface, packet.src_ip(), Some(packet.dst_ip()));
+        if let Some(own) = own.or_else(|| self.elsewhere(packet.src_ip()))
             && self.admits(cx, packet)?
         {
             let (head, word) = complaint.message(own.is_v4());
@@ -130,7 +149,7 @@ impl Errors {
         complaint: Complaint,
     ) -> Result<(), Conflict> {
         let to = Ipv6::parse(quoted).filter(|_| !cause.sender.is_v4()).map(|ip| ip.destination());
-        if let Some(own) = complaint.speaker(interface, cause.sender, to)
+        if let Some(own) = complaint.speaker(interface, cause.sender, to).or_else(|| self.elsewhere(cause.sender))
             && self.admits_by(cx, cause.port)?
         {
             let (head, word) = complaint.message(own.is_v4());

@@ -133,6 +133,7 @@ impl FromConfig for Router {
         let fixed = config.fixed(&interfaces, ports)?;
         // Consecutive routers choose differently, and adding or removing other interfaces moves no connection.
         let own = interfaces.iter().flatten().next().map_or([0; 6], |first| first.mac.0);
+        let errors = Errors::new(builder, (config.icmp_errors_per_s, ports), &interfaces)?;
         Ok(Router {
             links: Links::new(interfaces, ports),
             ways,
@@ -142,7 +143,7 @@ impl FromConfig for Router {
             neighbours: neighbours?,
             conflicts: Conflicts::new(builder).map_err(|error| ConfigError::state("interface", &error))?,
             fixed,
-            errors: Errors::new(builder, config.icmp_errors_per_s, ports)?,
+            errors,
             reassembly: Reassembly::new(builder, config.reassembly_max)?,
             promiscuous: config.promiscuous,
             is_first,
