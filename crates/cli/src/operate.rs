@@ -77,6 +77,7 @@ impl OperateArgs {
         }
         let live = Live::new(current.compiled.run.workers);
         let service = Service::new(&live, &control.stop, current);
+        service.log_to(|what| asideln!("applied over the control socket: {what}"));
         control.live = Some(live);
         let path = match (&self.control, config) {
             (Some(path), _) => Some(path.clone()),

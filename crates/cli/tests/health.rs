@@ -130,42 +130,118 @@ fn backends_join_leave_and_return_while_packets_go_through() {
     conserved(&run.stop());
 }
 
-/// What was found of a backend outlasts changes of the plan, and these outlast what is found.
+/// A plan with a service whose backend is this machine, asked at a port, and another one of which only the weight is told.
+fn two_services(port: u16, weight: u32) -> String {
+    format!(
+        "[[nf]]\nfunction = \"load_balancer\"\n[nf.config]\nclient_ports = [0]\nbackend_ports = [1]\nrecheck_ms = 10\n\
+         [[nf.config.service]]\naddress = \"198.18.0.0\"\n\
+         check = {{ kind = \"http\", port = {port}, every_ms = 20, timeout_ms = 20, rise = 1, fall = 2 }}\n\
+         backends = [{{ address = \"127.0.0.1\" }}]\n\
+         [[nf.config.service]]\naddress = \"198.18.0.1\"\nbackends = [{{ address = \"10.0.0.9\", weight = {weight} }}]\n"
+    )
+}
+
+/// The chain that runs.
+fn functions(stats: &Value) -> Vec<&str> {
+    stats["functions"].as_array().expect("a list").iter().filter_map(|one| one["name"].as_str()).collect()
+}
+
+/// A checker's lines, one after another.
+fn lines(of: impl Read) -> impl FnMut() -> String {
+    let mut lines = BufReader::new(of).lines();
+    move || lines.next().expect("another line").expect("text")
+}
+
+/// The file says who is asked; what runs is what was applied, but for the state of backends.
 #[test]
-fn a_plan_that_changes_is_applied_with_what_was_found() {
+fn a_plan_that_was_applied_stays_and_its_backends_are_what_was_found() {
     let braid = Braid::new();
     let well = Arc::new(AtomicBool::new(false));
     let port = server(well.clone());
-    let plan = |weight: u32| {
-        format!(
-            "[[nf]]\nfunction = \"load_balancer\"\n[nf.config]\nclient_ports = [0]\nbackend_ports = [1]\nrecheck_ms = 10\n\
-             [[nf.config.service]]\naddress = \"198.18.0.0\"\n\
-             check = {{ kind = \"http\", port = {port}, every_ms = 20, timeout_ms = 20, rise = 1, fall = 2 }}\n\
-             backends = [{{ address = \"127.0.0.1\" }}]\n\
-             [[nf.config.service]]\naddress = \"198.18.0.1\"\nbackends = [{{ address = \"10.0.0.9\", weight = {weight} }}]\n"
-        )
-    };
-    braid.write("plan.toml", &plan(1));
+    braid.write("plan.toml", &two_services(port, 1));
     let mut run =
         Running::start(&braid, "plan.toml --in gen:campus?packets=4000000000&flows=300&seed=5 --workers 1 --time live");
     let mut health = braid.command("health plan.toml --control control.sock --changes 2");
     let mut health = health.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it runs");
+    let mut line = lines(health.stdout.take().expect("its output"));
     let says = |stats: &Value, down: bool, weight: u32| {
         let text = stats["findings"].to_string();
         text.contains("down, weight 1") == down && text.contains(&format!("up, weight {weight},"))
     };
     run.until("it is down", |stats| says(stats, true, 1));
-    // The checker applies what its file says.
-    braid.write("plan.toml", "nonsense");
-    braid.write("plan.toml", &plan(5));
-    run.until("the weight, and it is down still", |stats| says(stats, true, 5));
-    // Somebody else applies it too, as if all were well.
-    braid.ok("apply plan.toml --control control.sock");
+    // Somebody applies another plan by hand, in which all is well, and a function more.
+    let weight = two_services(port, 5);
+    braid.write("other.toml", &format!("{weight}[[nf]]\nfunction = \"flow_counter\"\n"));
+    braid.ok("apply other.toml --control control.sock");
     run.until("it is down again", |stats| says(stats, true, 5));
+    // The file changes: it is read, and not applied.
+    braid.write("plan.toml", "nonsense");
+    braid.write("plan.toml", &two_services(port, 7));
+    assert_eq!(line(), "1 backend is asked");
+    assert_eq!(line(), format!("down  127.0.0.1:{port}: status 503"));
+    assert_eq!(line(), "1 backend is asked, by the plan as it is now");
     well.store(true, Ordering::Relaxed);
+    assert_eq!(line(), format!("up    127.0.0.1:{port}"));
     run.until("it is up, and the weight has stayed", |stats| says(stats, false, 5));
     assert!(health.wait().expect("it ends").success());
+    let stats = run.until("any", |_| true);
+    assert_eq!(functions(&stats), ["load_balancer", "flow_counter"], "the other function stays");
     conserved(&run.stop());
+}
+
+/// At the same socket another network function runs by now.
+#[test]
+fn a_run_without_these_backends_is_left_alone() {
+    let braid = Braid::new();
+    let port = server(Arc::new(AtomicBool::new(false)));
+    braid.write("plan.toml", &two_services(port, 1));
+    let mut run =
+        Running::start(&braid, "--nf nat --in gen:campus?packets=4000000000&flows=300&seed=5 --workers 1 --time live");
+    let mut health = braid.command("health plan.toml --control control.sock --changes 1");
+    let mut health = health.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let (mut line, mut note) =
+        (lines(health.stdout.take().expect("its output")), lines(health.stderr.take().expect("its notes")));
+    assert_eq!(
+        note(),
+        "note: the plan that runs has no backend 127.0.0.1 of 198.18.0.0, all ports, of `load_balancer`: nothing is changed there"
+    );
+    assert_eq!(line(), "1 backend is asked");
+    assert_eq!(line(), format!("down  127.0.0.1:{port}: status 503"));
+    assert!(health.wait().expect("it ends").success());
+    let stats = run.until("any", |_| true);
+    assert_eq!(functions(&stats), ["nat"]);
+    conserved(&run.stop());
+}
+
+/// The control socket's own word: one function changes, if it is what somebody thinks that it is.
+#[test]
+fn a_function_is_configured_alone_and_the_run_says_so() {
+    let braid = Braid::new();
+    let mut run = Running::start(
+        &braid,
+        "--nf nat,policer --in gen:campus?packets=4000000000&flows=300&seed=5 --workers 1 --time live",
+    );
+    run.until("packets", |stats| stats["packets_in"].as_u64() > Some(0));
+    let mut socket = std::os::unix::net::UnixStream::connect(braid.path("control.sock")).expect("the socket");
+    let mut answers = BufReader::new(socket.try_clone().expect("a copy")).lines();
+    let mut ask = |request: &str| {
+        socket.write_all(format!("{request}\n").as_bytes()).expect("asked");
+        answers.next().expect("an answer").expect("text")
+    };
+    let now = ask(r#"{"ask":"configuration","function":"policer"}"#);
+    assert_eq!(now, r#"{"ok":[{"name":"policer","function":"policer","config":{}}]}"#);
+    let changed = ask(r#"{"ask":"configure","name":"policer","from":{},"to":{"burst_bytes":9999}}"#);
+    assert!(changed.contains(r#""changed":["policer"]"#), "{changed}");
+    let late = ask(r#"{"ask":"configure","name":"policer","from":{},"to":{"burst_bytes":8888}}"#);
+    assert!(late.contains("`policer` is configured otherwise by now"), "{late}");
+    let nobody = ask(r#"{"ask":"configure","name":"router","from":{},"to":{}}"#);
+    assert!(nobody.contains("no function of the chain is called `router`"), "{nobody}");
+    let wrong = ask(r#"{"ask":"configure","name":"policer","from":{"burst_bytes":9999},"to":{"bust":1}}"#);
+    assert!(wrong.contains("\"is_wrong\":true"), "{wrong}");
+    assert!(ask(r#"{"ask":"configuration"}"#).contains(r#"{"burst_bytes":9999}"#));
+    let (report, said) = run.stop_and_hear();
+    conserved(&report);
+    assert!(said.contains("applied over the control socket: policer: burst_bytes = 9999\n"), "{said}");
 }
 
 /// A run that has ended is waited for: the next one believes what its file says, until it is told.

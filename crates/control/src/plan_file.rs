@@ -230,7 +230,14 @@ impl Config {
     }
 }
 
-/// The byte range of a list, from its first value to its last; empty if the list is empty or comes from no file.
+/// A configuration that stands in no file.
+impl From<toml::Table> for Config {
+    fn from(table: toml::Table) -> Config {
+        Config(table.into_iter().map(|(key, value)| (unplaced(key), unplaced(value.into()))).collect())
+    }
+}
+
+/// Place of a list, from its first value to its last; empty if it has none or stands in no file.
 pub fn place_of<T>(list: &[Spanned<T>]) -> Range<usize> {
     let (first, last) = (list.first().map_or(0..0, Spanned::span), list.last().map_or(0..0, Spanned::span));
     first.start..last.end

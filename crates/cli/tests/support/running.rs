@@ -70,17 +70,29 @@ impl<'a> Running<'a> {
 
     /// Ends it in order; its report.
     #[track_caller]
-    pub fn stop(mut self) -> Value {
+    pub fn stop(self) -> Value {
+        self.stop_and_hear().0
+    }
+
+    /// The same, and what it has said on standard error.
+    #[track_caller]
+    pub fn stop_and_hear(mut self) -> (Value, String) {
         self.signal("-INT");
-        self.ended()
+        self.ended_and_said()
     }
 
     /// Its report, when it ends by itself.
     #[track_caller]
     pub fn ended(&mut self) -> Value {
+        self.ended_and_said().0
+    }
+
+    #[track_caller]
+    fn ended_and_said(&mut self) -> (Value, String) {
         let output = self.child.take().expect("it runs").wait_with_output().expect("it ends");
-        assert!(output.status.success(), "{:?}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).expect("a report")
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{:?}\n{said}", output.status);
+        (serde_json::from_slice(&output.stdout).expect("a report"), said)
     }
 }
 

@@ -71,6 +71,20 @@ pub struct Applied {
     pub held_us: u64,
 }
 
+impl Applied {
+    /// All of it in a line; none if nothing differs.
+    pub fn in_a_line(&self) -> Option<String> {
+        let lists = [("changed", &self.changed), ("added", &self.added), ("removed", &self.removed)];
+        let lists = lists.iter().filter(|(_, list)| !list.is_empty());
+        let lists = lists.map(|(what, list)| format!("{what} {}", list.join(", ")));
+        let sets = self.sets.map(|(before, now)| format!("sets {before} → {now}"));
+        // An exchange that no function notices: another order, say.
+        let other = (self.held_us > 0).then(|| "another chain".to_owned());
+        let all: Vec<String> = lists.chain(sets).collect();
+        if all.is_empty() { other } else { Some(all.join("; ")) }
+    }
+}
+
 impl Current {
     /// Applies the plan in the text of a plan file to a run. If it is refused, nothing has changed.
     pub fn apply(&mut self, live: &Live, text: &str) -> Result<Applied, Refused> {
@@ -79,6 +93,17 @@ impl Current {
         let plan = Plan::new(&file, &self.catalog).map_err(wrong)?;
         self.check_frame(&plan)?;
         let changed = self.changed(&plan);
+        self.exchange(live, (file, plan), changed, text)
+    }
+
+    /// Exchanges the chain for that of a plan that was checked; `text` is where it stands.
+    pub(super) fn exchange(
+        &mut self,
+        live: &Live,
+        (file, plan): (PlanFile, Plan),
+        changed: Changed,
+        text: &str,
+    ) -> Result<Applied, Refused> {
         let sets = (self.plan.sets != plan.sets).then_some((self.plan.sets, plan.sets));
         if !changed.any && sets.is_none() {
             return Ok(Applied {
@@ -86,7 +111,7 @@ impl Current {
                 ..Applied::default()
             });
         }
-        let compiled = plan.compile(self.carry).map_err(wrong)?;
+        let compiled = plan.compile(self.carry).map_err(|problem| wrong(&problem, text))?;
         let difference = if changed.any { Difference::Chain(&changed.names) } else { Difference::Sets };
         let exchanged = exchange(live, &self.compiled.run, &compiled.run, difference);
         let exchanged = exchanged.map_err(|error| not_exchanged(&error, (&self.plan, &plan), text))?;
@@ -217,12 +242,11 @@ const RESTART: &str = "nothing has changed; another process may go on with this 
 
 const ANEW: &str = "nothing has changed; under another name it would begin without its state";
 
-/// The difference between two chains.
-struct Changed {
-    any: bool,
-    /// Functions in both chains for which something differs: the configuration, a file that it names, which packets reach the
-    /// function, or what it does when its table is full.
-    names: Vec<String>,
+/// What differs between two chains.
+pub(super) struct Changed {
+    pub(super) any: bool,
+    /// Functions of both whose configuration differs, or a file that it names, or which packets meet them, or what their full tables do.
+    pub(super) names: Vec<String>,
 }
 
 /// Why a run keeps its chain, with a position in the plan file: that of the first key that the reason names, else that of the function.
@@ -291,7 +315,11 @@ fn reduced(old: &toml::Table, new: &toml::Table) -> Vec<String> {
 
 /// Makes a refusal from a problem, with its position in the text.
 fn refused(problem: &Problem, text: &str) -> Refused {
-    let place = problem.line_and_column(text).map_or(String::new(), |(line, column)| format!("line {line}:{column}: "));
+    // A change that stands in no text has no place.
+    let place = problem
+        .line_and_column(text)
+        .filter(|_| !text.is_empty())
+        .map_or(String::new(), |(line, column)| format!("line {line}:{column}: "));
     Refused::new(format!("{place}{}", problem.what), problem.help.clone())
 }
 

@@ -11,6 +11,7 @@
 
 pub mod apply;
 pub mod client;
+pub mod configure;
 pub mod http;
 mod listener;
 pub mod metrics;
@@ -25,6 +26,7 @@ pub mod trace;
 
 pub use apply::{Applied, Current, completed};
 pub use client::{Client, ClientError};
+pub use configure::Configured;
 pub use protocol::{Refused, Request};
 pub use service::{Service, Successor};
 pub use sets::Listing;

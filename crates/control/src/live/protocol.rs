@@ -54,7 +54,22 @@ pub enum Request {
         /// The text of the plan file.
         plan: String,
     },
-    /// Saves the state to a file, which the run itself writes.
+    /// How functions of the chain are configured now.
+    Configuration {
+        /// Of which kind; empty for all.
+        #[serde(default)]
+        function: String,
+    },
+    /// Gives one function another configuration, and changes nothing else.
+    Configure {
+        /// Its name in the plan.
+        name: String,
+        /// How it was configured: if it is configured otherwise by now, nothing changes.
+        from: toml::Table,
+        /// How it is to be.
+        to: toml::Table,
+    },
+    /// Saves the state to a file, which the run writes.
     Snapshot {
         /// The file, as an absolute path.
         path: PathBuf,

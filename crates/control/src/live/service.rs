@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::apply::{Applied, Current};
+use super::configure::differences;
 use super::protocol::{Refused, Request};
 use super::seat::Seating;
 use super::sets;
@@ -37,7 +38,9 @@ pub const TRACED_MAX: u64 = 10_000;
 pub struct Service {
     live: Arc<Live>,
     stop: Arc<AtomicBool>,
-    /// When a client last asked for times; `None` if times are not being measured.
+    /// Is told what somebody changed, for the log of the run.
+    log: OnceLock<fn(&str)>,
+    /// When somebody last asked for times; none if they are not taken.
     timed: Mutex<Option<Instant>>,
     /// Held while packets are traced: a worker follows one order at a time.
     tracing: Mutex<()>,
@@ -72,6 +75,7 @@ impl Service {
         Arc::new(Service {
             live: Arc::clone(live),
             stop: Arc::clone(stop),
+            log: OnceLock::new(),
             timed: Mutex::new(None),
             tracing: Mutex::new(()),
             current: Mutex::new(current),
@@ -95,6 +99,28 @@ impl Service {
         // Measurements start anew for a different chain.
         *lock(&self.timed) = None;
         Ok(applied)
+    }
+
+    /// Gives another configuration to one function; after a refusal nothing has changed.
+    fn configure(&self, name: &str, from: &toml::Table, to: toml::Table) -> Result<Applied, Refused> {
+        let differences = differences(from, &to);
+        let applied = lock(&self.current).configure(&self.live, name, from, to)?;
+        if !differences.is_empty() {
+            *lock(&self.timed) = None;
+            self.say(&format!("{name}: {differences}"));
+        }
+        Ok(applied)
+    }
+
+    /// Tells `log` from now on what is changed by requests; whoever says it first stays.
+    pub fn log_to(&self, log: fn(&str)) {
+        let _ = self.log.set(log);
+    }
+
+    fn say(&self, what: &str) {
+        if let Some(log) = self.log.get() {
+            log(what);
+        }
     }
 
     fn stop(&self) {
@@ -184,7 +210,13 @@ impl Service {
                 let seconds = seconds.map_err(|_| Refused::new("the time is none", "write a number of seconds"))?;
                 json(&self.trace(&parse(&filter)?, count, seconds, more)?)
             }
-            Request::Apply { plan } => json(&self.apply(&plan)?),
+            Request::Apply { plan } => {
+                let applied = self.apply(&plan)?;
+                applied.in_a_line().iter().for_each(|line| self.say(line));
+                json(&applied)
+            }
+            Request::Configuration { function } => json(&lock(&self.current).configured(&function)),
+            Request::Configure { name, from, to } => json(&self.configure(&name, &from, to)?),
             Request::Snapshot { path } => json(&self.snapshot(&path)?),
             Request::Upgrade { program, plan } => {
                 self.upgrade(program, plan.as_deref())?;

@@ -87,7 +87,20 @@ impl Link {
     }
 }
 
-/// Hashes the files that a configuration names, and the files that those name in turn. An unreadable file is for the function to report.
+impl Link {
+    /// Gives it another configuration.
+    pub(crate) fn configure(&mut self, config: Config) {
+        self.files = files(&config.table(), &self.entry);
+        self.config = config;
+    }
+
+    /// Whether the files that its configuration names hold something else than when it was read.
+    pub(crate) fn have_files_changed(&self) -> bool {
+        files(&self.config.table(), &self.entry) != self.files
+    }
+}
+
+/// A hash of the files that a configuration names, and of those that these name; one that cannot be read is for the function to complain about.
 fn files(config: &toml::Table, entry: &Entry) -> u64 {
     let named = config.iter().filter(|(key, _)| key.ends_with("_file")).filter_map(|(_, value)| value.as_str());
     let mut hasher = DefaultHasher::new();

@@ -9,7 +9,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::{StateBuilder, StateObject};
 use braid_nf::{Cx, Findings, Handled, Part};
 
-use super::interface::{Interface, is_link_local};
+use super::interface::Interface;
 use crate::ConfigError;
 use crate::parts::AnswerRate;
 use crate::parts::answer::{self, Cause};

@@ -1,34 +1,28 @@
-//! The plan whose backends are checked: as its file describes them, with what has been found since.
+//! The backends that are asked, by the plan's file, and what was found of them since; and where they stand in a chain that runs.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use braid_control::PlanFile;
-use braid_functions::load_balancer::{self, Backend, Check, Ports, Service};
+use braid_control::live::Configured;
+use braid_functions::load_balancer::{self, Backend, Check, Service, Transport};
 use toml::{Table, Value};
 
 use super::Target;
 use crate::aside::asideln;
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 
 /// Maximum number of backends that are checked, because each has a thread.
 const TARGETS_MAX: usize = 4096;
 
-/// The position of a backend in a plan: indices of its function, its service, and itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
-    function: usize,
-    service: usize,
-    backend: usize,
-}
+/// The function whose backends are asked.
+pub(super) const BALANCER: &str = "load_balancer";
 
-/// A plan and what is known about its backends.
+/// A plan's backends and what is known of them.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// The text of the plan file.
+    /// The plan as it was written.
     written: String,
-    plan: Table,
     targets: Vec<Target>,
     /// The identity of each backend across plans: its service, and the address where it is checked.
     names: Vec<(IpAddr, Option<Ports>, SocketAddr)>,
@@ -44,12 +38,7 @@ impl Known {
 
     fn of(written: String) -> Result<Known, Failure> {
         let plan: Table = written.parse().map_err(|error: toml::de::Error| Failure::usage(error.to_string(), ""))?;
-        let (mut targets, mut names) = (Vec::new(), Vec::new());
-        for (place, service, backend, check) in checked(&plan)? {
-            let target = target(place, &service, &backend, &check)?;
-            names.push((service.address, service.port, target.end));
-            targets.push(target);
-        }
+        let targets = checked(&plan)?;
         match targets.len() {
             0 => {
                 let help = "write check = { kind = \"http\", path = \"/health\" } in a [[nf.config.service]] of a load_balancer";
@@ -59,19 +48,21 @@ impl Known {
                 let help = "let monitors of your own tell the load balancer (heartbeat_port, monitors)";
                 Err(Failure::usage(format!("{n} backends are too many: {TARGETS_MAX} are asked at most"), help))
             }
-            _ => Ok(Known { written, plan, targets, names }),
+            _ => Ok(Known { written, targets }),
         }
     }
 
-    /// Rereads the plan file, and keeps the knowledge about backends that it still contains. `None` if the
-    /// file has not changed or cannot be read.
+    /// The backends as the file says now, with what is known of those that it has still; none if the file is as it was or cannot be read.
     pub(super) fn read_again(&mut self, path: &Path) -> Option<Known> {
         // While the file is being replaced, it may be missing for a moment.
         let text = std::fs::read_to_string(path).ok().filter(|text| *text != self.written)?;
         self.written.clone_from(&text);
         match Known::read(path) {
             Ok(mut next) => {
-                next.learn(self);
+                let known: HashMap<_, _> = self.targets.iter().map(|was| ((&was.name, was.end), was.up)).collect();
+                for now in &mut next.targets {
+                    now.up = known.get(&(&now.name, now.end)).copied().unwrap_or(now.up);
+                }
                 Some(next)
             }
             Err(failure) => {
@@ -97,52 +88,92 @@ impl Known {
         &self.targets
     }
 
-    /// Records what was found about a backend.
-    pub(super) fn set(&mut self, place: Place, up: bool) {
-        let Place { function, service, backend } = place;
-        self.targets.iter_mut().filter(|target| target.place == place).for_each(|target| target.up = up);
-        let config = self.plan.get_mut("nf").and_then(|nf| nf.get_mut(function)).and_then(|nf| nf.get_mut("config"));
-        let services =
-            config.and_then(|config| config.get_mut("service")).and_then(|services| services.get_mut(service));
-        let backend = services.and_then(|service| service.get_mut("backends")).and_then(|list| list.get_mut(backend));
-        if let Some(backend) = backend.and_then(Value::as_table_mut) {
-            backend.insert("up".to_owned(), Value::Boolean(up));
+    /// Notes what was found of the backend with this number.
+    pub(super) fn set(&mut self, target: usize, up: bool) {
+        self.targets[target].up = up;
+    }
+
+    /// Takes over what a run has been told before: until somebody answers, it knows best.
+    pub(super) fn believe(&mut self, run: &[Configured]) {
+        let told: HashMap<_, _> = run.iter().flat_map(backends).map(|(_, name, up)| (name, up)).collect();
+        for target in &mut self.targets {
+            target.up = told.get(&target.name).copied().unwrap_or(target.up);
         }
     }
 
-    /// The text of the plan with everything that was found.
-    pub(super) fn text(&self) -> Result<String, Failure> {
-        toml::to_string(&self.plan).map_err(|error| Failure::new(Kind::Failed, error.to_string(), ""))
+    /// The configuration of a function that runs, with what was found of its backends; the names of these are taken off `missing`.
+    pub(super) fn laid_over(&self, run: &Configured, missing: &mut BTreeSet<&str>) -> Table {
+        let found: HashMap<&str, bool> = self.targets.iter().map(|target| (&*target.name, target.up)).collect();
+        let mut config = run.config.clone();
+        for ((service, backend), name, up) in backends(run) {
+            let Some(is_up) = found.get(&*name) else { continue };
+            missing.remove(&*name);
+            let service = config.get_mut("service").and_then(|services| services.get_mut(service));
+            let backend =
+                service.and_then(|service| service.get_mut("backends")).and_then(|list| list.get_mut(backend));
+            if let Some(backend) = backend.and_then(Value::as_table_mut).filter(|_| up != *is_up) {
+                backend.insert("up".to_owned(), Value::Boolean(*is_up));
+            }
+        }
+        config
     }
 }
 
+/// What a backend is called in any plan that has it: by its function, its service and its own address and port.
+fn name(function: &str, service: &Service, backend: &Backend) -> String {
+    let protocol = match service.protocol {
+        None => "",
+        Some(Transport::Tcp) => " (tcp)",
+        Some(Transport::Udp) => " (udp)",
+    };
+    let port = backend.port.map_or(String::new(), |port| format!(" port {port}"));
+    let (own, address, ports) = (backend.address, service.address, service.ports());
+    format!("backend {own}{port} of {address}, {ports}{protocol}, of `{function}`")
+}
+
+/// All backends of a function that runs: numbers of their services and their own, their names, whether they are up.
+fn backends(run: &Configured) -> Vec<((usize, usize), String, bool)> {
+    // A run of another version may have what this one does not know: then it has none that is asked.
+    let config: Option<load_balancer::Config> = braid_functions::parse(run.config.clone()).ok();
+    let services = config.map_or(Vec::new(), |config| config.services);
+    let of_service = |(at, service): (usize, &Service)| {
+        let of = |(number, backend): (usize, &Backend)| ((at, number), name(&run.name, service, backend), backend.up);
+        service.backends.iter().enumerate().map(of).collect::<Vec<_>>()
+    };
+    services.iter().enumerate().flat_map(of_service).collect()
+}
+
 /// All backends of services with a check.
-fn checked(plan: &Table) -> Result<Vec<(Place, Service, Backend, Check)>, Failure> {
+fn checked(plan: &Table) -> Result<Vec<Target>, Failure> {
     let functions = plan.get("nf").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let balancers = functions.iter().enumerate().filter(|(_, nf)| {
-        nf.get("function").and_then(Value::as_str).is_some_and(|name| name.replace('-', "_") == "load_balancer")
-    });
     let mut all = Vec::new();
-    for (function, nf) in balancers {
+    for nf in functions {
+        let text = |key| nf.get(key).and_then(Value::as_str);
+        let Some(function) = text("function").filter(|name| name.replace('-', "_") == BALANCER) else { continue };
         let config = nf.get("config").and_then(Value::as_table).cloned().unwrap_or_default();
         let config: load_balancer::Config =
             braid_functions::parse(config).map_err(|error| Failure::usage(error.to_string(), ""))?;
-        for (number, service) in config.services.iter().enumerate() {
+        for service in &config.services {
             let Some(check) = &service.check else { continue };
-            for (backend, server) in service.backends.iter().enumerate() {
-                let place = Place { function, service: number, backend };
-                all.push((place, service.clone(), server.clone(), check.clone()));
+            for backend in &service.backends {
+                let name = name(text("name").unwrap_or(function), service, backend);
+                all.push(target((all.len(), name), service, backend, check)?);
             }
         }
     }
     Ok(all)
 }
 
-fn target(place: Place, service: &Service, backend: &Backend, check: &Check) -> Result<Target, Failure> {
+fn target(
+    (number, name): (usize, String),
+    service: &Service,
+    backend: &Backend,
+    check: &Check,
+) -> Result<Target, Failure> {
     let port = check.port.or(backend.port).or(service.ports().only()).ok_or_else(|| {
         Failure::usage(format!("{} is asked at no port", backend.address), "write a `port` into its check")
     })?;
-    Ok(Target { place, end: (backend.address, port).into(), check: check.clone(), up: backend.up, written: backend.up })
+    Ok(Target { number, name, end: (backend.address, port).into(), check: check.clone(), up: backend.up })
 }
 
 #[cfg(test)]
@@ -172,31 +203,78 @@ mod tests {
         known.targets().iter().map(|target| format!("{} {}", target.end, target.up)).collect()
     }
 
+    /// The functions of a plan that runs.
+    fn running(plan: &str) -> Vec<Configured> {
+        let plan: Table = plan.parse().unwrap();
+        let one = |nf: &Value| Configured {
+            name: nf.get("name").unwrap_or(&nf["function"]).as_str().unwrap().to_owned(),
+            function: nf["function"].as_str().unwrap().to_owned(),
+            config: nf.get("config").and_then(Value::as_table).cloned().unwrap_or_default(),
+        };
+        let all = plan["nf"].as_array().unwrap().iter().map(one);
+        all.filter(|one| one.function == BALANCER).collect()
+    }
+
     #[test]
     fn backends_are_asked_where_the_check_the_backend_or_the_service_says() {
         let mut known = Known::of(PLAN.to_owned()).unwrap();
         assert_eq!(told(&known), ["10.0.0.1:8080 true", "10.0.0.2:80 false", "10.0.0.3:22 true"]);
-        let places: Vec<_> = known.targets().iter().map(|target| target.place).collect();
-        for (place, up) in places.into_iter().zip([false, true, true]) {
-            known.set(place, up);
-        }
-        let found = ["10.0.0.1:8080 false", "10.0.0.2:80 true", "10.0.0.3:22 true"];
-        assert_eq!(told(&known), found);
-        assert_eq!(told(&Known::of(known.text().unwrap()).unwrap()), found, "the plan says the same");
+        known.set(0, false);
+        known.set(1, true);
+        assert_eq!(told(&known), ["10.0.0.1:8080 false", "10.0.0.2:80 true", "10.0.0.3:22 true"]);
         assert!(Known::of(String::new()).is_err(), "nobody to ask");
     }
 
     #[test]
-    fn a_plan_that_has_changed_keeps_what_is_known_of_its_backends() {
+    fn nothing_but_the_state_of_backends_that_are_asked_changes_in_what_runs() {
         let mut known = Known::of(PLAN.to_owned()).unwrap();
-        let places: Vec<_> = known.targets().iter().map(|target| target.place).collect();
-        known.set(places[0], false);
-        known.set(places[1], true);
+        known.set(0, false);
+        known.set(1, true);
+        // Another order, other weights, another backend, one that is not asked, and one that has gone.
+        let runs = PLAN
+            .replace(
+                "{ address = \"10.0.0.1\", port = 8080 }",
+                "{ address = \"10.0.0.9\" }, { address = \"10.0.0.1\", port = 8080, weight = 0 }",
+            )
+            .replace("[{ address = \"10.0.0.3\" }]", "[{ address = \"10.0.0.4\", up = false }]");
+        let run = &running(&runs)[0];
+        let mut missing: BTreeSet<&str> = known.targets().iter().map(|target| &*target.name).collect();
+        let laid_over = known.laid_over(run, &mut missing);
+        let expected = runs
+            .replace("weight = 0 }", "weight = 0, up = false }")
+            .replace("\"10.0.0.2\", up = false", "\"10.0.0.2\", up = true");
+        assert_eq!(laid_over, running(&expected)[0].config);
+        assert_eq!(
+            missing.into_iter().collect::<Vec<_>>(),
+            ["backend 10.0.0.3 of 203.0.113.11, all ports, of `load_balancer`"]
+        );
+        // Another service at another port, under another name of the function: nobody of ours.
+        let other = running(&runs.replace("port = 80\n", "port = 81\n"));
+        assert_eq!(known.laid_over(&other[0], &mut BTreeSet::new()), other[0].config);
+        let other =
+            running(&runs.replace("function = \"load_balancer\"", "function = \"load_balancer\"\nname = \"lb\""));
+        assert_eq!(known.laid_over(&other[0], &mut BTreeSet::new()), other[0].config);
+    }
+
+    #[test]
+    fn what_the_run_was_told_before_is_believed() {
+        let mut known = Known::of(PLAN.to_owned()).unwrap();
+        known.believe(&running(
+            &PLAN.replace("\"10.0.0.2\", up = false", "\"10.0.0.2\"").replace("port = 8080", "port = 8080, up = false"),
+        ));
+        assert_eq!(told(&known), ["10.0.0.1:8080 false", "10.0.0.2:80 true", "10.0.0.3:22 true"]);
+    }
+
+    #[test]
+    fn a_plan_that_has_changed_keeps_what_is_known_of_its_backends() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan.toml");
+        let mut known = Known::of(PLAN.to_owned()).unwrap();
+        known.set(0, false);
+        known.set(1, true);
         let more = "backends = [{ address = \"10.0.0.9\" }, { address = \"10.0.0.1\", weight = 0, port = 8080 }";
-        let text = PLAN.replace("backends = [{ address = \"10.0.0.1\", port = 8080 }", more);
-        let mut next = Known::of(text).unwrap();
-        next.learn(&known);
+        std::fs::write(&path, PLAN.replace("backends = [{ address = \"10.0.0.1\", port = 8080 }", more)).unwrap();
+        let next = known.read_again(&path).unwrap();
         assert_eq!(told(&next), ["10.0.0.9:80 true", "10.0.0.1:8080 false", "10.0.0.2:80 true", "10.0.0.3:22 true"]);
-        assert!(next.text().unwrap().contains("weight = 0"), "and what it says anew");
     }
 }

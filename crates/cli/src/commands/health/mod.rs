@@ -1,22 +1,23 @@
 //! `braid health`: checks whether the backends of a load balancer are up, and tells the run.
 //!
 //! ```text
-//!  plan file ─▶ targets ─▶ one thread each: ask, wait ─▶ what changed ─▶ the plan with other `up` ─▶ control socket
+//!  plan file ─▶ targets ─▶ one thread each: ask, wait ─▶ what changed ─┐
+//!  control socket ─▶ how load balancers are configured now ────────────┴─▶ the same with other `up` ─▶ control socket
 //! ```
 //!
-//! It runs beside the run, not inside it: its findings take the same path as `braid apply`, so a check that
-//! hangs delays no packet, and a run whose checker has gone keeps the last results. A backend changes its
-//! state after `rise` good or `fall` bad answers in a row.
+//! It stands beside the run, not in it, so a question that hangs holds no packet up, and a run whose checker has gone keeps the last answers. A
+//! backend changes its state after `rise` or `fall` answers in a row.
 //!
-//! The plan file is reread when it changes (`Known`). While a backend is down, the run is told so repeatedly, because somebody may
-//! have applied the file, which does not know about it.
+//! Of the plan that runs it changes the `up` of the backends that it asks, and nothing else. The plan's file only says which these are; it is read
+//! again when it changes (`Known`), and never applied. A run that does not have such a backend, because it runs another plan, is left alone.
 //!
-//! If the run ends, the command waits for it: the run may be upgraded or restarted, and then believes what the file says.
+//! The run is asked every second: somebody may have applied a plan that knows nothing of what was found, or started it anew. One that ends is
+//! waited for.
 
 mod known;
 mod probe;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,10 +25,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use braid_control::live::{Applied, Request};
+use braid_control::live::{Applied, Client, Configured, Request};
 use braid_functions::load_balancer::Check;
 
-use self::known::{Known, Place};
+use self::known::{BALANCER, Known};
 use self::probe::{Bad, ask};
 use super::print;
 use crate::aside::asideln;
@@ -35,7 +36,7 @@ use crate::connect::{ControlArgs, connect};
 use crate::failure::Failure;
 use crate::numbers::between;
 
-/// Interval without changes after which the plan file is checked, and the run is told again about backends that are down.
+/// After so long without a change the plan file and the run are looked at.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// `braid health`.
@@ -54,7 +55,10 @@ pub struct HealthArgs {
 /// A backend that is checked.
 #[derive(Clone, Debug)]
 struct Target {
-    place: Place,
+    /// Its place among all.
+    number: usize,
+    /// What it is called in every plan that has it.
+    name: String,
     end: SocketAddr,
     check: Check,
     up: bool,
@@ -71,7 +75,7 @@ impl Target {
 
 /// A change of a backend's state, with the reason.
 struct Change {
-    place: Place,
+    target: usize,
     end: SocketAddr,
     up: Result<(), Bad>,
 }
@@ -79,20 +83,21 @@ struct Change {
 /// Runs the command.
 pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
     let mut known = Known::read(&args.plan)?;
-    // Applies this plan to the run first; if the run refuses it, no backend is checked.
-    tell(args, &known)?;
+    // Without a run nobody is asked.
+    known.believe(&configured(&mut connect(&args.control)?)?);
     print(&format!("{}\n", asked_now(&known)))?;
-    let (mut asked, mut listener) = (Asked::begin(&known), Listener { args, is_there: true });
+    let (mut asked, mut listener) = (Asked::begin(&known), Listener::new(args));
     let mut told = 0;
     loop {
+        listener.tell(&known);
         let changes = asked.next(AGAIN);
-        changes.iter().for_each(|change| known.set(change.place, change.up.is_ok()));
-        let next = known.read_again(&args.plan);
-        if let Some(next) = next.filter(|next| listener.takes(next)) {
+        changes.iter().for_each(|change| known.set(change.target, change.up.is_ok()));
+        if !changes.is_empty() {
+            listener.tell(&known);
+        }
+        if let Some(next) = known.read_again(&args.plan) {
             (asked, known) = (Asked::begin(&next), next);
             print(&format!("{}, by the plan as it is now\n", asked_now(&known)))?;
-        } else if !changes.is_empty() || !listener.is_there || known.targets().iter().any(Target::may_be_mistaken) {
-            listener.tell(&known)?;
         }
         told += tell_changes(&changes)?;
         if args.changes.is_some_and(|changes| told >= changes) {
@@ -109,47 +114,60 @@ fn asked_now(known: &Known) -> String {
     }
 }
 
-/// The run, which is told the findings.
+/// How the load balancers that run are configured now.
+fn configured(run: &mut Client) -> Result<Vec<Configured>, Failure> {
+    Ok(run.ask(&Request::Configuration { function: BALANCER.to_owned() })?)
+}
+
+/// The run, which is told what was found.
 struct Listener<'a> {
     args: &'a HealthArgs,
-    /// Whether the run answered the last message.
+    /// What was said of it last, which is not said again.
+    said: Option<String>,
     is_there: bool,
 }
 
-impl Listener<'_> {
-    /// Tells the run. If it does not answer, it is told later; a message says so once.
-    fn tell(&mut self, known: &Known) -> Result<(), Failure> {
-        let told = tell(self.args, known);
-        let was_there = std::mem::replace(&mut self.is_there, !told.as_ref().is_err_and(Failure::is_of_io));
-        match told {
-            Err(failure) if !self.is_there => {
-                if was_there {
-                    asideln!("note: {failure}; backends are still checked, and the run is told when it answers again");
-                }
-                Ok(())
-            }
-            told => {
-                if !was_there {
-                    asideln!("note: the run answers again");
-                }
-                told
-            }
-        }
+impl<'a> Listener<'a> {
+    fn new(args: &'a HealthArgs) -> Listener<'a> {
+        Listener { args, said: None, is_there: true }
     }
 
-    /// Whether the run accepts a plan that has changed.
-    fn takes(&mut self, next: &Known) -> bool {
-        let told = tell(self.args, next);
-        match &told {
-            // It will be told when it is back, because it may then use another plan than that of its file.
-            Err(failure) if failure.is_of_io() => {
-                self.is_there = false;
-                return true;
-            }
-            Err(refused) => asideln!("note: the plan has changed, and the run goes on with the former one: {refused}"),
-            Ok(()) => {}
+    /// Tells it. One that does not answer, or cannot be told, is told later: that is said once.
+    fn tell(&mut self, known: &Known) {
+        let told = self.set_right(known);
+        let was_there = std::mem::replace(&mut self.is_there, !told.as_ref().is_err_and(Failure::is_of_io));
+        if self.is_there && !was_there {
+            asideln!("note: the run answers again");
         }
-        told.is_ok()
+        let note = match told {
+            Ok(missing) => missing,
+            Err(failure) if !self.is_there => {
+                Some(format!("{failure}; backends are still checked, and the run is told when it answers again"))
+            }
+            Err(refused) => Some(format!("{refused}; backends are still checked, and the run is told when it can be")),
+        };
+        if let Some(note) = note.as_ref().filter(|note| self.said.as_ref() != Some(note)) {
+            asideln!("note: {note}");
+        }
+        self.said = note;
+    }
+
+    /// Changes what the run believes of backends, if that is not what was found; what is to be said of those that it does not have.
+    fn set_right(&self, known: &Known) -> Result<Option<String>, Failure> {
+        let mut run = connect(&self.args.control)?;
+        let mut missing: BTreeSet<&str> = known.targets().iter().map(|target| &*target.name).collect();
+        for from in configured(&mut run)? {
+            let to = known.laid_over(&from, &mut missing);
+            if to != from.config {
+                let _: Applied = run.ask(&Request::Configure { name: from.name, from: from.config, to })?;
+            }
+        }
+        let Some(first) = missing.first() else { return Ok(None) };
+        let more = match missing.len() - 1 {
+            0 => String::new(),
+            more => format!(", nor {more} more that are checked"),
+        };
+        Ok(Some(format!("the plan that runs has no {first}{more}: nothing is changed there")))
     }
 }
 
@@ -186,7 +204,7 @@ impl Asked {
         let mut changes: Vec<Change> = first.into_iter().chain(self.hear.try_iter()).collect();
         let mut seen = HashSet::new();
         changes.reverse();
-        changes.retain(|change| seen.insert(change.place));
+        changes.retain(|change| seen.insert(change.target));
         changes.reverse();
         changes
     }
@@ -194,7 +212,7 @@ impl Asked {
 
 /// Checks one backend repeatedly and sends changes of its state, until `goes_on` is dropped.
 fn watch(target: Target, say: &Sender<Change>, goes_on: &Weak<()>) {
-    let Target { place, end, check, up, .. } = target;
+    let Target { number, end, check, up, .. } = target;
     let (every, timeout) = (Duration::from_millis(check.every_ms), Duration::from_millis(check.timeout_ms()));
     let mut state = State { up, against: 0 };
     let mut could_ask = true;
@@ -210,7 +228,7 @@ fn watch(target: Target, say: &Sender<Change>, goes_on: &Weak<()>) {
                 }
             }
             answer => {
-                if state.hear(answer.is_ok(), &check) && say.send(Change { place, end, up: answer }).is_err() {
+                if state.hear(answer.is_ok(), &check) && say.send(Change { target: number, end, up: answer }).is_err() {
                     return;
                 }
             }
@@ -236,12 +254,6 @@ impl State {
         }
         false
     }
-}
-
-fn tell(args: &HealthArgs, known: &Known) -> Result<(), Failure> {
-    let plan = known.text()?;
-    let _: Applied = connect(&args.control)?.ask(&Request::Apply { plan })?;
-    Ok(())
 }
 
 #[cfg(test)]
