@@ -22,6 +22,7 @@ pub mod input;
 mod interfaces;
 pub mod notify;
 mod numbers;
+mod odd;
 pub mod operate;
 pub mod panics;
 mod processor;

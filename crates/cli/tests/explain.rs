@@ -24,6 +24,38 @@ fn a_plan_is_explained_before_it_runs() {
     assert!(text.contains("bridge.stations (Map") && text.contains("transactional"), "{text}");
 }
 
+/// A router behind a translator, with its external address among its own.
+#[test]
+fn a_router_that_would_take_what_is_for_the_translator_is_pointed_out() {
+    let braid = Braid::new();
+    let said = |order: &str, functions: [&str; 2], address: &str| {
+        let plan = functions.map(|function| match function {
+            "router" => format!(
+                "[[nf]]\nfunction = \"router\"\n\
+                 [[nf.config.interface]]\nport = 0\naddresses = [\"10.0.0.254/24\"]\n\
+                 [[nf.config.interface]]\nport = 1\naddresses = [\"192.0.2.1/24\", \"{address}/32\"]\n"
+            ),
+            other => format!("[[nf]]\nfunction = \"{other}\"\nconfig.external = [\"198.51.100.0/30\"]\n"),
+        });
+        braid.write("plan.toml", &format!("{order}\n{}", plan.concat()));
+        let of = |line: &str| String::from_utf8_lossy(&braid.run(line).stderr).into_owned();
+        let (planned, run) = (of("plan plan.toml"), of("run plan.toml --in gen:campus?packets=10 --workers 1"));
+        assert_eq!(
+            planned.contains("note: packets from outside meet"),
+            run.contains("note: packets from outside meet")
+        );
+        planned
+    };
+    for translator in ["nat", "nat64"] {
+        let dead = said("", [translator, "router"], "198.51.100.2");
+        let whose = format!("those to 198.51.100.2, which is external to `{translator}`, end there");
+        assert!(dead.contains(&whose) && dead.contains("write order = \"same\" in [chain]"), "{dead}");
+        assert_eq!(said("", [translator, "router"], "198.51.100.4"), "", "of nobody else");
+        assert_eq!(said("[chain]\norder = \"same\"", [translator, "router"], "198.51.100.2"), "");
+        assert_eq!(said("", ["router", translator], "198.51.100.2"), "", "the translator meets them first");
+    }
+}
+
 #[test]
 fn a_gateway_has_two_orders_and_keeps_connections_on_one_worker() {
     let braid = Braid::new();

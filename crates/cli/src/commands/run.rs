@@ -24,7 +24,7 @@ use crate::failure::{Failure, Kind};
 use crate::interfaces::Interfaces;
 use crate::saving::{self, Saving};
 use crate::watch;
-use crate::{handover, input, notify};
+use crate::{handover, input, notify, odd};
 
 /// Everything prepared before the first packet.
 struct Prepared {
@@ -44,9 +44,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let Prepared { written, plan, compiled, carry, ports, source, sink } = prepare(args, catalog)?;
     let (workers, from) = (compiled.run.workers, source.name());
     asideln!("{}: workers: {workers}, {}, from {from}", plan.chain_name(), pages(&plan));
-    if let Some(note) = &compiled.note {
-        asideln!("note: {note}");
-    }
+    compiled.note.iter().chain(&odd::notes(&plan)).for_each(|note| asideln!("note: {note}"));
     let current = Current {
         catalog: catalog.clone(),
         file: written.file.clone(),
