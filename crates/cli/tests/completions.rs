@@ -43,6 +43,26 @@ fn bash_completes_commands_options_and_functions() {
     check(&["braid", "run", "--nf", "nat"], &["nat", "nat64"]);
     check(&["braid", "nf", "show", "nptv"], &["nptv6"]);
     check(&["braid", "completions", "z"], &["zsh"]);
+    check(&["braid", "run", "--time", ""], &["capture", "live"]);
+    check(&["braid", "run", "--split", "m"], &["mac_hash"]);
+    check(&["braid", "model", "--distribution", "s"], &["software"]);
+}
+
+/// fish is not told by clap_complete what stands without an option.
+#[test]
+fn fish_is_told_of_functions_studies_and_shells_behind_their_commands() {
+    let script = Braid::new().ok("completions fish");
+    let words = |condition: &str| {
+        let line = format!("complete -c braid -n \"{condition}\" -f -a ");
+        let told = script.lines().find_map(|told| told.strip_prefix(line.as_str()));
+        told.unwrap_or_else(|| panic!("{condition}: {script}")).to_owned()
+    };
+    let behind = |path: &[&str]| {
+        path.iter().map(|name| format!("__fish_seen_subcommand_from {name}")).collect::<Vec<_>>().join("; and ")
+    };
+    assert!(words(&behind(&["nf", "show"])).contains("load_balancer"));
+    assert!(words(&behind(&["completions"])).contains("elvish"));
+    assert!(words(&behind(&["study"])).contains("imbalance"));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use braid_control::Catalog;
+use braid_control::runtime::steer::nic::NICS;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command};
 use clap_complete::Shell;
@@ -35,7 +36,11 @@ pub fn run(args: &CompletionsArgs, catalog: &Catalog) -> Result<ExitCode, Failur
     let mut command = told(&Cli::understood(), &names);
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, program(), &mut script);
-    print(&String::from_utf8_lossy(&script))?;
+    let mut script = String::from_utf8_lossy(&script).into_owned();
+    if args.shell == Shell::Fish {
+        fish_words(&command, &mut Vec::new(), &mut script);
+    }
+    print(&script)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -59,15 +64,45 @@ fn write_pages(command: &Command, folder: &Path) -> Result<usize, Failure> {
     own.try_fold(1, |pages, command| Ok(pages + write_pages(command, folder)?))
 }
 
-/// A command as shells should see it: without hidden parts, and with function names as possible values. It
-/// is only for generating scripts, and parses no input.
+/// Words that an option knows, where the parser leaves them to the plan's checks.
+fn words_of(option: &str) -> Option<Vec<&'static str>> {
+    Some(match option {
+        "time" => vec!["capture", "live"],
+        "distribution" => vec!["hardware", "software"],
+        "split" => vec!["single", "inside", "mac_hash"],
+        "pages" => vec!["prefer", "transparent", "never", "touched"],
+        "nic" => NICS.iter().map(|nic| nic.name).collect(),
+        _ => return None,
+    })
+}
+
+/// What clap_complete leaves out for fish: the values of arguments without an option, for each command within its own.
+fn fish_words(command: &Command, path: &mut Vec<String>, script: &mut String) {
+    for own in command.get_subcommands() {
+        path.push(own.get_name().to_owned());
+        let condition: Vec<String> = path.iter().map(|name| format!("__fish_seen_subcommand_from {name}")).collect();
+        for arg in own.get_positionals().filter(|arg| !arg.get_possible_values().is_empty()) {
+            let words: Vec<String> = arg.get_possible_values().iter().map(|word| word.get_name().to_owned()).collect();
+            let (condition, words) = (condition.join("; and "), words.join(" "));
+            script.push_str(&format!("complete -c {} -n \"{condition}\" -f -a \"{words}\"\n", program()));
+        }
+        fish_words(own, path, script);
+        path.pop();
+    }
+}
+
+/// A command as shells are told of it: without what is hidden, and with functions completed by their `names`. For writing scripts
+/// alone: nothing that is typed is read by it.
 fn told(command: &Command, names: &[&'static str]) -> Command {
     // Leaked, but the program ends right afterwards.
     let name: &'static str = command.get_name().to_owned().leak();
     let is_function = |arg: &Arg| arg.get_id() == "nf" || (name == "show" && arg.get_id() == "name");
-    let args = command.get_arguments().filter(|arg| !arg.is_hide_set()).map(|arg| match is_function(arg) {
-        true => arg.clone().value_parser(PossibleValuesParser::new(names.to_vec())),
-        false => arg.clone(),
+    let words = |arg: &Arg| words_of(arg.get_id().as_str());
+    let args = command.get_arguments().filter(|arg| !arg.is_hide_set()).map(|arg| {
+        match is_function(arg).then(|| names.to_vec()).or_else(|| words(arg)) {
+            Some(words) => arg.clone().value_parser(PossibleValuesParser::new(words)),
+            None => arg.clone(),
+        }
     });
     let own = command.get_subcommands().filter(|own| !own.is_hide_set()).map(|own| told(own, names));
     let told = Command::new(name).args(args).subcommands(own);
