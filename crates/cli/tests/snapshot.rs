@@ -213,6 +213,18 @@ fn a_service_goes_on_with_the_state_that_it_left_and_begins_without_one_that_doe
     assert!(said("--restore state.refused").contains("restored from state.refused: "), "what is named goes before");
     std::fs::write(braid.path("state"), &std::fs::read(braid.path("state")).expect("a state")[..100]).expect("room");
     assert!(said("").contains("begins without that state"), "a damaged one");
+    // What only the chain as a whole can tell: workers share the packet sets of one of these.
+    let by_source = "[[nf]]\nfunction = \"flow_counter\"\npacket_set = { fields = [\"ip.src\"] }\n";
+    braid.write("torn.toml", &format!("{by_source}[[nf]]\nfunction = \"policer\"\n"));
+    let torn = "torn.toml --in gen:campus?packets=500 --state torn";
+    assert!(braid.run(&format!("run {torn} --workers 2")).status.success());
+    let output = braid.run(&format!("run {torn} --workers 1"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && said.contains("begins without that state, which is in torn.refused now"),
+        "{said}"
+    );
+    assert!(braid.path("torn").exists() && !said.contains("restored from"), "it has left its own: {said}");
     assert!(braid.fails(2, "run --nf nat --in gen:campus --state a --snapshot b").contains("cannot be used with"));
     braid.write("plan.toml", "[[nf]]\nfunction = \"nat\"\n");
     let own = braid.fails(2, "run plan.toml --in gen:campus?packets=9 --state plan.toml");

@@ -12,7 +12,8 @@ use braid_control::runtime::io::capture::{PortSplit, is_dash};
 use braid_control::runtime::io::device::{PortSpec, Ports, User};
 use braid_control::runtime::io::{Sink, Source};
 use braid_control::runtime::nf::packet::{Pool, PoolConfig};
-use braid_control::runtime::{AtStart, Control, Distribution, Time, launch};
+use braid_control::runtime::saved::fits;
+use braid_control::runtime::{AtStart, Control, Distribution, RunError, Time, launch};
 use braid_control::{Carry, Catalog, Compiled, Plan, RunReport};
 
 use super::upgrade::become_successor;
@@ -63,6 +64,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         Some(_) => watch::stop_but_for_hangup(&control.stop)?,
         None => watch::stop_on_signal(&control.stop)?,
     }
+    let restored = begin_if_it_fits(args, restored, &compiled, &mut control)?;
     control.at_start = Some(when_begun(args, plan.chain_name(), restored.unwrap_or_default()));
     let run = |source: Box<dyn Source>| launch(&compiled.run, source, sink, &control);
     let (report, all_there) = match plan.devices.is_empty() {
@@ -111,16 +113,39 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
 fn begin_with(args: &RunArgs, plan: (&Written, &Plan), control: &mut Control) -> Result<Option<Vec<String>>, Failure> {
     match (&args.restore, &args.state) {
         (Some(path), _) => restore(path, plan, control).map(Some),
-        (None, Some(path)) if path.exists() => restore(path, plan, control).map(Some).or_else(|failure| {
-            let aside = set_aside(path)?;
-            asideln!("note: {failure}; the run begins without that state, which is in {} now", aside.display());
-            Ok(None)
-        }),
+        (None, Some(path)) if path.exists() => {
+            restore(path, plan, control).map(Some).or_else(|failure| begin_without(path, &failure))
+        }
         _ => Ok(None),
     }
 }
 
-/// Renames a state that this run cannot continue with, so that it is not overwritten.
+/// The same if the chain takes that state up: found out with a copy, while the run can still begin without.
+fn begin_if_it_fits(
+    args: &RunArgs,
+    restored: Option<Vec<String>>,
+    compiled: &Compiled,
+    control: &mut Control,
+) -> Result<Option<Vec<String>>, Failure> {
+    let (None, Some(path), Some(saved)) = (&args.restore, &args.state, &control.restore) else { return Ok(restored) };
+    match fits(&compiled.run, saved) {
+        // A copy takes more room than the run needs.
+        Ok(()) | Err(RunError::Memory(_)) => Ok(restored),
+        Err(error) => {
+            control.restore = None;
+            begin_without(path, &error.into())
+        }
+    }
+}
+
+/// A state that does not fit is put aside, with a message.
+fn begin_without(path: &Path, failure: &Failure) -> Result<Option<Vec<String>>, Failure> {
+    let aside = set_aside(path)?;
+    asideln!("note: {failure}; the run begins without that state, which is in {} now", aside.display());
+    Ok(None)
+}
+
+/// A state that this run cannot go on with is nobody's to write over.
 fn set_aside(path: &Path) -> Result<PathBuf, Failure> {
     let mut name = path.as_os_str().to_owned();
     name.push(".refused");
