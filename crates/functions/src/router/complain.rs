@@ -13,6 +13,7 @@ use super::interface::Interface;
 use crate::ConfigError;
 use crate::parts::AnswerRate;
 use crate::parts::answer::{self, Cause};
+use crate::parts::scope::is_link_local_v6;
 
 /// What a router reports about a packet to its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
