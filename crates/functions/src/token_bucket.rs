@@ -52,7 +52,17 @@ impl Bucket {
         self.credit >= u64::from(cost) * BILLION
     }
 
-    /// Takes `cost` units if it holds them, without refilling first.
+    /// Up to when it was filled, in nanoseconds.
+    pub fn filled_ns(&self) -> u64 {
+        self.filled_ns
+    }
+
+    /// The whole units that it holds, as of when it was filled.
+    pub fn units(&self) -> u64 {
+        self.credit / BILLION
+    }
+
+    /// Takes so many units, if it holds them, as of when it was filled.
     #[inline(always)]
     pub fn spend(&mut self, cost: u32) -> bool {
         let enough = self.holds(cost);
@@ -116,6 +126,13 @@ impl Limit {
     /// The size of the largest packet that can ever pass, in units.
     pub fn burst(&self) -> u64 {
         self.full / BILLION
+    }
+
+    /// What a bucket holds by now, as people read it.
+    pub fn credit_in_words(&self, bucket: &Bucket, now_ns: u64, unit: &str) -> String {
+        let mut now = *bucket;
+        self.fill(&mut now, now_ns);
+        format!("{} of {} {unit} left", now.units(), self.burst())
     }
 
     /// A full bucket.

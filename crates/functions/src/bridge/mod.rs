@@ -236,6 +236,11 @@ impl NetworkFunction for Bridge {
         Ok(Verdict::Drop(if cut { Reason::MALFORMED } else { NOT_ETHERNET }))
     }
 
+    fn describe(&self, cx: &mut Cx<'_>, _: &SetKey, known: &Known) -> Result<Option<String>, Conflict> {
+        let has_changed = known.is_late(cx.now()) || self.changes.get(cx, 0)? != Some(known.changes);
+        Ok(Some(known.in_words() + if has_changed && !known.is_for_one_frame() { ", to be decided anew" } else { "" }))
+    }
+
     const TURNS_BACK: bool = true;
 
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {

@@ -147,7 +147,23 @@ impl Known {
         self.vlan
     }
 
-    /// The decision.
+    /// Whether each frame needs a new decision, as where nobody knows the destination.
+    pub fn is_for_one_frame(&self) -> bool {
+        self.due_ns == 0
+    }
+
+    /// What was decided, as people read it.
+    pub fn in_words(&self) -> String {
+        let tag = if self.vlan == 0 { String::new() } else { format!(" with a tag of VLAN {}", self.vlan) };
+        match self.verdict() {
+            _ if self.is_for_one_frame() => format!("from port {}, decided frame by frame", self.from),
+            Verdict::Forward(to) => format!("from port {} to port {to}{tag}", self.from),
+            Verdict::Drop(reason) => format!("from port {}, dropped: {}", self.from, reason.0),
+            _ => format!("from port {} to all others", self.from),
+        }
+    }
+
+    /// What was decided.
     #[inline(always)]
     pub fn verdict(&self) -> Verdict {
         match self.to {

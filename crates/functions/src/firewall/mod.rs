@@ -41,6 +41,7 @@ mod reach;
 mod related;
 mod rule_file;
 mod rules;
+mod shown;
 mod states;
 #[cfg(test)]
 mod tests;
@@ -61,6 +62,7 @@ pub use values::{Addresses, Bits, Forward, IcmpKind, PortRange, Protocol};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use braid_nf::TableEntry;
 use braid_nf::packet::headers::tcp_flags;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
@@ -330,6 +332,21 @@ impl NetworkFunction for Firewall {
         self.limits.report(cx, into)?;
         self.effects.report(cx, into)?;
         self.answers.report(cx, into)
+    }
+
+    fn describe(&self, _: &mut Cx<'_>, key: &SetKey, connection: &Connection) -> Result<Option<String>, Conflict> {
+        Ok(Some(connection.in_words(key)))
+    }
+
+    const LISTS_ENTRIES: bool = true;
+
+    fn list_entries(
+        &self,
+        cx: &mut Cx<'_>,
+        span: (u32, u32),
+        into: &mut Vec<TableEntry>,
+    ) -> Result<Option<u32>, Conflict> {
+        self.list_queries(cx, span, into)
     }
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {

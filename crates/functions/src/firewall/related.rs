@@ -34,7 +34,7 @@ impl Asked {
         Asked(self.0 | ANSWERED)
     }
 
-    fn is_answered(self) -> bool {
+    pub(super) fn is_answered(self) -> bool {
         self.0 & ANSWERED != 0
     }
 }

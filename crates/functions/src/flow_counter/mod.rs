@@ -97,6 +97,10 @@ impl NetworkFunction for FlowCounter {
         self.add(cx, || Totals { counted: count, ..Totals::default() })
     }
 
+    fn describe(&self, _: &mut Cx<'_>, _: &SetKey, flow: &Count) -> Result<Option<String>, Conflict> {
+        Ok(Some(format!("{} packets, {} bytes", flow.packets, flow.bytes)))
+    }
+
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let others = Count { packets: 1, bytes: packet.wire_len().into() };
         self.add(cx, || Totals { others, ..Totals::default() })

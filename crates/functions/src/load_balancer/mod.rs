@@ -26,6 +26,7 @@ mod quic;
 mod refusals;
 mod roster;
 mod settings;
+mod shown;
 mod strays;
 #[cfg(test)]
 mod tests;
@@ -296,6 +297,10 @@ impl NetworkFunction for LoadBalancer {
         self.unkept_clients.report(cx, into)?;
         self.unkept_strays.report(cx, into)?;
         self.answers.report(cx, into)
+    }
+
+    fn describe(&self, cx: &mut Cx<'_>, _: &SetKey, flow: &Flow) -> Result<Option<String>, Conflict> {
+        self.words(cx, flow).map(Some)
     }
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {

@@ -32,7 +32,14 @@ impl Census {
         self.tallies.count(tx, network.into(), by)
     }
 
-    /// Reports each network that has ever sent.
+    /// What a network is called; nothing if there is but one.
+    pub(super) fn name(&self, number: u16) -> Option<&str> {
+        let networks = Some(&self.networks).filter(|networks| networks.len() > 1)?;
+        let at = networks.binary_search_by_key(&number, |network| network.number).ok()?;
+        Some(&networks[at].name)
+    }
+
+    /// Tells of each network that has ever sent.
     pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         for network in self.networks.iter().filter(|_| self.networks.len() > 1) {
             let tally = self.tallies.sum(cx, network.number.into())?;

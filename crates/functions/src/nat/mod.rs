@@ -36,6 +36,7 @@ mod roster;
 pub(crate) mod session;
 pub(crate) mod settings;
 mod settle;
+mod shown;
 mod spent;
 mod steady;
 pub(crate) mod sweep;
@@ -54,10 +55,10 @@ pub use session::Session;
 
 use std::time::Duration;
 
-use braid_nf::Relaxation;
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::Handle;
+use braid_nf::{Relaxation, TableEntry};
 
 use self::endpoint::{Endpoint, Inside, Inside4, Kept, ends};
 use self::entry::NEVER;
@@ -269,6 +270,21 @@ impl NetworkFunction for Nat {
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         self.answers.report(cx, into)?;
         self.flows.mappings.report(cx, into)
+    }
+
+    fn describe(&self, cx: &mut Cx<'_>, _: &SetKey, session: &Session) -> Result<Option<String>, Conflict> {
+        self.words(cx, session).map(Some)
+    }
+
+    const LISTS_ENTRIES: bool = true;
+
+    fn list_entries(
+        &self,
+        cx: &mut Cx<'_>,
+        span: (u32, u32),
+        into: &mut Vec<TableEntry>,
+    ) -> Result<Option<u32>, Conflict> {
+        self.flows.mappings.list(cx, span, into)
     }
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {

@@ -30,6 +30,7 @@ pub use rewrite::{NO_CHECKSUM, NO_ROOM, SOURCE_ROUTE, TOO_BIG};
 
 use std::time::Duration;
 
+use braid_nf::TableEntry;
 use braid_nf::packet::headers::icmpv6_type;
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion};
@@ -225,6 +226,22 @@ impl NetworkFunction for Nat64 {
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         self.answers.report(cx, into)?;
         self.flows.mappings.report(cx, into)
+    }
+
+    fn describe(&self, cx: &mut Cx<'_>, _: &SetKey, session: &Session) -> Result<Option<String>, Conflict> {
+        let (handle, phase) = (session.handle, Phase::from_bits(session.phase));
+        self.flows.words(cx, (handle.index, session.way, phase), |found| found == handle).map(Some)
+    }
+
+    const LISTS_ENTRIES: bool = true;
+
+    fn list_entries(
+        &self,
+        cx: &mut Cx<'_>,
+        span: (u32, u32),
+        into: &mut Vec<TableEntry>,
+    ) -> Result<Option<u32>, Conflict> {
+        self.flows.mappings.list(cx, span, into)
     }
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {

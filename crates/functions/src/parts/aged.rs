@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_nf::state::{Inserted, Map, MapConfig, ROW, Share, StateBuilder, StateError, StateObject};
+use braid_nf::state::{Inserted, Map, MapConfig, ROW, Share, StateBuilder, StateError, StateObject, Visit};
 use braid_nf::{Conflict, Cx, Part, Plain};
 
 use super::sweep::{Over, Sweep, make_room, take_out};
@@ -129,7 +129,24 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
         self.map.capacity()
     }
 
-    /// Returns the value of a key, unless it is too old.
+    /// Tells of the live ones among so many entries (second) from a number (first) on, with how long each has left, in nanoseconds;
+    /// returns where to go on, none at the end.
+    pub fn list(
+        &self,
+        cx: &mut Cx<'_>,
+        (from, count): (u32, u32),
+        mut tell: impl FnMut(&K, &V, u64),
+    ) -> Result<Option<u32>, Conflict> {
+        let now = cx.now();
+        self.map.for_each(cx, from, count, |_, key, value| {
+            if !is_dead(value, now, self.lifetime_ns) {
+                tell(key, value, value.seen_ns().saturating_add(self.lifetime_ns).saturating_sub(now));
+            }
+            Ok(Visit::Keep)
+        })
+    }
+
+    /// The value of a key, unless it is too old.
     pub fn get(&self, cx: &mut Cx<'_>, key: &K) -> Result<Option<V>, Conflict> {
         let now = cx.now();
         Ok(self.map.get(cx, key)?.filter(|value| !self.is_dead(value, now)))

@@ -168,6 +168,22 @@ impl Meter {
         format!("{name}, {}{second}", first.in_words(unit))
     }
 
+    /// What the buckets hold by now, as people read it.
+    pub fn credit_in_words(&self, metered: &Metered, now_ns: u64, unit: &str) -> String {
+        let mut now = *metered;
+        // Red takes nothing: the buckets are filled and that is all.
+        self.three_colours(&mut now, now_ns, 0, Colour::Red);
+        let (first, second) = self.limits();
+        let committed = first.credit_in_words(&now.committed, now.committed.filled_ns(), unit);
+        match second {
+            None => committed,
+            Some(second) => {
+                let other = second.credit_in_words(&now.second, now.second.filled_ns(), unit);
+                format!("{committed}, second bucket {other}")
+            }
+        }
+    }
+
     fn limits(&self) -> (Limit, Option<Limit>) {
         match *self {
             Meter::Single(limit) => (limit, None),

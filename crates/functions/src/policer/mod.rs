@@ -164,12 +164,20 @@ impl NetworkFunction for Policer {
         Ok(cx.pass())
     }
 
+    fn describe(&self, cx: &mut Cx<'_>, _: &SetKey, metered: &Metered) -> Result<Option<String>, Conflict> {
+        Ok(Some(self.meter.credit_in_words(metered, cx.now(), self.unit())))
+    }
+
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
         self.groups.iter().try_for_each(|groups| groups.sweep(cx, tick.share))
     }
 }
 
 impl Policer {
+    fn unit(&self) -> &'static str {
+        if self.in_packets { "packets" } else { "bytes" }
+    }
+
     #[inline(always)]
     fn polices(&self, packet: &Packet<'_>) -> bool {
         self.from_port.is_none_or(|port| port == packet.port())

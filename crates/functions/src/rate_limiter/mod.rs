@@ -71,6 +71,11 @@ impl NetworkFunction for RateLimiter {
         Ok(if self.limit.take(bucket, cx.now(), cost) { cx.pass() } else { Verdict::Drop(RATE_EXCEEDED) })
     }
 
+    fn describe(&self, cx: &mut Cx<'_>, _: &SetKey, bucket: &Bucket) -> Result<Option<String>, Conflict> {
+        let unit = if self.in_packets { "packets" } else { "bytes" };
+        Ok(Some(self.limit.credit_in_words(bucket, cx.now(), unit)))
+    }
+
     fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
         Ok(cx.pass())
     }
