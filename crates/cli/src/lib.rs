@@ -63,6 +63,7 @@ fn act(command: args::Command, catalog: &Catalog) -> Result<ExitCode, failure::F
         args::Command::Snapshot(args) => commands::snapshot::run(&args),
         args::Command::Trace(args) => commands::trace::run(&args, catalog),
         args::Command::Sets(args) => commands::sets::run(&args, catalog),
+        args::Command::Entries(args) => commands::entries::run(&args, catalog),
         args::Command::Stats(args) => commands::stats::run(&args),
         args::Command::Plan(args) => commands::plan::run(&args, catalog),
         args::Command::Certify(args) => commands::certify::run(&args, catalog),

@@ -165,3 +165,76 @@ fn sets_that_workers_share_are_listed_searched_and_ended() {
     let all = listing["sets"].as_array().map_or(0, Vec::len) as u64;
     assert!(!of(&listing, true).is_empty() && listing["live"].as_u64() == Some(all), "{}", listing["live"]);
 }
+
+/// Runs a command with a filter, which has spaces; its JSON.
+#[track_caller]
+fn filtered(braid: &Braid, line: &str, filter: &str) -> Value {
+    let output = braid.command(line).args(["--filter", filter, "--json"]).output().expect("the binary runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn sets_say_what_their_state_means_and_how_long_they_live() {
+    let braid = Braid::new();
+    dialogue(&braid);
+    let listing = braid.json(&format!("sets {NAT} --in in.pcapng"));
+    let sets = listing["sets"].as_array().expect("sets");
+    let has = |function: &str, words: &[&str]| {
+        sets.iter().flat_map(|set| set["meanings"].as_array().expect("meanings")).any(|meaning| {
+            let text = meaning["text"].as_str().unwrap_or_default();
+            meaning["function"] == function && words.iter().all(|word| text.contains(word))
+        })
+    };
+    assert!(has("nat", &["source ", " → 192.0.2.1:"]) && has("firewall", &["opened from inside by "]), "{listing}");
+    let left = |set: &Value| set["meanings"][0]["left_seconds"].as_f64().is_some_and(|left| left > 0.0);
+    assert!(sets.iter().all(left), "{listing}");
+    assert!(sets.iter().all(|set| set["functions"][0][1].as_str().is_some_and(|hex| !hex.is_empty())), "{listing}");
+    let text = braid.ok(&format!("sets {NAT} --in in.pcapng"));
+    assert!(text.contains("nat              source ") && text.contains(" s left\n"), "{text}");
+}
+
+#[test]
+fn a_mapping_is_found_by_its_external_end_when_a_capture_has_come_to_its_end() {
+    let braid = Braid::new();
+    dialogue(&braid);
+    let line = format!("entries {NAT} --in in.pcapng --workers 2");
+    let all = braid.json(&line);
+    let entries = all["entries"].as_array().expect("entries");
+    assert!(!entries.is_empty() && all["is_cut"] == false, "{all}");
+    let wanted = &entries[0];
+    let filter = format!("dst host {} and dst port {}", wanted["to"].as_str().expect("an address"), wanted["to_port"]);
+    let found = filtered(&braid, &line, &filter);
+    assert_eq!(found["entries"].as_array(), Some(&vec![wanted.clone()]), "{filter}");
+    let inside = format!("src host {}", wanted["from"].as_str().expect("an address"));
+    assert!(filtered(&braid, &line, &inside)["entries"].as_array().expect("entries").contains(wanted));
+    assert_eq!(filtered(&braid, &line, &filter.replace("dst", "src"))["entries"], Value::Array(Vec::new()));
+    let text = braid.ok(&line.replace("--workers 2", "--limit 1"));
+    assert!(text.contains("mapping") && text.ends_with("1 entry, and perhaps more: --limit\n"), "{text}");
+    let none = braid.ok("entries --nf forward --in in.pcapng");
+    assert!(none.starts_with("no function of this chain keeps entries"), "{none}");
+}
+
+#[test]
+fn mappings_of_a_run_that_goes_on_are_listed_and_searched() {
+    let braid = Braid::new();
+    let fixed = r#"[{protocol="tcp",inside="10.9.9.9:80",external="192.0.2.1:8080"}]"#;
+    let line = format!("{NAT} --set nat.static={fixed} --in gen:campus?packets=4000000000&seed=5 --workers 2");
+    let mut run = Running::start(&braid, &line);
+    run.until("mappings", |stats| stats["sets"]["live"].as_u64() > Some(100));
+    let few = braid.json("mappings --control control.sock --limit 5");
+    assert_eq!((few["entries"].as_array().map(Vec::len), &few["is_cut"]), (Some(5), &Value::Bool(true)));
+    assert_eq!(few["functions"], serde_json::json!(["firewall", "nat"]));
+    let found = filtered(&braid, "entries --control control.sock", "tcp and dst host 192.0.2.1 and dst port 8080");
+    let entries = found["entries"].as_array().expect("entries");
+    assert_eq!(entries.len(), 1, "{found}");
+    let of = |key: &str| entries[0][key].clone();
+    assert_eq!((of("from"), of("from_port"), of("detail")), ("10.9.9.9".into(), 80.into(), "static".into()));
+    assert_eq!((of("function"), of("left_seconds")), ("nat".into(), Value::Null));
+    let sets = braid.json("sets --control control.sock --limit 600");
+    let sets = sets["sets"].as_array().expect("sets");
+    assert!(sets.iter().all(|set| set["meanings"].as_array().is_some_and(|all| !all.is_empty())), "{sets:?}");
+    let none = braid.ok("sets --control control.sock --filter icmp6");
+    assert!(none.contains("`braid entries` lists those of firewall, nat"), "{none}");
+    conserved(&run.stop());
+}

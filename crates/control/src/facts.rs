@@ -1,6 +1,7 @@
 //! What a frame or a packet-set key says by itself, without knowledge of any function. Filters use it, and
 //! traces use it to show what a function changed.
 
+use braid_runtime::nf::TableEntry;
 use braid_runtime::nf::packet::headers::{
     Arp, Ethernet, Header, Icmp, Icmpv6, Ipv4, Ipv6, Sctp, Tcp, Udp, VlanTags, ether_type, tcp_flags,
 };
@@ -56,7 +57,19 @@ impl Facts {
         facts
     }
 
-    /// Extracts the facts of a packet-set key, as far as it has the fields.
+    /// Of an entry of a function's table: its first end is the source, and identifiers of ICMP queries stand for ports.
+    pub fn of_entry(entry: &TableEntry) -> Facts {
+        let [(source, from), (destination, to)] = entry.ends;
+        Facts {
+            ips: [Some(source), Some(destination)],
+            ports: [Some(from), Some(to)],
+            protocol: Some(entry.protocol),
+            ether_type: Some(if source.is_v4() { ether_type::IPV4 } else { ether_type::IPV6 }),
+            ..Facts::default()
+        }
+    }
+
+    /// Of the key of a packet set, as far as it has the fields.
     pub fn of_key(key: &SetKey) -> Facts {
         let parts = key.parts();
         let number = |field| parts.number(field);

@@ -6,6 +6,7 @@ pub mod certify;
 pub mod check_rss;
 pub mod completions;
 pub mod doctor;
+pub mod entries;
 pub mod generate;
 pub mod health;
 pub mod model;
@@ -26,13 +27,17 @@ pub(crate) mod upgrade;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use braid_control::frames::Frames;
 use braid_control::model::Request;
 use braid_control::plan_file::unplaced;
 use braid_control::report::grouped;
-use braid_control::runtime::io::whole;
-use braid_control::{Catalog, Plan};
+use braid_control::runtime::io::capture::Damage;
+use braid_control::runtime::io::{NullSink, whole};
+use braid_control::runtime::{AtEnd, Control, Worker, launch};
+use braid_control::{Carry, Catalog, Plan};
 use serde::Serialize;
 
 use crate::args::{ChainArgs, InputArgs};
@@ -67,12 +72,32 @@ pub(crate) fn loaded(
         writable(path)?;
     }
     let (frames, name) = written.frames(&plan, FRAMES_MAX)?;
-    written.compile(&plan, braid_control::Carry::Nothing)?;
+    written.compile(&plan, Carry::Nothing)?;
     let plan = live.map_or(Ok(plan), |live| live.plan(catalog))?;
     Ok((plan, frames, name))
 }
 
-/// Rejects a file that could not be written, before minutes are spent on computing its content.
+/// Has an input go through a chain to see what is left: `look` is given each worker at its end, and how many still run. Says where the input
+/// is damaged.
+pub(crate) fn at_end(
+    chain: &ChainArgs,
+    input: &InputArgs,
+    catalog: &Catalog,
+    look: impl Fn(&mut Worker, usize) + Send + Sync + 'static,
+) -> Result<Vec<Damage>, Failure> {
+    let written = Written::read(chain, Some(input), &[])?;
+    let plan = written.plan(catalog)?;
+    let compiled = written.compile(&plan, Carry::Nothing)?;
+    let source = written.input(&plan)?.source()?;
+    written.check_ports(source.ports(), &plan)?;
+    let running = AtomicUsize::new(compiled.run.workers);
+    // AcqRel: the last worker sees what all others wrote to shared sets.
+    let at_end = move |worker: &mut Worker| look(worker, running.fetch_sub(1, Ordering::AcqRel) - 1);
+    let control = Control { at_end: Some(AtEnd(Arc::new(at_end))), ..Control::default() };
+    Ok(launch(&compiled.run, source, Box::new(NullSink), &control)?.damages)
+}
+
+/// Refuses a file that could not be written, before it has taken minutes to find out what would stand there.
 pub(crate) fn writable(path: &Path) -> Result<(), Failure> {
     whole::check(path).map_err(|error| Failure::file(path, &error))
 }

@@ -1,21 +1,18 @@
 //! `braid sets`: lists the live packet sets of a run, or those after a capture.
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use braid_control::Catalog;
 use braid_control::filter::Filter;
 use braid_control::live::Request;
-use braid_control::live::sets::{self, Listing};
+use braid_control::live::entries;
+use braid_control::live::sets::{self, Listing, SetReport};
 use braid_control::profile::counted;
-use braid_control::runtime::io::NullSink;
 use braid_control::runtime::io::capture::Damage;
-use braid_control::runtime::{AtEnd, Control, Worker, launch};
-use braid_control::{Carry, Catalog};
 
-use super::{print, print_json};
+use super::{at_end, print, print_json};
 use crate::args::{ChainArgs, InputArgs};
-use crate::chain::Written;
 use crate::connect::{ControlArgs, connect, is_of_run};
 use crate::failure::Failure;
 use crate::input::undamaged;
@@ -79,38 +76,46 @@ fn text(listing: &Listing) -> String {
     for set in &listing.sets {
         let whose = set.worker.map_or("shared by workers".to_owned(), |worker| format!("worker {worker}"));
         text.push_str(&format!("{}  {whose}  idle {:.3} s\n", set.key, set.idle_seconds));
-        for (function, state) in &set.functions {
-            text.push_str(&format!("    {function:<16} {state}\n"));
+        for at in 0..set.functions.len() {
+            text.push_str(&format!("    {}\n", meaning(set, at)));
         }
+    }
+    if listing.sets.is_empty() && !listing.with_entries.is_empty() {
+        let functions = listing.with_entries.join(", ");
+        text.push_str(&format!(
+            "mappings and ICMP queries are no packet sets: `braid entries` lists those of {functions}\n"
+        ));
     }
     text.push_str(&format!("{} of {}\n", listing.sets.len(), counted(listing.live, "packet set")));
     text
 }
 
-/// The sets that are live after a capture has gone through the chain, and where the capture is damaged.
+/// What a function says of a set, or else its state in hexadecimal, and how long it lives without a packet.
+fn meaning(set: &SetReport, at: usize) -> String {
+    let (function, state) = &set.functions[at];
+    let said = set.meanings.get(at);
+    let text = said.and_then(|said| said.text.as_ref()).unwrap_or(state);
+    let left = said.and_then(|said| said.left_seconds).map_or_else(String::new, |left| format!("  {left:.1} s left"));
+    format!("{function:<16} {text}{left}")
+}
+
+/// The sets that are live when a capture has gone through the chain, and where it is damaged.
 fn of_capture(args: &SetsArgs, filter: Filter, catalog: &Catalog) -> Result<(Listing, Vec<Damage>), Failure> {
-    let written = Written::read(&args.chain, Some(&args.input), &[])?;
-    let plan = written.plan(catalog)?;
-    let compiled = written.compile(&plan, Carry::Nothing)?;
-    let source = written.input(&plan)?.source()?;
-    written.check_ports(source.ports(), &plan)?;
     let (listing, filter, limit) = (Arc::new(Mutex::new(Listing::default())), Arc::new(filter), args.limit);
-    let (into, running) = (Arc::clone(&listing), AtomicUsize::new(compiled.run.workers));
-    let list = move |worker: &mut Worker| {
+    let into = Arc::clone(&listing);
+    let damages = at_end(&args.chain, &args.input, catalog, move |worker, running| {
         let mut found = sets::of_worker(worker, &filter, limit);
-        // AcqRel: the last worker sees what all others wrote to shared sets.
-        if running.fetch_sub(1, Ordering::AcqRel) == 1 {
-            found.extend(sets::of_all_workers(worker, &filter, limit));
-        }
         let mut listing = into.lock().unwrap_or_else(PoisonError::into_inner);
-        // A shared set may end on another worker than the one on which it became live, so only the sum is meaningful.
+        if running == 0 {
+            found.extend(sets::of_all_workers(worker, &filter, limit));
+            listing.with_entries = entries::functions(worker.chain());
+        }
+        // A shared set may end on another worker than the one on which it became live: the sum counts.
         listing.live = listing.live.wrapping_add(worker.counters().sets_live);
         let room = limit.saturating_sub(listing.sets.len());
         listing.sets.extend(found.into_iter().take(room));
-    };
-    let control = Control { at_end: Some(AtEnd(Arc::new(list))), ..Control::default() };
-    let report = launch(&compiled.run, source, Box::new(NullSink), &control)?;
+    })?;
     let mut listing = listing.lock().unwrap_or_else(PoisonError::into_inner).clone();
     listing.sets.sort_by(|a, b| a.key.cmp(&b.key));
-    Ok((listing, report.damages))
+    Ok((listing, damages))
 }

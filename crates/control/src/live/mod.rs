@@ -12,6 +12,7 @@
 pub mod apply;
 pub mod client;
 pub mod configure;
+pub mod entries;
 pub mod http;
 mod listener;
 pub mod metrics;
@@ -27,6 +28,7 @@ pub mod trace;
 pub use apply::{Applied, Current, completed};
 pub use client::{Client, ClientError};
 pub use configure::Configured;
+pub use entries::Entries;
 pub use protocol::{Refused, Request};
 pub use service::{Service, Successor};
 pub use sets::Listing;

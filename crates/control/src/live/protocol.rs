@@ -32,6 +32,15 @@ pub enum Request {
         #[serde(default = "sets_default")]
         limit: usize,
     },
+    /// Entries of functions' tables that stand for somebody's traffic, such as a NAT's mappings.
+    Entries {
+        /// Which; empty for all.
+        #[serde(default)]
+        filter: String,
+        /// Most entries in the answer.
+        #[serde(default = "sets_default")]
+        limit: usize,
+    },
     /// Ends live packet sets as if they had expired.
     EndSets {
         /// Filter for the sets; must not be empty.

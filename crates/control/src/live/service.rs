@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::apply::{Applied, Current};
 use super::configure::differences;
+use super::entries;
 use super::protocol::{Refused, Request};
 use super::seat::Seating;
 use super::sets;
@@ -200,6 +201,7 @@ impl Service {
             Request::Stats { timing: true } => json(&self.stats(true)),
             Request::Stats { timing: false } => json(&self.stats(false).with_findings(&self.live)),
             Request::Sets { filter, limit } => json(&sets::list(&self.live, &parse(&filter)?, limit)?),
+            Request::Entries { filter, limit } => json(&entries::list(&self.live, &parse(&filter)?, limit)?),
             Request::EndSets { filter } if filter.trim().is_empty() => Err(Refused::new(
                 "no filter says which sets are to be ended",
                 "write one; `greater 0 or not greater 0` means all",

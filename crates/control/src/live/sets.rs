@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use braid_runtime::exchange::settle;
 use braid_runtime::live::Unanswered;
+use braid_runtime::nf::SetMeaning;
 use braid_runtime::nf::packet::key::SetKey;
-use braid_runtime::{Chain, ListedSet, Live, Worker};
+use braid_runtime::{Chain, DESCRIBED_MAX, ListedSet, Live, Worker};
 use serde::{Deserialize, Serialize};
 
+use super::entries;
 use super::protocol::Refused;
 use super::trace::hex;
 use crate::facts::Facts;
@@ -27,6 +29,9 @@ pub struct Listing {
     pub sets: Vec<SetReport>,
     /// Number of all sets: those in the workers' tables and those that workers share.
     pub live: u64,
+    /// Functions that keep entries besides, as a NAT does of ICMP queries: [`entries`] lists those.
+    #[serde(default)]
+    pub with_entries: Vec<String>,
 }
 
 /// A packet set.
@@ -40,17 +45,41 @@ pub struct SetReport {
     pub idle_seconds: f64,
     /// Functions for which it is live, with their state in hexadecimal.
     pub functions: Vec<(String, String)>,
+    /// What each of them says of it; nothing if the chain was exchanged meanwhile.
+    #[serde(default)]
+    pub meanings: Vec<Meaning>,
+}
+
+/// What a packet set means to one of its functions.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Meaning {
+    /// The function's name in the plan.
+    pub function: String,
+    /// What its state means; none if the function does not say.
+    pub text: Option<String>,
+    /// Seconds until it ends if no packet comes; none: never.
+    pub left_seconds: Option<f64>,
 }
 
 impl SetReport {
-    /// Makes the report from a set that a worker listed.
-    pub fn new(set: &ListedSet, chain: &Chain) -> SetReport {
-        let state = |(position, state): &(usize, Vec<u8>)| (chain.stages()[*position].name().to_owned(), hex(state));
+    /// From what a worker keeps and its functions say.
+    pub fn new(set: &ListedSet, meanings: Option<Vec<SetMeaning>>, chain: &Chain) -> SetReport {
+        // The worker may have had another chain by then.
+        let name = |position: &usize| chain.stages().get(*position).map_or("?", |stage| stage.name()).to_owned();
+        let idle_ns = u64::from(set.idle_ms) * 1_000_000;
+        let meaning = |((position, _), meaning): (&(usize, Vec<u8>), SetMeaning)| Meaning {
+            function: name(position),
+            text: meaning.words,
+            left_seconds: (meaning.timeout_ns != u64::MAX)
+                .then(|| meaning.timeout_ns.saturating_sub(idle_ns) as f64 / 1e9),
+        };
+        let state = |(position, state): &(usize, Vec<u8>)| (name(position), hex(state));
         SetReport {
             key: set.key.to_string(),
             worker: set.worker,
             idle_seconds: f64::from(set.idle_ms) / 1000.0,
             functions: set.states.iter().map(state).collect(),
+            meanings: set.states.iter().zip(meanings.unwrap_or_default()).map(meaning).collect(),
         }
     }
 }
@@ -66,7 +95,8 @@ pub fn of_worker(worker: &mut Worker, filter: &Arc<Filter>, limit: usize) -> Vec
     let chain = Arc::clone(worker.chain());
     let groups = 0..chain.groups().len();
     let of_group = |group| worker.list_sets(group, 0..worker.set_slots(group), limit, wanted(filter));
-    groups.flat_map(of_group).map(|set| SetReport::new(&set, &chain)).collect()
+    let sets: Vec<ListedSet> = groups.flat_map(of_group).collect();
+    described_by(worker, &sets, &chain)
 }
 
 /// All matching shared sets, read by one worker in one step; only when no other worker runs.
@@ -76,11 +106,28 @@ pub fn of_all_workers(worker: &mut Worker, filter: &Arc<Filter>, limit: usize) -
         let mut cursor = Some(0);
         while let Some(at) = cursor.filter(|_| found.len() < limit) {
             let (sets, next) = worker.list_shared(position, at, limit - found.len(), wanted(filter));
-            found.extend(sets.iter().map(|set| SetReport::new(set, &chain)));
+            found.extend(described_by(worker, &sets, &chain));
             cursor = next;
         }
     }
     found
+}
+
+fn described_by(worker: &mut Worker, sets: &[ListedSet], chain: &Arc<Chain>) -> Vec<SetReport> {
+    sets.iter().map(|set| SetReport::new(set, worker.describe(chain, set), chain)).collect()
+}
+
+/// Has a worker describe sets, a few between two batches.
+fn described(live: &Live, worker: usize, sets: &[ListedSet], chain: &Arc<Chain>) -> Result<Vec<SetReport>, Refused> {
+    let mut reports = Vec::with_capacity(sets.len());
+    for portion in sets.chunks(DESCRIBED_MAX) {
+        let (asked, of_chain) = (portion.to_vec(), Arc::clone(chain));
+        let describe =
+            move |worker: &mut Worker| -> Vec<_> { asked.iter().map(|set| worker.describe(&of_chain, set)).collect() };
+        let meanings = live.ask(worker, describe).map_err(unanswered)?;
+        reports.extend(portion.iter().zip(meanings).map(|(set, meanings)| SetReport::new(set, meanings, chain)));
+    }
+    Ok(reports)
 }
 
 /// Positions of functions whose sets workers share.
@@ -100,19 +147,20 @@ pub fn list(live: &Live, filter: &Arc<Filter>, limit: usize) -> Result<Listing, 
     let seen = live.see();
     let tables = seen.iter().flatten().flat_map(|seen| &seen.tables);
     let own: u64 = tables.map(|(live, _)| *live as u64).sum();
-    let mut listing = Listing { sets: Vec::new(), live: own + shared_live(&running.chain) };
+    let (live_sets, with_entries) = (own + shared_live(&running.chain), entries::functions(&running.chain));
+    let mut listing = Listing { sets: Vec::new(), live: live_sets, with_entries };
     walk(live, &running.chain, |worker, group, slots| {
         let (left, wanted) = (limit - listing.sets.len(), wanted(filter));
         let sets = live.ask(worker, move |worker| worker.list_sets(group, slots, left, wanted));
         let sets = sets.map_err(unanswered)?;
-        listing.sets.extend(sets.iter().map(|set| SetReport::new(set, &running.chain)));
+        listing.sets.extend(described(live, worker, &sets, &running.chain)?);
         Ok(listing.sets.len() < limit)
     })?;
     walk_shared(&running.chain, |position, cursor| {
         let (left, wanted) = (limit - listing.sets.len(), wanted(filter));
         let found = live.ask(0, move |worker| worker.list_shared(position, cursor, left, wanted));
         let (sets, next) = found.map_err(unanswered)?;
-        listing.sets.extend(sets.iter().map(|set| SetReport::new(set, &running.chain)));
+        listing.sets.extend(described(live, 0, &sets, &running.chain)?);
         Ok(next.filter(|_| listing.sets.len() < limit))
     })?;
     Ok(listing)
@@ -152,7 +200,7 @@ fn walk_shared(
     Ok(())
 }
 
-fn unanswered(error: Unanswered) -> Refused {
+pub(super) fn unanswered(error: Unanswered) -> Refused {
     Refused::new(error.to_string(), "")
 }
 
