@@ -17,9 +17,12 @@ use braid_memory::HugePages;
 use braid_nf::state::{Domain, StateBuilder, StateObject, Tx};
 use braid_nf::{Emitted, Event, Findings, Stage};
 use braid_packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
+use braid_packet::parse::protocol;
 use braid_packet::{Batch, Buffers, FrameInfo, Pool, PoolConfig, Port};
 use braid_runtime::launch::{Foundation, build, findings_of_objects, findings_of_sets};
-use braid_runtime::{Chain, Clock, Course, Parts, Plan, RunError, Sharing, Timeline, Worker, WorkerCounters};
+use braid_runtime::{
+    Chain, Clock, Course, ListedSet, Parts, Plan, RunError, Sharing, Timeline, Worker, WorkerCounters,
+};
 use braid_steer::Steering;
 
 /// Default number of packet sets of a bench.
@@ -314,7 +317,40 @@ impl Bench {
         told.into_iter().next().map(|(_, findings)| findings).unwrap_or_default()
     }
 
-    /// The content of a state object with this name in the plan (`function.object`).
+    /// What the functions say of the first worker's live packet sets, in order: `KEY: WORDS`.
+    pub fn described(&mut self) -> Vec<String> {
+        let (chain, worker) = (&self.ground.chain, &mut self.workers[0]);
+        let groups = 0..chain.groups().len();
+        let sets: Vec<_> = groups
+            .flat_map(|group| worker.list_sets(group, 0..worker.set_slots(group), usize::MAX, |_| true))
+            .collect();
+        let describe = |set: &ListedSet| {
+            let meanings = worker.describe(chain, set).expect("the chain of the bench");
+            let words: Vec<String> = meanings.into_iter().filter_map(|meaning| meaning.words).collect();
+            format!("{}: {}", set.key, words.join(", "))
+        };
+        let mut described: Vec<String> = sets.iter().map(describe).collect();
+        described.sort();
+        described
+    }
+
+    /// The entries that the first function lists, in the order of their numbers: `KIND PROTOCOL END → END, DETAIL`.
+    pub fn entries(&mut self) -> Vec<String> {
+        let (chain, worker) = (&self.ground.chain, &mut self.workers[0]);
+        let (mut told, mut cursor) = (Vec::new(), Some(0));
+        while let Some(at) = cursor {
+            let listed = worker.list_entries(chain, (0, at), usize::MAX, |_| true).expect("the chain of the bench");
+            told.extend(listed.entries.iter().map(|entry| {
+                let (name, [one, other]) = (protocol::name(entry.protocol).unwrap_or("?"), entry.ends_in_words());
+                let detail = if entry.detail.is_empty() { String::new() } else { format!(", {}", entry.detail) };
+                format!("{} {name} {one} → {other}{detail}", entry.kind)
+            }));
+            cursor = listed.next;
+        }
+        told
+    }
+
+    /// The content of a state object, named as in the plan (`function.object`).
     #[track_caller]
     pub fn object(&self, name: &str) -> Vec<u8> {
         match self.objects.iter().find(|object| object.name() == name) {
