@@ -65,7 +65,9 @@ impl Dynamic {
 pub(super) enum Act {
     /// Adds it; always holds.
     Add,
-    /// Tests whether it is in the set, or is not.
+    /// Takes it out; always so, whether it was in there or not, as in the kernel.
+    Remove,
+    /// Whether it is in there, or is not.
     Has { not: bool },
     /// Tests whether its limit lets one more packet pass.
     Limit(Often),
@@ -225,6 +227,9 @@ impl Sets {
     ) -> Result<bool, Conflict> {
         let Some(set) = self.sets.get(place) else { return Ok(false) };
         let (element, now) = (Element::of(&keyed.key, facts), cx.now());
+        if keyed.act == Act::Remove {
+            return set.elements.remove(cx, &element).map(|_| true);
+        }
         let known = set.elements.get(cx, &element)?;
         let full = set.limit.as_ref().map_or_else(Bucket::default, |limit| limit.full(now));
         let fresh = |until_ns| Remembered { bucket: full, connections: 0, until_ns };
@@ -238,7 +243,7 @@ impl Sets {
         }
         let holds = match &keyed.act {
             Act::Has { not } => return Ok(known.is_some() != *not),
-            Act::Add => true,
+            Act::Add | Act::Remove => true,
             Act::Limit(often) => {
                 let mut bucket = it.bucket;
                 let cost = often.cost(lengths::ip_len(packet) as u32);
@@ -320,6 +325,8 @@ struct Asked<'a> {
     /// What its elements are evaluated with: a limit or a count, and only one of them, as in the kernel.
     evaluated: Option<&'a Act>,
     counts_by: Option<(&'a Key, Option<u32>)>,
+    /// Whether a rule takes elements out.
+    removes: bool,
 }
 
 impl<'a> Asked<'a> {
@@ -327,7 +334,8 @@ impl<'a> Asked<'a> {
         let counts = matches!(keyed.act, Act::Count { .. });
         Asked {
             set: &keyed.set,
-            elements_leave: !matches!(keyed.act, Act::Has { .. }) && keyed.timeout_s.is_some(),
+            elements_leave: !matches!(keyed.act, Act::Has { .. } | Act::Remove) && keyed.timeout_s.is_some(),
+            removes: keyed.act == Act::Remove,
             evaluated: matches!(keyed.act, Act::Limit(_) | Act::Count { .. }).then_some(&keyed.act),
             counts_by: counts.then_some((&keyed.key, keyed.timeout_s)),
         }
@@ -350,6 +358,13 @@ impl<'a> Asked<'a> {
             );
         }
         self.elements_leave |= more.elements_leave;
+        self.removes |= more.removes;
+        if self.removes && self.counts_by.is_some() {
+            return refuse(
+                format!("a rule deletes elements of the set `{name}`, in which live connections are counted"),
+                "leave it out: an element goes with its last connection",
+            );
+        }
         Ok(())
     }
 

@@ -246,7 +246,7 @@ impl Rule {
     /// sets that packets modify hold what the file has put there.
     pub(super) fn fits_first(&self, facts: &Facts<'_>, marks: &Marks) -> bool {
         let by_set = self.keyed.as_ref().is_none_or(|keyed| match &keyed.act {
-            Act::Add => true,
+            Act::Add | Act::Remove => true,
             Act::Has { not } => keyed.set.given(&Element::of(&keyed.key, facts)).is_some() != *not,
             Act::Limit(often) => !often.over,
             Act::Count { over, .. } => !over,

@@ -45,6 +45,12 @@ fn listed(rest: &mut Words<'_>, v4: bool) -> Parsed<(Vec<Addresses>, bool)> {
                 return wrong(format!("{range} is of the other family"), "write ip for IPv4 and ip6 for IPv6");
             }
             Err(said) if said.contains("ends before it begins") => return backwards(text),
+            Err(_) if matches!(&**text, "<<" | ">>") => {
+                return wrong(
+                    "addresses are not shifted here",
+                    "write a range or a mask: ip saddr & 255.255.0.0 == 10.1.0.0",
+                );
+            }
             Err(_) => {
                 let instead = "write 10.0.0.0/8, 2001:db8::/32, 10.0.0.1, 10.0.0.1-10.0.0.9, or { several, of, them }";
                 return wrong(format!("`{text}` is no address range"), instead);

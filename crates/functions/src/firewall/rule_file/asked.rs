@@ -16,7 +16,12 @@ pub(super) fn is_early(table: &Table<'_>, base: &Base) -> bool {
     base.hook == "ingress" || (table.family != "bridge" && base.priority <= BEFORE_TRACKING)
 }
 
-/// A chain that is evaluated, its table, and the direction of its packets; `None` for both directions.
+/// What to write instead of what is asked too early.
+const OF_CONNECTIONS: &str = "write its rules into a chain of priority mangle, or of hook forward";
+const OF_ADDRESSES: &str = "write its rules into a chain of priority mangle, with inside addresses; or leave it out if it drops what goes to those untranslated, as \
+     Docker's does: a nat in the chain lets nobody outside reach them (\"allow-direct-routing\": true has Docker leave it out)";
+
+/// A chain that is asked, in its table, and for which direction.
 pub(super) type Asked<'a> = (&'a Table<'a>, &'a Chain<'a>, Option<Direction>);
 
 /// Whether a chain does nothing: it has no rules, except jumps to chains that do nothing either.
@@ -105,7 +110,7 @@ pub(super) fn asked(
     {
         let what =
             format!("`{word}` in the chain `{}`, before connections are told and packets translated", chain.name);
-        return wrong(what, "write its rules into a chain of priority mangle, with inside addresses");
+        return wrong(what, if word == "ct" { OF_CONNECTIONS } else { OF_ADDRESSES });
     }
     match (base.kind.as_str(), base.hook.as_str(), hooks) {
         _ if direction.is_some() => {

@@ -275,7 +275,7 @@ fn meta(fits: &mut Fits, rest: &mut Words<'_>, key: &str) -> Parsed<()> {
         "hour" | "day" | "time" => when(&mut fits.rule, rest, key),
         // No packet here has been in a tunnel of this machine.
         "ipsec" | "secpath" => {
-            fits.never |= is_there(rest, "a tunnel")?;
+            fits.never |= is_there(rest, "a tunnel", "write meta ipsec exists or missing")?;
             Ok(())
         }
         // No local program sends a forwarded packet, so it matches no user, as in the kernel.

@@ -20,8 +20,10 @@ const WORDS: &[(&[&str], &str)] = &[
         "write half_open_max in the plan, or put anti_ddos with action = \"cookies\" before the firewall: it answers SYNs itself",
     ),
     (&["include"], "write include \"services.nft\", in a line of its own"),
-    (&["delete"], "write update @set { ip saddr timeout 1s }: elements leave sets by their timeouts"),
-    (&["add", "update", "insert"], "write add @set { ip saddr } or update @set { … }: rules do not change by packets"),
+    (
+        &["add", "update", "insert", "delete"],
+        "write add @set { ip saddr }, update @set { … } or delete @set { … }: rules do not change by packets",
+    ),
     (&["set"], "write add @set { ip saddr timeout 5m } or update @set { … }, the element between braces"),
     (
         &["notrack"],
@@ -29,7 +31,8 @@ const WORDS: &[(&[&str], &str)] = &[
     ),
     (
         &["numgen", "jhash", "symhash"],
-        "write limit rate 10/second for a share of packets; connections are spread over servers by load_balancer in the chain",
+        "write limit rate 10/second, for samples in a log; ip saddr & 0.0.0.1 == 0.0.0.0 for every other client; connections are spread over \
+         servers by load_balancer in the chain",
     ),
     (
         &["rt"],
@@ -50,8 +53,13 @@ const WORDS: &[(&[&str], &str)] = &[
     (&["deny", "block"], "write drop"),
     (&["arp"], "leave it out, or write it into a table arp, which is not asked: ARP passes"),
     (
-        &["frag", "hbh", "dst", "mh", "srh", "rt0", "rt2", "rt4"],
-        "write exthdr hbh exists, exthdr rt missing or rt type 0: nothing else of extension headers is looked at",
+        &["frag"],
+        "leave it out, or write exthdr frag exists: datagrams are judged whole, and a whole one has no such header",
+    ),
+    (
+        &["hbh", "dst", "mh", "srh", "rt0", "rt2", "rt4"],
+        "write exthdr hbh exists, exthdr rt missing or rt type 0; or bits by their place: the first header behind that of IPv6 begins at \
+         @nh,320,8",
     ),
     (
         &["vxlan", "geneve", "gre", "gretap"],
@@ -78,7 +86,7 @@ const META: &[(&[&str], &str)] = &[
     (&["cpu"], "leave it out: which worker has a packet says nothing about it"),
     (&["rtclassid"], "write addresses: routes are decided behind the firewall"),
     (&["secmark"], "write meta mark 1: labels are for programs of this machine"),
-    (&["random"], "write limit rate 10/second: nothing is left to chance"),
+    (&["random"], "write limit rate 10/second, for samples in a log: nothing is left to chance"),
     (&["priority"], "leave it out: put shaper in the chain"),
 ];
 

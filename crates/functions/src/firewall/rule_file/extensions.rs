@@ -31,7 +31,7 @@ pub(super) fn exthdr(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
         "mh" => number::MOBILITY,
         other => return wrong(format!("`{other}` is no extension header"), "write exthdr hbh, rt, frag, dst or mh"),
     };
-    let is_there = is_there(rest, "an extension header")?;
+    let is_there = is_there(rest, "an extension header", "write exists or missing: exthdr rt missing")?;
     narrow_within(rule, Within::bit(Field::Extensions, extension_bit(header), is_there))?;
     narrow_family(rule, false)
 }
@@ -43,7 +43,10 @@ pub(super) fn routing(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     match rest.word().as_str() {
         "type" => narrow_within(rule, TYPE.within_unless(Field::RoutingType, UNROUTED, rest)?)?,
         "seg-left" | "hdrlength" | "nexthdr" => {
-            return wrong("only the type of a routing header is looked at", "write rt type 0 or exthdr rt exists");
+            return wrong(
+                "only the type of a routing header is looked at",
+                "write rt type 0 or exthdr rt exists; or bits by their place: right behind the header of IPv6 its segments left are @nh,344,8",
+            );
         }
         _ => return super::elsewhere::unknown("rt"),
     }

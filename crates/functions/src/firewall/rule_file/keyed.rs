@@ -1,5 +1,5 @@
-//! Statements and conditions on sets that packets change: `add @floods { ip saddr limit rate over 10/second } drop`, `update`,
-//! `meter`, `ct count over 20`, and `ip saddr @banned` where rules add to `banned`.
+//! Statements and conditions about sets that packets change: `add @floods { ip saddr limit rate over 10/second } drop`, `update`, `delete`, `meter`,
+//! `ct count over 20`, and `ip saddr @banned` where rules add to `banned`.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use crate::firewall::values::Addresses;
 const FORM: &str =
     "write add @floods { ip saddr limit rate over 10/second } drop, with set floods { type ipv4_addr; flags dynamic; }";
 
-/// Reads a statement that begins with `add`, `update`, `meter` or `ct count`, if one comes next.
+/// A statement that begins with `add`, `update`, `delete`, `meter` or `ct count`, if one comes next.
 pub(super) fn keyed(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Option<Keyed>> {
     match rest.peek() {
-        "add" | "update" if rest.peek_at(1).starts_with('@') => {
-            let refreshes = rest.word() == "update";
+        "add" | "update" | "delete" if rest.peek_at(1).starts_with('@') => {
+            let what = rest.word();
             let name = rest.word();
             let Some(set) = dynamic(rest, name.trim_start_matches('@')) else {
                 return wrong(
@@ -32,7 +32,10 @@ pub(super) fn keyed(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Option<Ke
                     "write set floods { type ipv4_addr; flags dynamic; } in the same table",
                 );
             };
-            element(rest, fits, set, refreshes).map(Some)
+            match what.as_str() {
+                "delete" => removed(rest, fits, set).map(Some),
+                what => element(rest, fits, set, what == "update").map(Some),
+            }
         }
         "meter" => {
             rest.word();
@@ -98,7 +101,25 @@ fn element(rest: &mut Words<'_>, fits: &mut [Fits], set: Arc<Dynamic>, refreshes
     }
 }
 
-/// Reads `count over 20` or `count 20`.
+/// `{ ip saddr }`: the element that leaves.
+fn removed(rest: &mut Words<'_>, fits: &mut [Fits], set: Arc<Dynamic>) -> Parsed<Keyed> {
+    if !set.given.is_empty() {
+        return wrong(
+            format!("elements of the set `{}` stand in the file, and what stands there stays", set.name),
+            "write what packets put in into a set of its own, of which they can be deleted",
+        );
+    }
+    if !rest.take("{") {
+        return wrong("a set without what leaves it", "write delete @floods { ip saddr }");
+    }
+    let key = key(rest, fits)?;
+    match rest.word().as_str() {
+        "}" => Ok(Keyed { set, key, act: Act::Remove, refreshes: false, timeout_s: None }),
+        other => wrong(format!("`{other}` is not said of an element that leaves"), "write delete @floods { ip saddr }"),
+    }
+}
+
+/// `count over 20`, `count 20`.
 fn count(rest: &mut Words<'_>) -> Parsed<Act> {
     rest.word();
     let over = rest.take("over");

@@ -44,7 +44,7 @@ pub(super) fn tcp_option(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
         narrow_within(rule, SEGMENT.within_unless(Field::SegmentSize, NO_SIZE, rest)?)?;
         return narrow_protocol(rule, protocol("tcp").into_iter().collect());
     }
-    let is_there = is_there(rest, "an option")?;
+    let is_there = is_there(rest, "an option", OF_TCP)?;
     if is_there {
         narrow_protocol(rule, protocol("tcp").into_iter().collect())?;
     }
@@ -57,20 +57,21 @@ pub(super) fn ip_option(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     let Some((_, kind)) = IP_KINDS.iter().find(|(known, _)| *known == name) else {
         return wrong(format!("`{name}` is no option of IPv4 that is looked at"), "write lsrr, ssrr, rr or ra");
     };
-    let is_there = is_there(rest, "an option")?;
+    let is_there = is_there(rest, "an option", "write exists or missing: its fields are not looked at")?;
     narrow_within(rule, Within::bit(Field::IpOptions, ip_option_bit(*kind), is_there))?;
     narrow_family(rule, true)
 }
 
-/// Reads `exists`, `missing`, `!= exists`, `1`.
-pub(super) fn is_there(rest: &mut Words<'_>, what: &str) -> Parsed<bool> {
+/// What may be asked of an option of TCP.
+const OF_TCP: &str = "write exists or missing, of maxseg size too: tcp option maxseg size < 536. Other fields are not looked at; bits are by \
+                      their place, where options do not move: the first one begins at @th,160,8";
+
+/// `exists`, `missing`, `!= exists`, `1`; else `instead`.
+pub(super) fn is_there(rest: &mut Words<'_>, what: &str, instead: &str) -> Parsed<bool> {
     let is_negated = rest.negated();
     match rest.word().as_str() {
         "exists" | "1" => Ok(!is_negated),
         "missing" | "0" => Ok(is_negated),
-        other => wrong(
-            format!("`{other}` is nothing that {what} is asked for"),
-            "write tcp option sack-perm exists, tcp option maxseg size < 536, exthdr rt exists, exthdr rt missing or rt type 0",
-        ),
+        other => wrong(format!("`{other}` is nothing that {what} is asked for"), instead),
     }
 }

@@ -109,6 +109,10 @@ fn named(of: &str, what: &str) -> Option<(Place, Numbers)> {
 }
 
 fn refused<T>(of: &str, what: &str) -> Parsed<T> {
+    if (of, what) == ("sctp", "chunk") {
+        let instead = "write meta l4proto sctp @th,96,8 1 for packets that begin with an INIT: the type of the first chunk stands there";
+        return wrong("chunks of sctp are not looked at", instead);
+    }
     let known: Vec<_> = FIELDS.iter().filter(|(known, ..)| *known == of).map(|(_, name, ..)| *name).collect();
     wrong(format!("`{what}` of {of} is not looked at"), format!("write one of {of} {}", known.join(", ")))
 }

@@ -127,8 +127,8 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
                 rest.word();
                 reading.does.comment = rest.word();
             }
-            "add" | "update" | "meter" | "ct" if is_keyed(&rest) => {
-                // What a counter before it in the rule counts does not depend on it.
+            "add" | "update" | "delete" | "meter" | "ct" if is_keyed(&rest) => {
+                // What was counted before it is not held back by it.
                 reading.close(Verdict::Continue);
                 reading.does.keyed = keyed(&mut rest, &mut reading.fits)?;
             }

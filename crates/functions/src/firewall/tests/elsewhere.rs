@@ -24,11 +24,20 @@ fn whoever_writes_what_is_not_known_is_told_what_to_write() {
         ("dup to 10.0.0.1", 1, "write accept"),
         ("synproxy mss 1460", 1, "anti_ddos"),
         ("numgen random mod 2 0 accept", 1, "write limit rate"),
-        ("jhash ip saddr mod 2 0 accept", 1, "load_balancer"),
+        ("symhash mod 2 0 accept", 1, "load_balancer"),
         ("socket transparent 1 accept", 1, "write addresses"),
         ("xt match \"recent\" drop", 1, "iptables-translate"),
         ("vxlan vni 10 accept", 1, "udp dport 4789"),
-        ("frag more-fragments 1 drop", 1, "exthdr"),
+        ("frag more-fragments 1 drop", 1, "datagrams are judged whole"),
+        ("hbh hdrlength 0 drop", 1, "@nh,320,8"),
+        ("rt seg-left 1 drop", 4, "@nh,344,8"),
+        ("numgen inc mod 4 0 log", 1, "for samples in a log"),
+        ("jhash ip saddr mod 2 0 accept", 1, "ip saddr & 0.0.0.1 == 0.0.0.0"),
+        ("ip saddr >> 8 == 10 accept", 10, "ip saddr & 255.255.0.0"),
+        ("tcp option timestamp tsval 1 accept", 22, "of maxseg size too"),
+        ("ip option rr ptr 4 accept", 14, "write exists or missing"),
+        ("exthdr dst typ accept", 12, "exthdr rt missing"),
+        ("sctp chunk init exists drop", 6, "@th,96,8 1"),
         ("meta iifgroup 1 accept", 6, "write the interfaces"),
         ("meta random < 100 accept", 6, "write limit rate"),
         ("meta lenght 100 accept", 6, "did you mean `meta length`?"),
@@ -50,7 +59,44 @@ fn whoever_writes_what_is_not_known_is_told_what_to_write() {
     }
 }
 
-/// Tables for other kinds of frames are reported, and the remaining ones apply.
+/// What is written instead is taken, and means it.
+#[test]
+fn what_is_to_be_written_instead_is_taken() {
+    for rule in [
+        "ip saddr & 0.0.0.1 == 0.0.0.0 accept",
+        "ip saddr & 255.255.0.0 == 10.1.0.0 accept",
+        "meta l4proto sctp @th,96,8 1 accept",
+        "ip6 nexthdr 0 @nh,328,8 0 drop",
+        "ip6 nexthdr 43 @nh,344,8 0 drop",
+        "tcp option timestamp exists @th,160,8 8 accept",
+        "exthdr frag exists drop",
+        "limit rate 10/second log",
+    ] {
+        if let Err(error) = read_text(&table(rule), &mut named(), PORTS) {
+            panic!("{rule}: {error}");
+        }
+    }
+}
+
+/// As Docker writes it: behind a translator nobody can tell what came for the inside address itself.
+#[test]
+fn who_drops_what_is_untranslated_is_told_that_a_translator_does() {
+    let early = |rule: &str| {
+        format!(
+            "table ip docker-bridges {{\nchain raw-PREROUTING {{\ntype filter hook prerouting priority raw; policy accept;\n{rule}\n}}\n\
+             chain n {{\ntype nat hook prerouting priority dstnat;\ntcp dport 8080 dnat to 172.17.0.2:80\n}}\n}}\n"
+        )
+    };
+    for (rule, instead) in [
+        ("ip daddr 172.17.0.2 iifname != \"lan\" counter drop", "allow-direct-routing"),
+        ("ct state new drop", "or of hook forward"),
+    ] {
+        let error = read_text(&early(rule), &mut named(), PORTS).expect_err(rule);
+        assert!(error.instead.contains(instead), "{error}");
+    }
+}
+
+/// Tables of the same host that are for other frames say so, and the others count.
 #[test]
 fn tables_for_other_frames_are_left_out_and_the_report_says_so() {
     let text = table("ct state established,related accept; tcp dport 22 accept")

@@ -391,7 +391,10 @@ fn what_cannot_be_said_of_a_set_is_refused() {
             refusal,
         );
     }
-    refused(FLOODS, "delete @floods { ip saddr }", "elements leave sets by their timeouts");
+    refused("", "delete @floods { ip saddr }", "`@floods` is no set that packets change");
+    refused(FLOODS, "delete @floods { ip saddr timeout 5s }", "`timeout` is not said of an element that leaves");
+    let given = "set s { type ipv4_addr; flags dynamic; elements = { 10.0.0.1 }; }";
+    refused(given, "delete @s { ip saddr }", "elements of the set `s` stand in the file, and what stands there stays");
 }
 
 #[test]
@@ -412,4 +415,30 @@ fn rules_that_contradict_each_other_about_a_set_are_refused() {
         "add @floods { ip saddr ct count over 2 } drop\nadd @floods { ip daddr ct count over 2 } drop",
         "two rules count connections in the set `floods` by different fields or timeouts; write a set for each",
     );
+    refused(
+        "add @floods { ip saddr ct count over 2 } drop\nudp dport 1 delete @floods { ip saddr }",
+        "a rule deletes elements of the set `floods`, in which live connections are counted; leave it out",
+    );
+}
+
+/// A host that proves itself is let out of a ban, and who was in no set is none the worse.
+#[test]
+fn packets_delete_what_packets_have_put_in() {
+    let sets = "set banned { type ipv4_addr; flags dynamic,timeout; timeout 1h; }";
+    let rules = "udp dport 54 add @banned { ip saddr } drop
+        udp dport 55 delete @banned { ip saddr } counter accept
+        ip saddr @banned drop";
+    let mut fw = bench(sets, rules);
+    let sends = |host: u8, port: u16| Frame::udp(&format!("192.0.2.{host}:{port}"), &format!("10.0.0.1:{port}"));
+    for second in [0, 100] {
+        for host in [8, 9] {
+            check(&mut fw, 1, second, sends(host, 55), "pass");
+            check(&mut fw, 1, second, sends(host, 53), "pass");
+            check(&mut fw, 1, second, sends(host, 54), "denied");
+            check(&mut fw, 1, second, sends(host, 53), "denied");
+        }
+        check(&mut fw, 1, second, sends(9, 55), "pass");
+        check(&mut fw, 1, second, sends(9, 53), "pass");
+        check(&mut fw, 1, second, sends(8, 53), "denied");
+    }
 }
