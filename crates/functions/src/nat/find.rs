@@ -78,7 +78,7 @@ pub(super) struct Course {
 impl Nat {
     /// Decides by side and addresses.
     pub(super) fn find(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
-        let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Found::No(NO_SIDE)) };
+        let Some(side) = self.settings.side_of(packet) else { return Ok(Found::No(NO_SIDE)) };
         let across = self.across(packet.port());
         // A packet to this function's own address is for a router behind it, which is not another hop. Without such a
         // router nothing inside takes it, and from outside the next function does.
@@ -113,7 +113,7 @@ impl Nat {
         let inward = self.settings.is_external(destination);
         let remote = if side == Side::Inside { destination } else { source };
         if !inward && self.settings.is_exempt(remote) {
-            return Ok(Found::Once(Rewrite::none(across)));
+            return Ok(self.untranslated(side, across));
         }
         if !inward && self.settings.is_inside(destination) {
             return Ok(match side {
@@ -128,7 +128,7 @@ impl Nat {
             return Ok(to_router);
         }
         if !inward && !outward {
-            return Ok(Found::Once(Rewrite::none(across)));
+            return Ok(self.untranslated(side, across));
         }
         if side == Side::Outside && !self.settings.networks.is_outside(packet) {
             return Ok(Found::No(NO_NETWORK));
@@ -144,6 +144,16 @@ impl Nat {
             }
             found => found,
         })
+    }
+
+    /// What is routed as it is.
+    fn untranslated(&self, side: Side, across: Port) -> Found {
+        match side {
+            _ if !self.settings.retags_all() => Found::Once(Rewrite::none(across)),
+            Side::Inside => Found::Once(Rewrite { behind: Behind::Outside, ..Rewrite::none(across) }),
+            // Nothing says behind which VLAN it is.
+            Side::Outside => Found::No(NO_MAPPING),
+        }
     }
 
     #[inline(always)]

@@ -35,7 +35,7 @@ impl Nat {
     pub(super) fn turn_back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let ends = packet.addresses_v4().unwrap_or_default();
         let (source, destination) = ends;
-        let is_from_inside = self.settings.sides.of(packet.port()) == Some(Side::Inside);
+        let is_from_inside = self.settings.side_of(packet) == Some(Side::Inside);
         let inward = self.settings.is_external(destination);
         if !inward && (!is_from_inside || self.settings.is_inside(destination) || self.settings.is_exempt(destination))
         {
@@ -105,7 +105,7 @@ impl Nat {
 
     /// Rewrites both headers and sends the error on.
     pub(super) fn send_error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, rewrite: &QuotedRewrite) -> Handled {
-        if let Some(end) = self.end(cx, packet, rewrite.to)? {
+        if let Some(end) = self.end(cx, packet, (rewrite.to, rewrite.behind))? {
             return Ok(end);
         }
         packet.decrement_ttl();
@@ -128,7 +128,7 @@ impl Nat {
         }
         if let Some(address) = rewrite.destination {
             packet.set_dst_ip(address);
-            if rewrite.to == packet.port() {
+            if rewrite.to == packet.port() && self.settings.side_of(packet) == Some(Side::Inside) {
                 turn(packet);
             }
         }

@@ -35,7 +35,7 @@ pub(super) const ENDS: [Reason; 11] = [
 impl Nat {
     /// Translates and sends a packet of a flow that is not a fragment.
     pub(super) fn translate(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, track: Track) -> Handled {
-        if let Some(end) = self.end(cx, packet, track.to)? {
+        if let Some(end) = self.end(cx, packet, (track.to, track.behind()))? {
             return Ok(end);
         }
         self.settings.segments.clamp(packet);
@@ -68,21 +68,26 @@ impl Nat {
         if rewrite.behind == Behind::Here {
             return for_router::leave(cx, packet, &self.fragments);
         }
-        if let Some(end) = self.end(cx, packet, rewrite.to)? {
+        if let Some(end) = self.end(cx, packet, (rewrite.to, rewrite.behind))? {
             return Ok(end);
         }
+        // Only a hairpin goes back to who sent the frame.
+        let turns = rewrite.destination.is_some()
+            && rewrite.to == packet.port()
+            && self.settings.side_of(packet) == Some(Side::Inside);
         if packet.is_fragment() && !packet.is_later_fragment() {
-            if !self.fragments.remember(cx, packet, rewrite.fate())? {
+            let fate = if turns { rewrite.fate() } else { rewrite.fate().straight() };
+            if !self.fragments.remember(cx, packet, fate)? {
                 return Ok(Verdict::Drop(fragments::TABLE_FULL));
             }
             let networks = &self.settings.networks;
             let retag = |frame: &[u8], ip, into: &mut [u8]| networks.retagged(frame, ip, rewrite.behind, into);
-            self.fragments.release_tagged(cx, packet, (&rewrite.fate(), 1), retag)?;
+            self.fragments.release_tagged(cx, packet, (&fate, 1), retag)?;
         }
         self.settings.segments.clamp(packet);
         packet.decrement_ttl();
         rewrite.apply(packet);
-        if rewrite.destination.is_some() && rewrite.to == packet.port() {
+        if turns {
             turn(packet);
         }
         Ok(self.leave(packet, rewrite.to, rewrite.behind))
@@ -97,8 +102,13 @@ impl Nat {
     /// Drops a packet whose TTL is used up, or that is too long for its way out and must not be fragmented, and tells its
     /// sender while the packet is still untranslated. Packets that may be fragmented are left to the router behind, and
     /// IPv6 too: it sees them untranslated.
-    pub(super) fn end(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, to: Port) -> Result<Option<Verdict>, Conflict> {
-        let mtu = self.settings.mtu(self.settings.sides.of(to).unwrap_or(Side::Inside));
+    pub(super) fn end(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &mut Packet<'_>,
+        (to, behind): (Port, Behind),
+    ) -> Result<Option<Verdict>, Conflict> {
+        let mtu = self.settings.mtu(self.settings.towards(to, behind));
         let is_last_hop = packet.ttl().is_some_and(|ttl| ttl <= 1);
         if !is_last_hop && !lengths::is_too_long_to_cut(packet, mtu) {
             return Ok(None);

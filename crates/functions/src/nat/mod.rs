@@ -200,7 +200,7 @@ impl NetworkFunction for Nat {
     #[inline(always)]
     fn prefetch_first(&self, packet: &Packet<'_>, _now_ns: u64) {
         let Some((source, destination)) = ends(packet) else { return };
-        match self.settings.sides.of(packet.port()) {
+        match self.settings.side_of(packet) {
             Some(Side::Inside) => self.flows.mappings.prefetch_outward(self.settings.inside(packet, source)),
             _ => self.flows.mappings.prefetch_inward(destination),
         }

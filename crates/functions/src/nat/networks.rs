@@ -144,7 +144,12 @@ impl Nets {
         self.tagged.is_some()
     }
 
-    /// Whether every network of the other configuration has the same number here.
+    /// Whether what leaves for the outside goes to a station that the plan names: no router behind looks where it goes.
+    pub(crate) fn have_next_hop_outside(&self) -> bool {
+        self.tagged.as_ref().is_some_and(|tagged| tagged.outside_hop.is_some())
+    }
+
+    /// Whether every network that the other knows is known here under the same number.
     pub(crate) fn has_those_of(&self, other: &Nets) -> bool {
         match (&self.tagged, &other.tagged) {
             (Some(ours), Some(theirs)) => {

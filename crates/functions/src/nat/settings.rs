@@ -3,18 +3,18 @@
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
-use braid_nf::packet::{IpAddress, Segments};
+use braid_nf::packet::{IpAddress, Segments, Tagging};
 use braid_nf::{Packet, Port};
 
-use super::config::{Allocation, Config, Others};
+use super::config::{Allocation, Config, Networks, Others};
 use super::endpoint::{Endpoint, Inside};
 use super::fixed::{self, Fixed};
 use super::for_router::LeftToRouter;
-use super::networks::Nets;
+use super::networks::{Behind, Nets};
 use super::one_to_one::OneToOne;
 use super::pool::Pool;
 use super::session::Timeouts;
-use crate::config::{ConfigError, idle_ns};
+use crate::config::{ConfigError, check_port, idle_ns};
 use crate::parts::answer::Router;
 use crate::parts::proxy::Proxy;
 use crate::parts::segment_size::{HEADERS_V4, Limit};
@@ -55,7 +55,7 @@ braid_nf::plain!(Settings);
 
 impl Settings {
     pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
-        let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
+        let sides = sides(config, ports)?;
         let networks = Nets::check(config, sides, ports)?;
         let pool = Pool::check(config, ports, networks.list.clone())?;
         check_ranges(config, &pool.external)?;
@@ -97,10 +97,32 @@ impl Settings {
         Inside::new(self.networks.of(packet), end.ip(), end.port, end.protocol)
     }
 
-    /// This function's own addresses as the sender of a packet knows them.
+    /// Where a packet comes from; none if its port is on neither side. Of a port on both sides the tags say it.
+    #[inline(always)]
+    pub(super) fn side_of(&self, packet: &Packet<'_>) -> Option<Side> {
+        match self.sides.of(packet.port()) {
+            Some(_) if self.sides.are_shared() && self.networks.is_outside(packet) => Some(Side::Outside),
+            side => side,
+        }
+    }
+
+    /// To which side a packet leaves.
+    pub(super) fn towards(&self, to: Port, behind: Behind) -> Side {
+        match behind {
+            Behind::Outside if self.sides.are_shared() => Side::Outside,
+            _ => self.sides.of(to).unwrap_or(Side::Inside),
+        }
+    }
+
+    /// Whether what is not translated is for no router behind, and has to get the tags of the other side here.
+    pub(super) fn retags_all(&self) -> bool {
+        self.sides.are_shared() && self.networks.have_next_hop_outside()
+    }
+
+    /// What it calls itself to who sent a packet.
     pub(super) fn router(&self, packet: &Packet<'_>) -> Router {
         let [inside, outside] = self.routers;
-        if self.sides.of(packet.port()) == Some(Side::Outside) { outside } else { inside }
+        if self.side_of(packet) == Some(Side::Outside) { outside } else { inside }
     }
 
     /// The maximum length in bytes of an IP packet that leaves for a side.
@@ -113,7 +135,7 @@ impl Settings {
     /// router behind takes it. An external address does not count, because it is shared.
     pub(super) fn is_for_router(&self, packet: &Packet<'_>) -> bool {
         let (to, [inside, outside]) = (packet.dst_ip(), self.routers);
-        match self.sides.of(packet.port()) {
+        match self.side_of(packet) {
             Some(Side::Inside) => to == inside.v4 || Some(to) == inside.v6,
             _ => Some(to) == outside.v6 || (to == outside.v4 && !to.v4().is_some_and(|v4| self.is_external(v4))),
         }
@@ -127,7 +149,7 @@ impl Settings {
     /// Whether a neighbour's request for an address is answered: outside for external addresses, inside for gateways,
     /// which every network may have.
     pub(super) fn answers_for(&self, packet: &Packet<'_>, address: IpAddress) -> bool {
-        match (self.sides.of(packet.port()), address.v4()) {
+        match (self.side_of(packet), address.v4()) {
             (Some(Side::Outside), Some(v4)) => self.is_external(v4) && self.networks.is_outside(packet),
             (Some(Side::Inside), Some(v4)) => {
                 self.gateways.contains(&v4.into()) && self.networks.of(packet) != Segments::OTHER
@@ -158,7 +180,43 @@ fn routers(config: &Config) -> Result<[Router; 2], ConfigError> {
     Ok([inside, Router::check(("outside_router", v4), ("outside_router_v6", v6))?])
 }
 
-/// Without a configured MTU no packet is too long.
+/// Which ports are inside and outside. One that is both carries VLANs, of which the outside has one.
+fn sides(config: &Config, ports: u16) -> Result<Sides, ConfigError> {
+    let port = match (&config.inside_ports[..], &config.outside_ports[..]) {
+        ([inside], [outside]) if inside == outside => check_port("inside_ports", *inside, ports.min(64))?,
+        (inside, outside) => return Sides::from_lists(inside, outside, ports),
+    };
+    let wrong = |key: &str, reason: String, instead: &str| Err(ConfigError::new(key, reason, instead));
+    if config.networks != Networks::ByVlan {
+        let instead =
+            "write it in one list only, or add networks = \"by_vlan\", the inside `vlans`, and `outside_vlan`";
+        return wrong(
+            "outside_ports",
+            format!("port {port} is inside as well, and nothing tells its packets apart"),
+            instead,
+        );
+    }
+    if config.vlans.is_empty() {
+        let reason = format!("port {port} is outside as well, so its inside VLANs have to be named");
+        return wrong("vlans", reason, "write for example vlans = [10]");
+    }
+    let outside = config.outside_vlan.as_ref().map_or(Some(Tagging::NONE), |range| range.single());
+    if let Some(both) = config.vlans.iter().flat_map(|range| range.iter()).find(|vlan| Some(*vlan) == outside) {
+        let reason = format!("{both} is one of `vlans`, and port {port} is inside and outside");
+        return wrong("outside_vlan", reason, "write another VLAN for the outside");
+    }
+    if config.outside_next_hop.is_some() && (config.ipv6, config.non_ip) != (Others::Drop, Others::Drop) {
+        let reason = format!("ARP and IPv6 that come by port {port} would leave by it as they came");
+        return wrong(
+            "non_ip",
+            reason,
+            "write ipv6 = \"drop\" and non_ip = \"drop\": for its own addresses it answers (`mac`)",
+        );
+    }
+    Ok(Sides::shared(port))
+}
+
+/// Without one nothing is too long.
 fn mtu(key: &str, mtu: Option<u16>) -> Result<u16, ConfigError> {
     match mtu {
         Some(mtu) if !MTUS.contains(&mtu) => {

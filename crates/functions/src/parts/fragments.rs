@@ -77,7 +77,8 @@ pub struct Fate {
     pub port: Port,
     /// The VLAN tags with which it leaves, if its function changes them: a number that the function interprets.
     pub behind: u16,
-    zero: [u8; 4],
+    /// Whether frames of its pieces are not turned, though they leave by the port by which they came.
+    is_straight: u32,
 }
 
 impl Fate {
@@ -92,7 +93,12 @@ impl Fate {
         Fate { behind, ..self }
     }
 
-    /// Writes the addresses into a packet.
+    /// The same where what leaves by the port by which it came goes on all the same.
+    pub fn straight(self) -> Fate {
+        Fate { is_straight: 1, ..self }
+    }
+
+    /// Writes the addresses.
     pub fn apply(&self, packet: &mut Packet<'_>) {
         if self.source != IpAddress::UNSPECIFIED {
             packet.set_src_ip(self.source);
@@ -350,7 +356,7 @@ impl Fragments {
         self.take_waiting(cx, packet, |cx, piece| {
             if piece.rewrite(fate, hops) {
                 let (frame, ip) = (&mut piece.bytes[..piece.len as usize], piece.ip as usize);
-                if fate.port == packet.port() && fate.destination != IpAddress::UNSPECIFIED {
+                if fate.is_straight == 0 && fate.port == packet.port() && fate.destination != IpAddress::UNSPECIFIED {
                     turn_frame(frame, ip);
                 }
                 send(cx, frame, ip);

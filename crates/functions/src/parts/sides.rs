@@ -80,7 +80,19 @@ impl Sides {
         }
     }
 
-    /// The side that packets from `port` come from; `None` if the port is on neither side.
+    /// One port that is on both sides, whose packets something else tells apart: as far as the port says, they come from inside.
+    pub fn shared(port: Port) -> Sides {
+        let bit = 1u64.checked_shl(port.into()).unwrap_or(0);
+        Sides { inside: bit, outside: bit }
+    }
+
+    /// Whether a port is on both sides.
+    #[inline(always)]
+    pub fn are_shared(&self) -> bool {
+        self.inside & self.outside != 0
+    }
+
+    /// Where packets from `port` come from; none if the port is on neither side.
     #[inline(always)]
     pub fn of(&self, port: Port) -> Option<Side> {
         let bit = 1u64.checked_shl(port.into()).unwrap_or(0);
@@ -171,6 +183,9 @@ mod tests {
         assert_eq!(lists.across_of(9, 4), 9);
         let all = lists.across_all(256);
         assert_eq!([0, 3, 64, 255].map(|port| all.of(port)), [3, 2, 64, 255]);
+        let one = Sides::shared(2);
+        assert_eq!([0, 2].map(|port| (one.of(port), one.across_of(port, 4))), [(None, 0), (Some(Side::Inside), 2)]);
+        assert!(one.are_shared() && one.is_on(2, Side::Outside as u8) && !lists.are_shared());
     }
 
     #[test]

@@ -161,3 +161,29 @@ fn addresses_of_their_own_are_checked() {
         "`one_to_one[0]`: 10.0.0.5/32 is in no network",
     );
 }
+
+#[test]
+fn a_port_on_both_sides_needs_vlans_that_tell_its_packets_apart() {
+    let port = "inside_ports = [0]\noutside_ports = [0]\n";
+    let vlans = format!("{port}networks = 'by_vlan'\n");
+    check_error(
+        port,
+        "`outside_ports`: port 0 is inside as well, and nothing tells its packets apart; write it in one list only, or add networks = \"by_vlan\"",
+    );
+    check_error(
+        &vlans,
+        "`vlans`: port 0 is outside as well, so its inside VLANs have to be named; write for example vlans = [10]",
+    );
+    check_error(
+        &format!("{vlans}vlans = [10, 20]\noutside_vlan = 20"),
+        "`outside_vlan`: vlan 20 is one of `vlans`, and",
+    );
+    check_error(
+        &format!("{vlans}vlans = [10]\noutside_next_hop = '02:00:00:00:00:ff'"),
+        "`non_ip`: ARP and IPv6 that come by port 0 would leave by it as they came; write ipv6 = \"drop\" and non_ip = \"drop\"",
+    );
+    check_error(
+        "inside_ports = [0, 1]\noutside_ports = [1]",
+        "`outside_ports`: port 1 stands in `inside_ports` as well",
+    );
+}
