@@ -4,19 +4,25 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use clap::{ArgAction, Command};
+use clap::{Arg, ArgAction, Command};
 
-/// Makes clap reject a negative number as an invalid value, not as an unknown option.
+/// Has a number or a time below 0 refused as a value that does not fit, not as an option that nobody knows.
 pub(crate) fn may_be_negative(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     let command = command.mut_args(|arg| match arg.get_action() {
+        ArgAction::Set if is_time(&arg) => arg.allow_hyphen_values(true),
         ArgAction::Set | ArgAction::Append => arg.allow_negative_numbers(true),
         _ => arg,
     });
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, may_be_negative))
 }
 
-/// Accepts numbers between two bounds, inclusive.
+/// Whether it takes a time, such as `30s`.
+fn is_time(arg: &Arg) -> bool {
+    arg.get_value_names().is_some_and(|names| names.iter().any(|name| name == "TIME"))
+}
+
+/// Takes numbers within bounds, both of which are possible.
 pub(crate) fn between<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync
 where
     T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,

@@ -213,6 +213,29 @@ fn figures_that_were_measured_before_an_interruption_are_written() {
     assert!(more < 14, "it went on: {written}");
 }
 
+/// Each of these would take hours.
+#[test]
+fn a_measurement_that_is_interrupted_ends_before_its_row_does() {
+    let braid = Braid::new();
+    for line in [
+        "--what rates --packets 1000000",
+        "--what rates --packets 1000000 --distribution software",
+        "--what ablation --packets 1000000",
+        "--what latency --duration 5h",
+        "--what soak --duration 5h",
+    ] {
+        let mut command = braid.command(&format!("bench {line} --chain flow_counter --flows 1000 --workers 1"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let (mut said, mut head) = (BufReader::new(child.stdout.take().expect("piped")), String::new());
+        said.read_line(&mut head).expect("its head");
+        std::thread::sleep(Duration::from_millis(500));
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(1), "{line}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"), "{line}: {output:?}");
+    }
+}
+
 #[test]
 fn every_output_makes_its_folder() {
     let braid = Braid::new();

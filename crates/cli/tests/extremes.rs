@@ -49,7 +49,10 @@ fn numbers_out_of_range_are_refused_before_anything_is_said() {
     for what in ["latency", "soak"] {
         refused(&braid, &format!("{bench} --what {what} --duration 0s"), "--duration above 0");
         refused(&braid, &format!("{bench} --what {what} --duration soon"), "`soon` is no time");
+        refused(&braid, &format!("{bench} --what {what} --duration -5s"), "`-5s` is no time");
     }
+    refused(&braid, "run --nf forward --in gen:campus --duration -5s", "`-5s` is no time");
+    refused(&braid, "trace tcp --nf forward --in gen:campus --wait -1m", "`-1m` is no time");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use braid_control::plan_file::unplaced;
 use braid_control::{Carry, Catalog};
 
 use super::rows::Trial;
+use super::stop::Stop;
 use super::traffic::{Trace, chain};
 use crate::args::BenchArgs;
 use crate::chain::{Written, check_name};
@@ -34,7 +35,7 @@ pub fn check(args: &BenchArgs, catalog: &Catalog) -> Result<(), Failure> {
         .try_for_each(|name| check_name(name, "--chain"))?;
     for (name, written) in chains(args, catalog, &[])? {
         let size = sizes(args).next().unwrap_or((1, 1));
-        let plan = trial(args, (&name, &written), size).plan(catalog);
+        let plan = trial(args, &Stop::default(), (&name, &written), size).plan(catalog);
         let whole =
             plan.and_then(|plan| if args.plan.is_some() { plan.compile(Carry::Nothing).map(drop) } else { Ok(()) });
         whole.map_err(|problem| written.failure(problem))?;
@@ -93,6 +94,7 @@ pub fn chains(args: &BenchArgs, catalog: &Catalog, usual: &[&str]) -> Result<Vec
 /// The trial of a chain with this number of flows and workers, using the first of its distributions.
 pub fn trial<'a>(
     args: &BenchArgs,
+    stop: &'a Stop,
     (chain, written): (&'a str, &'a Written),
     (flows, workers): (u64, i64),
 ) -> Trial<'a> {
@@ -107,6 +109,7 @@ pub fn trial<'a>(
         variant: "",
         step_ns: args.step_ns,
         is_quick: args.quick,
+        stop,
     }
 }
 

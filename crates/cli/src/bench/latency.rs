@@ -1,6 +1,7 @@
 //! Latency under load: how long packets take from arrival to sending, at fractions of a chain's capacity on this machine.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use braid_control::Catalog;
@@ -11,6 +12,7 @@ use serde::Serialize;
 
 use super::paced::{Pace, Rig, Waits};
 use super::rows::Trial;
+use super::stop::unless;
 use crate::failure::Failure;
 
 /// Loads, in percent of the capacity.
@@ -99,7 +101,9 @@ fn run(trial: &Trial<'_>, catalog: &Catalog, pace: Pace) -> Result<Ran, Failure>
     let (traffic, compiled) = trial.prepare(catalog, PACKETS)?;
     let rig = Rig::new(compiled.run.workers, pace);
     let source = Box::new(rig.source(traffic.source));
-    let report = launch(&compiled.run, source, Box::new(rig.sink()), &Control::default())?;
+    let control = Control { stop: Arc::clone(trial.stop), ..Control::default() };
+    let report = launch(&compiled.run, source, Box::new(rig.sink()), &control)?;
+    unless(trial.stop)?;
     let lost = (report.total.packets_in + report.total.packets_copied).saturating_sub(report.total.packets_out);
     Ok(Ran { waits: rig.waits(), gather_us: compiled.run.gather.as_micros() as u64, lost })
 }

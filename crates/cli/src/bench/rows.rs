@@ -1,7 +1,7 @@
 //! One measurement of a chain: what is varied, how it is run, what is recorded.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use braid_control::plan_file::{PlanFile, SetFile, unplaced};
@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::bare;
 use super::meter::{Metered, Reading, Warm};
 use super::renewal::{forget_soon, remembered, silent_s};
+use super::stop::{Stop, unless};
 use super::traffic::{Trace, Traffic, configure, replay};
 use crate::failure::Failure;
 
@@ -43,6 +44,8 @@ pub struct Trial<'a> {
     pub step_ns: Option<u64>,
     /// Whether to begin measuring before flows are forgotten as fast as they begin.
     pub is_quick: bool,
+    /// Whether it is to end early, and come to nothing.
+    pub stop: &'a Stop,
 }
 
 /// One measurement.
@@ -84,7 +87,10 @@ impl Trial<'_> {
     pub fn prepare(&self, catalog: &Catalog, packets: u64) -> Result<(Traffic, Compiled), Failure> {
         let traffic = replay(self.chain, self.flows, self.trace, packets * self.workers.max(1) as u64)?;
         let compiled = self.plan(catalog).and_then(|plan| plan.compile(Carry::Nothing));
-        Ok((traffic, compiled.map_err(|problem| Failure::of_plan(problem, None))?))
+        let compiled = compiled.map_err(|problem| Failure::of_plan(problem, None))?;
+        // Making traffic takes its time.
+        unless(self.stop)?;
+        Ok((traffic, compiled))
     }
 
     /// Its validated plan.
@@ -116,8 +122,9 @@ impl Trial<'_> {
         let (traffic, compiled) = self.prepare(catalog, packets)?;
         let warm = Warm { passes: traffic.warm_passes, time: self.settling() };
         let (source, readings) = Metered::new(traffic.source, warm, packets);
-        let control = Control { step_ns: self.step_ns, ..Control::default() };
+        let control = Control { step_ns: self.step_ns, stop: Arc::clone(self.stop), ..Control::default() };
         let report = launch(&compiled.run, Box::new(source), Box::new(NullSink), &control)?;
+        unless(self.stop)?;
         let report = RunReport::new(Vec::new(), &report);
         let readings = readings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(self.row(&compiled, &readings, &report))

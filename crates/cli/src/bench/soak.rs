@@ -11,7 +11,9 @@ use braid_control::report::grouped;
 use braid_control::runtime::{Live, WorkerCounters};
 use serde::Serialize;
 
-/// The figures at one moment.
+use super::stop::{Stop, unless};
+
+/// What is seen at one time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sample {
     /// Name of the chain.
@@ -59,12 +61,25 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Samples a run of a chain `looks` times within `time`; calls `seen` for each sample.
-pub fn watch(live: &Live, chain: &str, (time, looks): (Duration, u32), mut seen: impl FnMut(&Sample)) -> Vec<Sample> {
+/// How long nobody looks whether the end is asked for.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Looks at a run of a chain `looks` times within `time`, or until it is to stop; `seen` is told of each.
+pub fn watch(
+    (live, stop): (&Live, &Stop),
+    chain: &str,
+    (time, looks): (Duration, u32),
+    mut seen: impl FnMut(&Sample),
+) -> Vec<Sample> {
     let (begun, mut samples) = (Instant::now(), Vec::<Sample>::new());
     for look in 1..=looks {
         let due = time * look / (looks + 1);
-        std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        while begun.elapsed() < due && unless(stop).is_ok() {
+            std::thread::sleep(due.saturating_sub(begun.elapsed()).min(PATIENCE));
+        }
+        if unless(stop).is_err() {
+            break;
+        }
         let mut total = WorkerCounters::default();
         live.see().into_iter().flatten().for_each(|worker| total.merge(&worker.counters));
         let seconds = begun.elapsed().as_secs_f64();

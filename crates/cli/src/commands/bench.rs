@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use braid_control::Catalog;
@@ -17,6 +16,7 @@ use crate::args::BenchArgs;
 use crate::bench::asked::{FLOWS_QUICK, at_most, chains, check, distributions, packets, sizes, time, trial};
 use crate::bench::rows::{Row, Trial, ablation};
 use crate::bench::soak::{self, Sample};
+use crate::bench::stop::{Stop, unless};
 use crate::bench::traffic::{CHAINS, SHARED, STATEFUL, Trace};
 use crate::bench::{latency, output};
 use crate::chain::Written;
@@ -85,6 +85,8 @@ pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         latency: Vec::new(),
         soak: Vec::new(),
     };
+    let stop = Stop::default();
+    watch::stop_on_signal(&stop)?;
     let copied = "copied from a ring into buffers (receive copy)";
     say(
         args,
@@ -211,7 +213,7 @@ fn each(
 ) -> Result<(), Failure> {
     for size in sizes(args) {
         unless(stop)?;
-        measure(trial(args, chain, size))?;
+        measure(trial(args, stop, chain, size))?;
     }
     Ok(())
 }
@@ -282,7 +284,7 @@ fn soak(
     let time = time(args, SOAK, SOAK_QUICK)?;
     let flows = at_most(args, args.flows.iter().copied().max().unwrap_or(FLOWS_QUICK));
     let workers = args.workers.iter().copied().max().unwrap_or(1);
-    let trial = Trial { trace: Trace::Churn10, step_ns: None, ..trial(args, (name, written), (flows, workers)) };
+    let trial = Trial { trace: Trace::Churn10, step_ns: None, ..trial(args, stop, (name, written), (flows, workers)) };
     let (traffic, compiled) = trial.prepare(catalog, flows)?;
     say(args, &format!("{name}, {flows} flows, a tenth of the packets begins a flow, for {time:?}\n{}", Sample::HEAD))?;
     let live = Live::new(compiled.run.workers);
@@ -291,8 +293,8 @@ fn soak(
     let source = Box::new(traffic.source);
     std::thread::scope(|scope| {
         let running = scope.spawn(|| launch(&compiled.run, source, Box::new(NullSink), &control));
-        let mut samples = soak::watch(&live, name, (time, SOAK_LOOKS), |sample| {
-            // If the terminal has gone, the run still continues to its end.
+        let mut samples = soak::watch((&live, stop), name, (time, SOAK_LOOKS), |sample| {
+            // A terminal that is gone ends the run at its end.
             let _ = say(args, &sample.to_string());
         });
         let report = running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
