@@ -1,4 +1,4 @@
-//! `braid bench`: measures warmed-up chains in memory and prints the machine, the commit and the losses with every figure.
+//! `braid bench`: chains in memory, warmed up, with the machine, the commit and what was lost beside every figure.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,14 +24,14 @@ use crate::failure::{Failure, Kind};
 use crate::input::is_same_file;
 use crate::watch;
 
-/// Durations of one load of the latency measurement, and of a soak.
+/// Time of a load of the latency measurement, and of a soak.
 const LOAD: Duration = Duration::from_secs(2);
 const LOAD_QUICK: Duration = Duration::from_millis(200);
 const SOAK: Duration = Duration::from_secs(30 * 60);
 const SOAK_QUICK: Duration = Duration::from_secs(5);
-/// Number of lines in a soak's table.
+/// Lines of a soak's table.
 const SOAK_LOOKS: u32 = 20;
-/// Maximum growth of memory in the second half of a soak, as a share. It allows for lists of counters, but not for packets.
+/// Memory may grow by this share in the second half of a soak: lists of counters, not packets.
 const GROWTH_MAX: f64 = 0.01;
 
 /// What is measured.
@@ -49,7 +49,7 @@ pub enum What {
     Bare,
 }
 
-/// All measurements.
+/// All of them.
 #[derive(Serialize)]
 struct Bench {
     machine: Machine,
@@ -59,7 +59,7 @@ struct Bench {
     soak: Vec<Sample>,
 }
 
-/// A criterion that is stated before it is known whether the rows meet it.
+/// A criterion, said before it is known whether the rows meet it.
 const LOSS_CRITERION: &str = "lost = 0: whatever comes in goes out";
 
 impl Bench {
@@ -70,7 +70,7 @@ impl Bench {
     }
 }
 
-/// Runs the command.
+/// Runs it.
 pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     if args.list {
         print(&CHAINS.map(|chain| format!("{chain}\n")).concat())?;
@@ -95,9 +95,7 @@ pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
             bench.machine
         ),
     )?;
-    let stop = Stop::default();
-    watch::stop_on_signal(&stop)?;
-    // Whatever ends the measurement early, earlier results are not lost.
+    // Whatever ends it early: what was measured before is not lost.
     let measured = args.what.iter().try_for_each(|what| measure(*what, args, catalog, &stop, &mut bench));
     if args.json {
         print_json(&bench)?;
@@ -111,9 +109,6 @@ pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let is_well = bench.is_lossless() && growth <= GROWTH_MAX;
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(Kind::Failed as u8) })
 }
-
-/// Set by Ctrl-C: the row being measured becomes the last one.
-type Stop = Arc<AtomicBool>;
 
 fn measure(what: What, args: &BenchArgs, catalog: &Catalog, stop: &Stop, bench: &mut Bench) -> Result<(), Failure> {
     match what {
@@ -131,20 +126,12 @@ fn measure(what: What, args: &BenchArgs, catalog: &Catalog, stop: &Stop, bench: 
     unless(stop)
 }
 
-/// Returns an error once the user has interrupted the command.
-fn unless(stop: &Stop) -> Result<(), Failure> {
-    match stop.load(Ordering::Relaxed) {
-        true => Err(Failure::new(Kind::Failed, "interrupted", "what was measured before is written")),
-        false => Ok(()),
-    }
-}
-
-/// Prints to people; programs get one JSON object at the end.
+/// To people; programs get one object at the end.
 fn say(args: &BenchArgs, text: &str) -> Result<(), Failure> {
     if args.json { Ok(()) } else { print(text) }
 }
 
-/// A table for people. Its heading is printed with its first line; without any line, only an error is printed.
+/// A table for people, whose head stands above its first line: where there is none, an error is all.
 struct Table<'a> {
     args: &'a BenchArgs,
     head: &'static str,
@@ -157,7 +144,7 @@ impl Table<'_> {
     }
 }
 
-/// Rejects outputs that could not be written, and outputs that would replace other files in use.
+/// Refuses outputs that could not be written, and those over something else.
 fn check_outputs(args: &BenchArgs) -> Result<(), Failure> {
     let same = |one: Option<&PathBuf>, other: Option<&PathBuf>| {
         one.zip(other).is_some_and(|(one, other)| one == other || is_same_file(one, other))
@@ -171,7 +158,7 @@ fn check_outputs(args: &BenchArgs) -> Result<(), Failure> {
     outputs.try_for_each(|path| whole::check(path).map_err(|error| unwritten(path, &error)))
 }
 
-/// Writes tables and plots to files; latencies go to separate files.
+/// Tables and pictures in files; latencies stand in files of their own.
 fn write(args: &BenchArgs, bench: &Bench) -> Result<(), Failure> {
     let to = |path: &Path, text: String| whole::write(path, text.as_bytes()).map_err(|error| unwritten(path, &error));
     if let Some(path) = args.csv.as_ref().filter(|_| !bench.rows.is_empty()) {
@@ -189,7 +176,7 @@ fn write(args: &BenchArgs, bench: &Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Derives a file name: `bench.csv` → `bench-latency.csv`.
+/// `bench.csv` → `bench-latency.csv`.
 fn beside(path: &Path, what: &str) -> PathBuf {
     let name = path.file_stem().map_or_else(Default::default, |stem| stem.to_string_lossy());
     let end = path.extension().map_or_else(String::new, |end| format!(".{}", end.to_string_lossy()));
@@ -204,7 +191,7 @@ fn unwritten(path: &Path, error: &dyn std::error::Error) -> Failure {
     )
 }
 
-/// Measures a chain with every combination of flows and workers.
+/// Every combination of a chain with flows and workers.
 fn each(
     args: &BenchArgs,
     stop: &Stop,
@@ -274,7 +261,7 @@ fn latencies(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<la
     Ok(())
 }
 
-/// Runs a chain once with the largest requested numbers of flows and workers.
+/// One run of a chain with the most flows and workers that are named.
 fn soak(
     args: &BenchArgs,
     catalog: &Catalog,

@@ -148,16 +148,6 @@ fn quoted_header(quoted: &[u8], rewrite: &ErrorRewrite, now: u64) -> Option<NewH
     }
 }
 
-/// The quoted packet without extensions: a length, in words of four or eight bytes, gives their position (RFC 4884
-/// section 4).
-fn without_extensions(message: &[u8], to_v4: bool) -> Option<&[u8]> {
-    let quoted = message.get(ICMP_LEN..)?;
-    let len = if to_v4 { usize::from(message[4]) * 8 } else { usize::from(message[5]) * 4 };
-    // In a Packet Too Big this word is the MTU, and in an ICMPv6 Parameter Problem a pointer.
-    let has_len = if to_v4 { matches!(message[0], 1 | 3) } else { matches!(message[0], 3 | 11 | 12) };
-    Some(if has_len && len > 0 { quoted.get(..len).unwrap_or(quoted) } else { quoted })
-}
-
 /// Whether the checksums of an error are correct: that of its message, and that of the IPv4 header it quotes.
 fn is_sound(packet: &Packet<'_>) -> bool {
     let message = packet.ip_payload();

@@ -12,7 +12,7 @@ use super::Target;
 use crate::aside::asideln;
 use crate::failure::Failure;
 
-/// Maximum number of backends that are checked, because each has a thread.
+/// Most backends that are asked: each has a thread.
 const TARGETS_MAX: usize = 4096;
 
 /// The function whose backends are asked.
@@ -24,12 +24,10 @@ pub(super) struct Known {
     /// The plan as it was written.
     written: String,
     targets: Vec<Target>,
-    /// The identity of each backend across plans: its service, and the address where it is checked.
-    names: Vec<(IpAddr, Option<Ports>, SocketAddr)>,
 }
 
 impl Known {
-    /// Reads a plan, without further knowledge about its backends.
+    /// A plan of which nothing is known but what it says.
     pub(super) fn read(path: &Path) -> Result<Known, Failure> {
         let text = Failure::or_text(path)?;
         PlanFile::parse(&text).map_err(|problem| Failure::of_plan(problem, Some((path, &text))))?;
@@ -54,7 +52,7 @@ impl Known {
 
     /// The backends as the file says now, with what is known of those that it has still; none if the file is as it was or cannot be read.
     pub(super) fn read_again(&mut self, path: &Path) -> Option<Known> {
-        // While the file is being replaced, it may be missing for a moment.
+        // A file that is being replaced may not be there for a moment.
         let text = std::fs::read_to_string(path).ok().filter(|text| *text != self.written)?;
         self.written.clone_from(&text);
         match Known::read(path) {
@@ -72,18 +70,7 @@ impl Known {
         }
     }
 
-    fn learn(&mut self, former: &Known) {
-        let known: HashMap<_, _> = former.names.iter().zip(&former.targets).map(|(name, was)| (name, was.up)).collect();
-        let found: Vec<(Place, bool)> = self
-            .names
-            .iter()
-            .zip(&self.targets)
-            .filter_map(|(name, now)| Some((now.place, *known.get(name)?)))
-            .collect();
-        found.into_iter().for_each(|(place, up)| self.set(place, up));
-    }
-
-    /// The backends that are checked.
+    /// Backends that are asked.
     pub(super) fn targets(&self) -> &[Target] {
         &self.targets
     }

@@ -1,4 +1,4 @@
-//! `braid health`: checks whether the backends of a load balancer are up, and tells the run.
+//! `braid health`: asks the backends of a load balancer whether they are up, and tells the run.
 //!
 //! ```text
 //!  plan file ─▶ targets ─▶ one thread each: ask, wait ─▶ what changed ─┐
@@ -52,7 +52,7 @@ pub struct HealthArgs {
     pub changes: Option<usize>,
 }
 
-/// A backend that is checked.
+/// A backend that is asked.
 #[derive(Clone, Debug)]
 struct Target {
     /// Its place among all.
@@ -62,25 +62,16 @@ struct Target {
     end: SocketAddr,
     check: Check,
     up: bool,
-    /// Its state according to the plan file.
-    written: bool,
 }
 
-impl Target {
-    /// Whether a run that uses the plan from its file, or from somebody who assumes that all is well, may be wrong about this backend.
-    fn may_be_mistaken(&self) -> bool {
-        !self.up || !self.written
-    }
-}
-
-/// A change of a backend's state, with the reason.
+/// What has changed, and why.
 struct Change {
     target: usize,
     end: SocketAddr,
     up: Result<(), Bad>,
 }
 
-/// Runs the command.
+/// Runs it.
 pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
     let mut known = Known::read(&args.plan)?;
     // Without a run nobody is asked.
@@ -106,7 +97,7 @@ pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Describes how many backends are checked.
+/// How many backends are asked.
 fn asked_now(known: &Known) -> String {
     match known.targets().len() {
         1 => "1 backend is asked".to_owned(),
@@ -171,7 +162,7 @@ impl<'a> Listener<'a> {
     }
 }
 
-/// Prints the changes; returns their number.
+/// Says what has changed; how many they are.
 fn tell_changes(changes: &[Change]) -> Result<usize, Failure> {
     for Change { end, up, .. } in changes {
         print(&match up {
@@ -182,7 +173,7 @@ fn tell_changes(changes: &[Change]) -> Result<usize, Failure> {
     Ok(changes.len())
 }
 
-/// Backends that are being checked, each on its own thread, until this value is dropped.
+/// Backends that are being asked, each on a thread of its own, as long as this is there.
 struct Asked {
     hear: Receiver<Change>,
     _goes_on: Arc<()>,
@@ -198,7 +189,7 @@ impl Asked {
         Asked { hear, _goes_on: goes_on }
     }
 
-    /// Waits for a change, at most for this time. Returns all changes that are available by then, only the latest of each backend.
+    /// Waits for a change, but not for longer than this; all that are there by then, the latest of each backend only.
     fn next(&self, longest: Duration) -> Vec<Change> {
         let first = self.hear.recv_timeout(longest).ok();
         let mut changes: Vec<Change> = first.into_iter().chain(self.hear.try_iter()).collect();
@@ -210,7 +201,7 @@ impl Asked {
     }
 }
 
-/// Checks one backend repeatedly and sends changes of its state, until `goes_on` is dropped.
+/// Asks one backend again and again, and says when its state changes, as long as that goes on.
 fn watch(target: Target, say: &Sender<Change>, goes_on: &Weak<()>) {
     let Target { number, end, check, up, .. } = target;
     let (every, timeout) = (Duration::from_millis(check.every_ms), Duration::from_millis(check.timeout_ms()));
@@ -221,7 +212,7 @@ fn watch(target: Target, say: &Sender<Change>, goes_on: &Weak<()>) {
         let answer = ask(end, &check, timeout);
         let could = std::mem::replace(&mut could_ask, !matches!(answer, Err(Bad::Unasked(_))));
         match answer {
-            // The backend may be as healthy as ever, so its state stays.
+            // It may be as well as ever: its state stays.
             Err(why @ Bad::Unasked(_)) => {
                 if could {
                     asideln!("note: {end} stays as it is: {why}");
@@ -237,14 +228,14 @@ fn watch(target: Target, say: &Sender<Change>, goes_on: &Weak<()>) {
     }
 }
 
-/// The assumed state of a backend, and the number of consecutive answers that contradict it.
+/// What is believed of a backend, and how many answers in a row say otherwise.
 struct State {
     up: bool,
     against: u32,
 }
 
 impl State {
-    /// Records an answer; returns whether the state changes.
+    /// Whether the state changes by an answer.
     fn hear(&mut self, good: bool, check: &Check) -> bool {
         self.against = if good == self.up { 0 } else { self.against + 1 };
         let changes = self.against >= if good { check.rise } else { check.fall };
