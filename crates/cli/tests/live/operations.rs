@@ -12,6 +12,9 @@ const PORTS: &str = "--port af_xdp:m0 --port af_xdp:m1 -w 2";
 
 const STRICT: &str = "strict";
 
+/// What a gateway's plan says of a capture; between interfaces it does not matter.
+pub const OF_CAPTURE: &str = "in_order = true\n[input]\nfrom = [\"of-a-capture.pcap\"]\ninside = [\"10.0.0.0/8\"]\n";
+
 /// A gateway with a rule about one port, in a folder with its control socket.
 pub struct Gateway {
     folder: tempfile::TempDir,
@@ -28,12 +31,11 @@ impl Gateway {
         self.folder.path().join(name)
     }
 
-    /// A plan that refuses connections to this port, and looks at TCP windows so. What it says of a capture does not matter between interfaces.
+    /// A plan that refuses connections to this port, and looks at TCP windows so.
     fn write(&self, refused: u16, windows: &str) -> PathBuf {
         let path = self.path("plan.toml");
         let text = format!(
-            "in_order = true\n[input]\nfrom = [\"of-a-capture.pcap\"]\ninside = [\"10.0.0.0/8\"]\n\
-             [[nf]]\nfunction = \"firewall\"\n[nf.config]\nwindows = \"{windows}\"\nrules = [{{ action = \"deny\", direction = \"outbound\", \
+            "{OF_CAPTURE}[[nf]]\nfunction = \"firewall\"\n[nf.config]\nwindows = \"{windows}\"\nrules = [{{ action = \"deny\", direction = \"outbound\", \
              protocol = \"tcp\", destination_ports = \"{refused}\" }}]\n[[nf]]\nfunction = \"nat\"\n[nf.config]\n\
              external = [\"{EXTERNAL}\"]\n"
         );

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use braid_testkit::skip::skip;
 
-use crate::operations::Gateway;
+use crate::operations::{Gateway, OF_CAPTURE};
 use crate::scene::{Running, SERVER, Scene, eventually, pings};
 
 /// Echo requests, and milliseconds between two of them.
@@ -49,7 +49,7 @@ impl Upgraded<'_> {
 
     /// The same to its plan on two workers, with both ports in it.
     fn upgrade_to_two_workers(&mut self, port: &str) -> String {
-        let plan = std::fs::read_to_string(self.gateway.path("plan.toml")).expect("a plan");
+        let plan = std::fs::read_to_string(self.gateway.path("plan.toml")).expect("a plan").replace(OF_CAPTURE, "");
         let more = self.gateway.path("more.toml");
         let ports = ["m0", "m1"].map(|device| format!("[[port]]\ndevice = \"{port}:{device}\"\n")).concat();
         std::fs::write(&more, format!("workers = 2\n{plan}{ports}")).expect("the same folder");

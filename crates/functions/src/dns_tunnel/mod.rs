@@ -39,8 +39,7 @@ pub struct Told {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Orphan {
-    /// In the entry of a name, the hash of its zone, or [`LED`] once one of its addresses was contacted. In the entry of an
-    /// address, the hash of the name.
+    /// For a name the hash of its zone, or [`LED`] once an address was contacted; for an address the hash of the name.
     of: u64,
     bytes: u64,
     seen_ns: u64,
@@ -230,8 +229,7 @@ impl DnsTunnel {
         Ok(if is_new { zone.bytes_below(list) } else { 0 })
     }
 
-    /// Clears the orphan whose address the client contacts: its name, and all later answers about that, have led to a
-    /// contact.
+    /// Clears the orphan whose address the client contacts, and with it all later answers about its name.
     fn contact(&self, cx: &mut Cx<'_>, client: IpAddress, address: IpAddress) -> Result<(), Conflict> {
         let Some(Orphan { of: name, .. }) = self.told.remove(cx, &Told { client, address })? else { return Ok(()) };
         let (named, seen_ns) = (Told { client, address: message::as_address(name) }, cx.now());

@@ -189,8 +189,11 @@ impl Windows {
         let sender = &mut self.senders[from];
         sender.window_max = sender.window_max.max(window);
         sender.end = later(sender.end, end);
-        let receiver = &mut self.senders[to];
-        receiver.end_max = later(receiver.end_max, acknowledged.wrapping_add(window.max(1)));
+        // Only an acknowledgement says what its sender has room for; a reset may have none.
+        if segment.flags & ACK != 0 {
+            let receiver = &mut self.senders[to];
+            receiver.end_max = later(receiver.end_max, acknowledged.wrapping_add(window.max(1)));
+        }
         true
     }
 

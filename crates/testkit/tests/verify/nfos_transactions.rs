@@ -242,7 +242,7 @@ fn replies_reach_another_worker_than_requests_so_the_firewall_drops_them() {
         let split = PortSplit::InsidePrefixes(inside.into());
         let source = CaptureSource::new(vec![recorded("office.pcapng")]).split(split);
         let entry = find("firewall").expect("it is in the catalogue");
-        Case::of(entry, "", workers).run(source, NullSink).expect("it runs").total
+        Case::of(entry, "held_max = 0", workers).run(source, NullSink).expect("it runs").total
     };
     let alone = run(1);
     assert!(alone.packets_out > 1900, "{alone:#?}");
