@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use braid_packet::{BATCH_MAX, Link};
+use braid_packet::Link;
 use braid_state::Tx;
 
 use crate::{EVERY_PORT, Port, Verdict, Verdicts};
@@ -88,7 +88,7 @@ impl Emitted {
     #[inline(never)]
     pub(crate) fn keep_decided(&mut self, verdicts: &Verdicts, packets: usize) {
         self.decided.clear();
-        self.decided.extend((0..packets.min(BATCH_MAX)).map(|i| verdicts.port(i)));
+        verdicts.copy_ports(packets, &mut self.decided);
     }
 
     /// Returns, in order of creation, the chain position of each packet's maker and the functions that the packet passes through.

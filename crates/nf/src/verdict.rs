@@ -84,6 +84,14 @@ impl Verdicts {
         if self.is_drop(i) { self.earlier[i] } else { self.codes[i] }
     }
 
+    /// Appends to `into`, for each of the first packets, the port by which it leaves or would have left.
+    pub(crate) fn copy_ports(&self, packets: usize, into: &mut Vec<Port>) {
+        match self.codes.get(..packets) {
+            Some(codes) if !self.dropped => into.extend_from_slice(codes),
+            _ => into.extend((0..packets.min(self.codes.len())).map(|i| self.port(i))),
+        }
+    }
+
     /// Starts a batch with a default output port for each packet, or [`EVERY_PORT`] for flooding.
     #[inline]
     pub fn expect(&mut self, ports: impl Iterator<Item = Port>) {
