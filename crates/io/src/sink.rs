@@ -33,6 +33,13 @@ pub struct TxCounters {
     pub too_long: u64,
 }
 
+impl TxCounters {
+    /// Returns the packets that were taken for a device and not sent, by reason.
+    pub fn losses(&self) -> [(&'static str, u64); 2] {
+        [("device_full", self.device_full), ("frame_too_long", self.too_long)]
+    }
+}
+
 /// Why accepted packets did not reach their destination.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -52,6 +52,13 @@ pub struct RxCounters {
     pub handed_on: u64,
 }
 
+impl RxCounters {
+    /// Returns the frames that came and were not delivered, by reason.
+    pub fn losses(&self) -> [(&'static str, u64); 3] {
+        [("frame_too_long", self.too_long), ("injected_loss", self.injected_loss), ("missed", self.missed)]
+    }
+}
+
 /// Describes the first bytes of a file that is not a capture.
 fn beginning(start: &[u8]) -> String {
     match start {

@@ -142,15 +142,12 @@ type Losses = Vec<(&'static str, u64)>;
 impl Wires {
     /// The packets that could not be delivered, and those that could not be sent.
     fn losses(&self) -> (Losses, Losses) {
-        let sum = |count: fn(&RxCounters) -> u64| self.received.iter().map(count).sum();
-        let undelivered = [
-            ("frame_too_long", sum(|queue| queue.too_long)),
-            ("injected_loss", sum(|queue| queue.injected_loss)),
-            ("missed", sum(|queue| queue.missed)),
-        ];
-        let unsent = [("device_full", self.sent.device_full), ("frame_too_long", self.sent.too_long)];
+        let mut undelivered = RxCounters::default().losses();
+        for queue in &self.received {
+            undelivered.iter_mut().zip(queue.losses()).for_each(|((_, sum), (_, count))| *sum += count);
+        }
         let some = |losses: &[(&'static str, u64)]| losses.iter().copied().filter(|&(_, count)| count > 0).collect();
-        (some(&undelivered), some(&unsent))
+        (some(&undelivered), some(&self.sent.losses()))
     }
 }
 

@@ -41,11 +41,8 @@ impl Stats {
         }
         stats.count(&total);
         for Seen { received, sent, .. } in seen.iter().flatten() {
-            stats.lose_arriving("frame_too_long", received.too_long);
-            stats.lose_arriving("injected_loss", received.injected_loss);
-            stats.lose_arriving("missed", received.missed);
-            stats.lose_leaving("device_full", sent.device_full);
-            stats.lose_leaving("frame_too_long", sent.too_long);
+            received.losses().into_iter().for_each(|(reason, count)| stats.lose_arriving(reason, count));
+            sent.losses().into_iter().for_each(|(reason, count)| stats.lose_leaving(reason, count));
         }
         let splits: Vec<&TimeSplit> = seen.iter().flatten().filter_map(|seen| seen.split.as_ref()).collect();
         stats.functions = functions(&running, &total, &splits);
@@ -177,7 +174,7 @@ fn worker((number, seen): (usize, &Result<Seen, Unanswered>)) -> WorkerStats {
         packets: counters.packets_in,
         bytes: counters.bytes_in,
         batches: counters.batches,
-        undelivered: seen.received.too_long + seen.received.injected_loss + seen.received.missed,
+        undelivered: seen.received.losses().iter().map(|(_, count)| count).sum(),
         handed_on: seen.received.handed_on,
         packets_out: counters.packets_out,
         dropped: counters.drops.total(),
