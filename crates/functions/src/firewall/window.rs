@@ -34,6 +34,13 @@ pub(super) struct Sender {
     window_max: u32,
 }
 
+impl Sender {
+    /// An end that has sent its SYN, up to this number, with this window.
+    fn begin(end: u32, window: u32) -> Sender {
+        Sender { end, end_max: end, window_max: window.max(1) }
+    }
+}
+
 /// Both ends; the opener has index 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -148,7 +155,7 @@ impl Windows {
     /// Of a connection that its opener has begun anew; its answer is to come.
     pub(super) fn reopen(&mut self, reopening: &Reopening) {
         let &Reopening { end, window, shift, .. } = reopening;
-        let opener = Sender { end, end_max: end, window_max: u32::from(window).max(1) };
+        let opener = Sender::begin(end, window.into());
         *self = Windows { senders: [opener, Sender::default()], shifts: [shift, 0], spare: self.spare };
     }
 
@@ -272,8 +279,7 @@ impl Windows {
     }
 
     fn introduce(&mut self, from: usize, packet: &Packet<'_>, segment: &Segment) {
-        let end = segment.end();
-        self.senders[from] = Sender { end, end_max: end, window_max: segment.window.max(1) };
+        self.senders[from] = Sender::begin(segment.end(), segment.window);
         self.shifts[from] = offered_shift(packet);
     }
 }
