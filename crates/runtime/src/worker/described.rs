@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use braid_nf::{Emitted, SetMeaning, TableEntry};
+use braid_nf::{Emitted, Event, SetMeaning, TableEntry};
+use braid_state::Conflict;
 
 use super::Worker;
 use super::listing::ListedSet;
@@ -34,11 +35,9 @@ impl Worker {
             return None;
         }
         let describe = |(position, state): &(usize, Vec<u8>)| {
-            let (mut meaning, mut emitted, mut counters) =
-                (SetMeaning::default(), Emitted::default(), WorkerCounters::default());
-            let stage = &chain.stages()[*position];
-            run_event(&mut self.parts.tx, &mut emitted, self.parts.ports, self.last_ns, &mut counters, |event| {
-                meaning = stage.describe(event, &set.key, state)?;
+            let mut meaning = SetMeaning::default();
+            self.look(|event| {
+                meaning = chain.stages()[*position].describe(event, &set.key, state)?;
                 Ok(())
             });
             meaning
@@ -65,8 +64,7 @@ impl Worker {
                 break;
             }
             let (mut found, mut next) = (Vec::new(), None);
-            let (mut emitted, mut counters) = (Emitted::default(), WorkerCounters::default());
-            run_event(&mut self.parts.tx, &mut emitted, self.parts.ports, self.last_ns, &mut counters, |event| {
+            self.look(|event| {
                 found.clear();
                 next = stage.list_entries(event, (from, SPAN), &mut found)?;
                 Ok(())
@@ -75,5 +73,11 @@ impl Worker {
             listed.next = next;
         }
         Some(listed)
+    }
+
+    /// Runs a transaction that only reads: it makes no packets, and nothing is counted.
+    fn look(&mut self, read: impl FnMut(&mut Event<'_>) -> Result<(), Conflict>) {
+        let (mut emitted, mut counters) = (Emitted::default(), WorkerCounters::default());
+        run_event(&mut self.parts.tx, &mut emitted, self.parts.ports, self.last_ns, &mut counters, read);
     }
 }
