@@ -7,12 +7,12 @@ use braid_nf::Port;
 use serde::Deserialize;
 
 use super::clock::UtcOffset;
-use super::connection::Timeouts;
 use super::limits::Most;
 use super::permit::Ways;
 use super::policy::Policy;
 use super::rule_file::{Hooks, Ports};
 use super::rules::{Action, Rule};
+use super::timeouts::Timeouts;
 use super::values::{Addresses, Forward};
 use crate::config::{ConfigError, idle_ns};
 use crate::parts::Sides;

@@ -2,11 +2,12 @@
 
 use std::mem::offset_of;
 
+use braid_nf::packet::Packet;
 use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN, URG};
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, Packet};
 use braid_nf::prelude::*;
 
+use super::ends::Ends;
 use super::permit::Permit;
 use super::states::State;
 use super::window::{Reopening, Segment, Windows};
@@ -69,9 +70,9 @@ const HALF_OPEN: u8 = 0x40;
 /// It began during a flood and has less time to open.
 const HURRIED: u8 = 0x80;
 /// The number of parts that the timeout of an opening connection is divided into.
-const HASTE_PARTS: u64 = 128;
-/// The most parts it loses: a sixteenth of its timeout remains.
-const HASTE_MAX: u64 = HASTE_PARTS - HASTE_PARTS / 16;
+pub(super) const HASTE_PARTS: u64 = 128;
+/// The fewest parts that it keeps.
+pub(super) const HASTE_LEFT_MIN: u64 = HASTE_PARTS / 16;
 
 impl Connection {
     /// A connection whose first packet came from `opener`.
@@ -106,14 +107,20 @@ impl Connection {
 
     /// Marks the connection as counted half open. `left` is given if so little room is left for half-open connections
     /// that this one has to hurry: how much is left, and of how much. Its timeout is that part of
-    /// [`Timeouts::hurried_ns`], but at least a sixteenth.
+    /// [`Timeouts::hurried_ns`](super::timeouts::Timeouts::hurried_ns), but at least a sixteenth.
     pub(super) fn count_half_open(&mut self, left: Option<(u64, u64)>) {
         self.progress |= HALF_OPEN;
         if let Some((left, of)) = left {
             let kept = HASTE_PARTS * left / of.max(1);
             self.progress |= HURRIED;
-            self.reversed = self.reversed & 1 | (HASTE_PARTS.saturating_sub(kept).min(HASTE_MAX) as u8) << 1;
+            self.reversed = self.reversed & 1 | ((HASTE_PARTS - kept.clamp(HASTE_LEFT_MIN, HASTE_PARTS)) as u8) << 1;
         }
+    }
+
+    /// The parts of its timeout that it keeps while it opens.
+    #[inline(always)]
+    pub(super) fn haste_left(&self) -> u64 {
+        HASTE_PARTS - u64::from(self.reversed >> 1)
     }
 
     /// Whether it began during a flood and has not opened since.
@@ -356,90 +363,4 @@ pub(super) fn are_valid(flags: u8) -> bool {
         | 1 << ACK
         | 1 << (ACK | URG);
     VALID >> (flags & (FIN | SYN | RST | ACK | URG)) & 1 == 1
-}
-
-/// Idle timeouts of connections, in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Timeouts {
-    /// TCP, by [`Phase`].
-    pub(super) tcp_ns: [u64; 8],
-    /// TCP that opens during a flood, at most.
-    pub(super) hurried_ns: u64,
-    /// UDP: unanswered, answered.
-    pub(super) udp_ns: [u64; 2],
-    pub(super) other_ns: u64,
-}
-
-impl Timeouts {
-    /// The shortest of all timeouts.
-    pub(super) fn shortest_ns(&self) -> u64 {
-        let hurried_ns = self.hurried_ns / HASTE_PARTS * (HASTE_PARTS - HASTE_MAX);
-        let all = self.tcp_ns.iter().chain(&self.udp_ns).chain([&hurried_ns, &self.other_ns]);
-        all.fold(u64::MAX, |least, ns| least.min(*ns))
-    }
-
-    #[inline(always)]
-    pub(super) fn of(&self, connection: &Connection) -> u64 {
-        let phase = connection.phase();
-        match connection.protocol {
-            protocol::TCP if connection.is_hurried() && connection.is_opening() => {
-                self.hurried_ns / HASTE_PARTS * (HASTE_PARTS - u64::from(connection.reversed >> 1))
-            }
-            protocol::TCP => self.tcp_ns[phase as usize],
-            protocol::UDP => self.udp_ns[usize::from(phase != Phase::Asked)],
-            _ => self.other_ns,
-        }
-    }
-}
-
-/// The endpoints of a connection or query by side, by which ICMP errors are looked up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(super) struct Ends {
-    pub(super) inside: IpAddress,
-    pub(super) outside: IpAddress,
-    pub(super) inside_port: u16,
-    pub(super) outside_port: u16,
-    pub(super) protocol: u8,
-    /// For an ICMP query, whose identifier is in both ports, the [`Side`] that sent it; for a live connection, the side
-    /// that opened it; else 0.
-    pub(super) asker: u8,
-    /// The type of an ICMP query: queries of two types are distinct even if they have the same identifier.
-    pub(super) kind: u8,
-    zero: u8,
-}
-
-impl Ends {
-    pub(super) fn new(from_inside: bool, source: (IpAddress, u16), destination: (IpAddress, u16), number: u8) -> Ends {
-        let (inside, outside) = if from_inside { (source, destination) } else { (destination, source) };
-        Ends {
-            inside: inside.0,
-            outside: outside.0,
-            inside_port: inside.1,
-            outside_port: outside.1,
-            protocol: number,
-            ..Ends::default()
-        }
-    }
-
-    /// The address of the inside endpoint.
-    pub(super) fn host(&self) -> IpAddress {
-        self.inside
-    }
-
-    /// The protocol number by IP version; queries are stored under that of ICMP for both.
-    pub(super) fn number(&self) -> u8 {
-        if self.protocol == protocol::ICMP && self.inside.v4().is_none() { protocol::ICMPV6 } else { self.protocol }
-    }
-
-    /// The key of a query of a type, sent from a side.
-    pub(super) fn asked_from(self, side: Side, kind: u8) -> Ends {
-        Ends { kind, ..self.opened_from(side as u8) }
-    }
-
-    /// The key of a connection opened from a [`Side`], by which errors find out who opened it.
-    #[inline(always)]
-    pub(super) fn opened_from(self, side: u8) -> Ends {
-        Ends { asker: side, ..self }
-    }
 }

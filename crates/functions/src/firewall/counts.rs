@@ -8,7 +8,7 @@ use std::sync::Arc;
 use braid_nf::prelude::*;
 use braid_nf::state::{StateError, StateObject};
 
-use super::connection::Ends;
+use super::ends::Ends;
 use super::fields::{Field, Values};
 use super::known::ByEnds;
 use super::rules::Rule;

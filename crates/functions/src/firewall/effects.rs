@@ -11,8 +11,8 @@ use braid_nf::Part;
 use braid_nf::prelude::*;
 use braid_nf::state::{DistributedVector, DistributedVectorConfig, StateError, StateObject, VectorConfig, hash};
 
-use super::connection::Ends;
 use super::counts::Counted;
+use super::ends::Ends;
 use super::facts::Facts;
 use super::keyed::{Met, Sets};
 use super::log::Log;

@@ -4,7 +4,7 @@ use braid_nf::Port;
 use braid_nf::packet::Packet;
 use braid_nf::packet::parse::protocol;
 
-use super::connection::Ends;
+use super::ends::Ends;
 use super::fields::{Field, Values};
 use super::states::State;
 use super::values::number;

@@ -2,8 +2,9 @@
 
 use braid_nf::prelude::*;
 
-use super::connection::{Connection, Ends};
+use super::connection::Connection;
 use super::counts::Counts;
+use super::ends::Ends;
 use super::facts::{Facts, Quoted};
 use super::keyed::Met;
 use super::marks::Marks;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, Share, StateError, StateObject, hash};
 
-use super::connection::Ends;
+use super::ends::Ends;
 use super::facts::Facts;
 use super::fields::Field;
 use super::given::{Given, Since};

@@ -9,7 +9,7 @@ use braid_nf::Part;
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateError, StateObject};
 
-use super::connection::Ends;
+use super::ends::Ends;
 use super::ends_of;
 use crate::parts::Side;
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use braid_nf::prelude::*;
 use braid_nf::state::{StateError, StateObject};
 
-use super::connection::Ends;
 use super::edits::Edits;
+use super::ends::Ends;
 use super::known::ByEnds;
 use super::rules::Rule;
 

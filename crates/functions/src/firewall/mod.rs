@@ -18,6 +18,7 @@ pub mod cost;
 mod counts;
 mod edits;
 mod effects;
+mod ends;
 mod explain;
 mod facts;
 mod fields;
@@ -45,6 +46,7 @@ mod shown;
 mod states;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 mod values;
 mod window;
 
@@ -68,8 +70,9 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use self::config::Settings;
-use self::connection::{Ends, Phase, are_valid};
+use self::connection::{Phase, are_valid};
 use self::effects::Effects;
+use self::ends::Ends;
 use self::known::Known;
 use self::limits::Limits;
 use self::related::Asked;

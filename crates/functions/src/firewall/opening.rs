@@ -4,7 +4,8 @@ use braid_nf::packet::headers::tcp_flags::{RST, SYN};
 use braid_nf::prelude::*;
 
 use super::config::WindowCheck;
-use super::connection::{Connection, Ends};
+use super::connection::Connection;
+use super::ends::Ends;
 use super::judge::Opening;
 use super::window::{Reopening, Segment};
 use super::{CONNECTION_TABLE_FULL, Firewall, NOT_SYN, ends_of};

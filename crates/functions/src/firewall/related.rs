@@ -4,7 +4,7 @@ use braid_nf::packet::headers::{Header, Ipv6, Tcp, View, icmp_type, icmpv6_type}
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
-use super::connection::Ends;
+use super::ends::Ends;
 use super::states::State;
 use super::{CONNECTION_TABLE_FULL, DENIED, Firewall};
 use crate::parts::aged::Stamp;

@@ -13,13 +13,13 @@ use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateError, StateObject, Tx};
 use braid_nf::{Findings, Part, Reason};
 
+use super::bits::Bits;
 use super::block_log::{BlockLog, Change};
 use super::claim::Claim;
 use super::config::{Allocation, Pooling};
 use super::endpoint::Inside;
 use super::networks::{self, Network};
 use super::pool::Pool;
-use super::ports::Bits;
 use super::reclaim::Holder;
 use super::roster::Roster;
 use crate::config::ConfigError;

@@ -9,6 +9,7 @@
 //! Out of scope: protocols other than TCP, UDP and ICMP, application-level gateways, and IPv6 translation.
 
 mod begin;
+mod bits;
 mod block_log;
 mod census;
 mod claim;

@@ -7,13 +7,18 @@
 //! is sent on. Nothing detects that a datagram is complete; when a table is full, the datagrams that began longest ago make
 //! room.
 
+mod held;
+
+pub use held::{PIECE_MAX, TAGS_MAX, room_to_wait};
+
 use std::sync::Arc;
 
-use braid_nf::packet::{IpAddress, Tagging, checksum};
+use braid_nf::packet::{IpAddress, Tagging};
 use braid_nf::state::{Share, StateBuilder, StateError, StateObject};
 use braid_nf::{Conflict, Cx, Handled, Packet, Part, Port, Reason, Verdict};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use self::held::{Held, Piece};
 use super::aged::{Aged, Stamp};
 use super::turn::turn_frame;
 use crate::config::ConfigError;
@@ -130,76 +135,6 @@ impl Stamp for End {
     }
 }
 
-/// The most bytes of a held fragment, including its link header.
-pub const PIECE_MAX: usize = 1536;
-/// Bytes of two VLAN tags.
-pub const TAGS_MAX: usize = 8;
-/// The most packets that a function may have room to hold: 1.6 GiB of frames.
-pub const WAITING_MAX: u32 = 1 << 20;
-/// The most fragments of one datagram that are held: a whole datagram in fragments for Ethernet.
-const PIECES_MAX: u32 = 45;
-
-/// The key of a held fragment.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct PieceKey {
-    datagram: Datagram,
-    /// Its number among the held fragments of its datagram, in order of arrival.
-    number: u32,
-}
-
-/// A held fragment.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Piece {
-    seen_ns: u64,
-    len: u32,
-    /// The offset of the IP header.
-    ip: u32,
-    bytes: [u8; PIECE_MAX],
-}
-
-impl Stamp for Piece {
-    fn seen_ns(&self) -> u64 {
-        self.seen_ns
-    }
-}
-
-impl Piece {
-    /// Decrements the hop count by `hops` and writes the addresses. Returns false if too few hops are left.
-    fn rewrite(&mut self, fate: &Fate, hops: u8) -> bool {
-        let Some(ip) = self.bytes.get_mut(self.ip as usize..self.len as usize) else { return false };
-        let is_v4 = ip.first().is_some_and(|byte| byte >> 4 == 4);
-        let (ttl, source, len) = if is_v4 { (8, 12, 4) } else { (7, 8, 16) };
-        if ip.len() < source + 2 * len || ip[ttl] <= hops {
-            return false;
-        }
-        ip[ttl] -= hops;
-        for (at, address) in [(source, fate.source), (source + len, fate.destination)] {
-            match address.v4() {
-                _ if address == IpAddress::UNSPECIFIED => {}
-                Some(v4) if is_v4 => ip[at..at + 4].copy_from_slice(&v4),
-                None if !is_v4 => ip[at..at + 16].copy_from_slice(&address.octets()),
-                _ => return false,
-            }
-        }
-        let header = usize::from(ip[0] & 15) * 4;
-        if is_v4 && ip.len() >= header {
-            ip[10..12].fill(0);
-            let sum = checksum::ipv4_header(&ip[..header]);
-            ip[10..12].copy_from_slice(&sum.to_be_bytes());
-        }
-        true
-    }
-}
-
-/// Checks that this many packets may be held. A table of frames is filled when it is created, which would take minutes for
-/// terabytes.
-pub fn room_to_wait(name: &str, capacity: u32) -> Result<(), StateError> {
-    let (name, capacity, most) = (name.to_owned(), u64::from(capacity), u64::from(WAITING_MAX));
-    if (1..=most).contains(&capacity) { Ok(()) } else { Err(StateError::Capacity { name, capacity, most }) }
-}
-
 /// A table of datagrams that cannot be made.
 fn in_table(error: StateError) -> ConfigError {
     ConfigError::state("fragments_max", &error)
@@ -213,7 +148,7 @@ pub struct Fragments {
     ended: Option<Aged<Datagram, End>>,
     /// The reasons for which a dropped first fragment is remembered.
     reasons: &'static [Reason],
-    waiting: Option<Aged<PieceKey, Piece>>,
+    waiting: Option<Held>,
 }
 
 impl Fragments {
@@ -226,8 +161,8 @@ impl Fragments {
         held: u32,
     ) -> Result<Fragments, ConfigError> {
         let table = Aged::new(builder, "fragments", capacity, lifetime_ns).map_err(in_table)?;
-        let room = || room_to_wait("held", held).and_then(|()| Aged::new(builder, "held", held, lifetime_ns));
-        let waiting = (held > 0).then(room).transpose().map_err(|error| ConfigError::state("held_max", &error))?;
+        let room = (held > 0).then(|| Held::new(builder, held, lifetime_ns));
+        let waiting = room.transpose().map_err(|error| ConfigError::state("held_max", &error))?;
         Ok(Fragments { table, ended: None, reasons: &[], waiting })
     }
 
@@ -282,43 +217,8 @@ impl Fragments {
     /// is dropped.
     pub fn hold(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Reason, Conflict> {
         let (Some(waiting), Some(datagram)) = (&self.waiting, Datagram::of(packet)) else { return Ok(BEFORE_FIRST) };
-        let frame = packet.bytes();
-        if frame.len() > PIECE_MAX {
-            return Ok(BEFORE_FIRST);
-        }
-        let (seen_ns, ip) = (cx.now(), u32::from(packet.record().l3));
-        let mut piece = Piece { seen_ns, len: frame.len() as u32, ip, bytes: [0; PIECE_MAX] };
-        piece.bytes[..frame.len()].copy_from_slice(frame);
-        for number in 0..PIECES_MAX {
-            let key = PieceKey { datagram, number };
-            if waiting.get(cx, &key)?.is_none() {
-                return Ok(if self.crowd_in(cx, waiting, (&key, &piece))? { HELD } else { BEFORE_FIRST });
-            }
-        }
-        Ok(BEFORE_FIRST)
-    }
-
-    /// Holds a fragment, in place of an older one if necessary. All held fragments of a replaced one's datagram go too: they
-    /// are numbered without gaps, and the datagram can no longer be completed. Returns false if there is no room, or if the new
-    /// fragment belongs to such a datagram itself.
-    fn crowd_in(
-        &self,
-        cx: &mut Cx<'_>,
-        waiting: &Aged<PieceKey, Piece>,
-        (key, piece): (&PieceKey, &Piece),
-    ) -> Result<bool, Conflict> {
-        let mut gone = Vec::new();
-        let has_room = waiting.crowd_in_telling(cx, key, piece, |_, gone_key| {
-            gone.push(*gone_key);
-            Ok(())
-        })?;
-        let mut stays = has_room;
-        for PieceKey { datagram, number } in gone {
-            stays &= datagram.as_bytes() != key.datagram.as_bytes();
-            forget(cx, waiting, datagram, (0..number).rev())?;
-            forget(cx, waiting, datagram, number + 1..PIECES_MAX)?;
-        }
-        Ok(stays)
+        let is_held = waiting.hold(cx, datagram, packet)?;
+        Ok(if is_held { HELD } else { BEFORE_FIRST })
     }
 
     /// Sends on the fragments held for a first one, given as received, with its fate and `hops` decremented. Those that leave
@@ -355,7 +255,7 @@ impl Fragments {
     ) -> Result<(), Conflict> {
         self.take_waiting(cx, packet, |cx, piece| {
             if piece.rewrite(fate, hops) {
-                let (frame, ip) = (&mut piece.bytes[..piece.len as usize], piece.ip as usize);
+                let (frame, ip) = piece.frame();
                 if fate.is_straight == 0 && fate.port == packet.port() && fate.destination != IpAddress::UNSPECIFIED {
                     turn_frame(frame, ip);
                 }
@@ -372,23 +272,22 @@ impl Fragments {
         packet: &Packet<'_>,
         mut send: impl FnMut(&mut Cx<'_>, &[u8], usize),
     ) -> Result<(), Conflict> {
-        self.take_waiting(cx, packet, |cx, piece| send(cx, &piece.bytes[..piece.len as usize], piece.ip as usize))
+        self.take_waiting(cx, packet, |cx, piece| {
+            let (frame, ip) = piece.frame();
+            send(cx, frame, ip);
+        })
     }
 
     fn take_waiting(
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        mut each: impl FnMut(&mut Cx<'_>, &mut Piece),
+        each: impl FnMut(&mut Cx<'_>, &mut Piece),
     ) -> Result<(), Conflict> {
-        let (Some(waiting), Some(datagram)) = (&self.waiting, Datagram::of(packet)) else { return Ok(()) };
-        for number in 0..PIECES_MAX {
-            let key = PieceKey { datagram, number };
-            let Some(mut piece) = waiting.get(cx, &key)? else { break };
-            each(cx, &mut piece);
-            waiting.remove(cx, &key)?;
+        match (&self.waiting, Datagram::of(packet)) {
+            (Some(waiting), Some(datagram)) => waiting.take(cx, datagram, each),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Removes entries that are too old; must be called every [`SWEEP_EVERY`](super::aged::SWEEP_EVERY).
@@ -414,19 +313,4 @@ impl Part for Fragments {
             waiting.objects(into);
         }
     }
-}
-
-/// Removes the held fragments of a datagram with these numbers, up to the first that does not exist.
-fn forget(
-    cx: &mut Cx<'_>,
-    waiting: &Aged<PieceKey, Piece>,
-    datagram: Datagram,
-    numbers: impl Iterator<Item = u32>,
-) -> Result<(), Conflict> {
-    for number in numbers {
-        if waiting.remove(cx, &PieceKey { datagram, number })?.is_none() {
-            break;
-        }
-    }
-    Ok(())
 }
