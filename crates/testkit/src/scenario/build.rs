@@ -9,6 +9,8 @@ use super::{Wrong, claims, words};
 use crate::Frame;
 
 const ETHERNET: usize = 14;
+/// The most bytes behind the transport header: the longest IPv4 packet without the longest TCP header.
+const PAYLOAD_MAX: u64 = 65_535 - 20 - 60;
 
 /// Builds the frame of a packet without variables.
 pub fn frame(packet: &Packet) -> Result<Vec<u8>, Wrong> {
@@ -45,10 +47,10 @@ fn of_kind(packet: &Packet) -> Result<Frame, Wrong> {
                 let help = "write udp, tcp, icmp, icmp6, arp, ip, or type 0x88cc";
                 return Err(Wrong::new(format!("a packet that comes in needs a kind, not `{other}`"), help));
             };
-            return Ok(payload(Frame::ethernet(ether_type), packet));
+            return payload(Frame::ethernet(ether_type), packet);
         }
     };
-    let frame = if packet.field(Field::Quote).is_some() { frame } else { payload(frame, packet) };
+    let frame = if packet.field(Field::Quote).is_some() { frame } else { payload(frame, packet)? };
     let frame = frame.ttl(byte(packet, Field::Ttl, 64)?).tos(byte(packet, Field::Tos, 0)?);
     let frame = frame.identification(word(packet, Field::Identification, 1)?);
     Ok(if packet.number(Field::DontFragment, 1) == 0 { frame.may_be_fragmented() } else { frame })
@@ -100,6 +102,7 @@ fn icmp(packet: &Packet) -> Result<Frame, Wrong> {
         rest[at] = (body.len() / unit) as u8;
         body.extend(extension);
     }
+    fits(body.len() as u64)?;
     let frame = Frame::icmp(&source.to_string(), &destination.to_string(), kind, code, rest);
     Ok(if body.is_empty() { frame } else { frame.payload(&body) })
 }
@@ -119,14 +122,23 @@ fn arp(packet: &Packet) -> Result<Frame, Wrong> {
     Ok(if is_request { frame } else { Frame::ethernet(0x0806) }.payload(&body))
 }
 
-fn payload(frame: Frame, packet: &Packet) -> Frame {
-    match packet.field(Field::Data) {
+fn payload(frame: Frame, packet: &Packet) -> Result<Frame, Wrong> {
+    let len = match packet.field(Field::Data) {
+        Some(Value::Bytes(data)) => data.len() as u64,
+        _ => packet.number(Field::Length, 0),
+    };
+    fits(len)?;
+    Ok(match packet.field(Field::Data) {
         Some(Value::Bytes(data)) => frame.payload(data),
-        _ => {
-            let filling: Vec<u8> = (0..packet.number(Field::Length, 0)).map(|n| n as u8).collect();
-            if filling.is_empty() { frame } else { frame.payload(&filling) }
-        }
-    }
+        _ if len == 0 => frame,
+        _ => frame.payload(&(0..len).map(|n| n as u8).collect::<Vec<u8>>()),
+    })
+}
+
+/// Checks that so many bytes can be written behind any headers.
+fn fits(len: u64) -> Result<(), Wrong> {
+    let help = || format!("write at most {PAYLOAD_MAX}, what fits behind the longest headers");
+    if len > PAYLOAD_MAX { Err(Wrong::new(format!("{len} bytes are too many for a packet"), help())) } else { Ok(()) }
 }
 
 fn ethernet(mut frame: Frame, packet: &Packet) -> Result<Frame, Wrong> {
