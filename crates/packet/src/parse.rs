@@ -249,18 +249,25 @@ pub(crate) struct Walk {
 /// Authentication headers state their length in words of four bytes (RFC 4302 section 2.2), all others in units of eight
 /// bytes (RFC 8200 section 4).
 pub(crate) fn walk_extensions(packet: &[u8], first: u8) -> Option<Walk> {
+    // The offset and the more-fragments bit of a fragment header (RFC 8200 section 4.5).
+    const OFFSET: u16 = 0xfff8;
+    const MORE: u16 = 1;
     let (mut at, mut proto, mut bits) = (40usize, first, 0);
     while protocol::is_extension(proto) && at <= 1020 {
         let next = *packet.get(at)?;
         let length = usize::from(*packet.get(at + 1)?);
         if proto == protocol::FRAGMENT {
-            let offset = u16::from_be_bytes([*packet.get(at + 2)?, *packet.get(at + 3)?]) >> 3;
-            bits |= Flags::FRAGMENT;
+            let field = u16::from_be_bytes([*packet.get(at + 2)?, *packet.get(at + 3)?]);
             at += 8;
             proto = next;
-            if offset != 0 {
-                bits |= Flags::LATER_FRAGMENT;
+            if field & OFFSET != 0 {
+                bits |= Flags::FRAGMENT | Flags::LATER_FRAGMENT;
                 break;
+            }
+            // Without more to come it is a whole datagram (an "atomic fragment"), which has nothing to do with any other packet of its
+            // identification (RFC 6946 section 4).
+            if field & MORE != 0 {
+                bits |= Flags::FRAGMENT;
             }
             continue;
         }

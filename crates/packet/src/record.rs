@@ -56,7 +56,7 @@ impl Flags {
     pub const IP: u8 = 0x08;
     /// The IP header is IPv6.
     pub const V6: u8 = 0x10;
-    /// The packet is a fragment of a datagram.
+    /// The packet is a fragment of a datagram. An IPv6 packet with a fragment header that is all of its datagram is none (RFC 6946).
     pub const FRAGMENT: u8 = 0x20;
     /// The packet is a fragment other than the first, so it has no transport header.
     pub const LATER_FRAGMENT: u8 = 0x40;

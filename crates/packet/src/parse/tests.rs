@@ -165,6 +165,19 @@ fn a_later_fragment_of_ipv6_ends_the_walk() {
 }
 
 #[test]
+fn a_fragment_header_around_a_whole_datagram_makes_no_fragment() {
+    let mut frame = plain("2001:db8::1");
+    frame[20] = 44;
+    for (field, flags) in [(0, 0), (1, Flags::FRAGMENT), (8, Flags::FRAGMENT | Flags::LATER_FRAGMENT)] {
+        frame[54..58].copy_from_slice(&[17, 0, 0, field]);
+        let parsed = parse(&frame, Link::Ethernet);
+        assert_eq!((parsed.proto, parsed.l4), (17, 12));
+        let found = [Flags::FRAGMENT, Flags::LATER_FRAGMENT].map(|flag| parsed.flags.has(flag));
+        assert_eq!(found, [Flags::FRAGMENT, Flags::LATER_FRAGMENT].map(|flag| flags & flag != 0), "{field}");
+    }
+}
+
+#[test]
 fn what_is_cut_is_short() {
     let frame = plain("10.0.0.1");
     check_flags(&frame[..frame.len() - 1], Flags::IP | Flags::SHORT);
