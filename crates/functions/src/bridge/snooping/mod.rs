@@ -6,26 +6,27 @@
 //! are then sent everywhere. Times are kept in whole seconds, rounded up. Sources of IGMPv3 and MLDv2 are not distinguished: a
 //! host that wants a group from some sources gets it from all.
 
+mod message;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, IpVersion, checksum};
+use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateBuilder, StateObject, Tx, Visit};
 use braid_nf::{Part, Port};
 use serde::Deserialize;
 
+use self::message::{IGMP, Message, Said, asking, is_mld, is_sound};
 use super::vlans::PORTS_MAX;
 use crate::config::{ConfigError, span_ns};
+use crate::parts::SECOND;
 use crate::parts::sweep::turn;
-use crate::parts::{SECOND, scope};
 
-const IGMP: u8 = 2;
 /// How long a port keeps a group after a leave, unless another report follows: the last member query time (RFC 3376 section 8).
 const LEAVE_S: u32 = 2;
-/// How long after the first query all members have answered: the query response interval (RFC 3376 section 8.3).
-const ANSWER_S: u32 = 10;
+/// No time at all.
+const NEVER: u32 = u32::MAX;
 /// Entries that one sweep examines.
 const PIECE: u32 = 64;
 
@@ -73,15 +74,15 @@ struct Group {
 #[repr(C)]
 struct Members {
     until_s: [u32; PORTS_MAX as usize],
-    /// When the first of the current members joined.
-    since_s: u32,
+    /// Of queriers, when all hosts have answered the first query for all groups; [`NEVER`] if there was none.
+    answered_s: u32,
     unused: u32,
     /// Ports, as bits, whose querier is not a router.
     bridges: u64,
 }
 
 impl Members {
-    const NONE: Members = Members { until_s: [0; PORTS_MAX as usize], since_s: 0, unused: 0, bridges: 0 };
+    const NONE: Members = Members { until_s: [0; PORTS_MAX as usize], answered_s: NEVER, unused: 0, bridges: 0 };
 
     /// The ports that want the group; for queriers, only those of routers.
     fn ports(&self, now_s: u32) -> u64 {
@@ -95,24 +96,8 @@ impl Members {
 
     /// Whether all members of groups have been queried and have answered.
     fn have_answered(&self, now_s: u32) -> bool {
-        !self.is_over(now_s) && now_s >= self.since_s + ANSWER_S
+        !self.is_over(now_s) && now_s >= self.answered_s
     }
-}
-
-/// The address under which queriers of this family are stored.
-fn asking(is_v4: bool) -> IpAddress {
-    if is_v4 { IpAddress::from_v4([0; 4]) } else { IpAddress::UNSPECIFIED }
-}
-
-/// What an IGMP or MLD message says about a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
-    /// A query, and whether a router sent it.
-    Query(bool),
-    /// A host wants the group.
-    Joins(IpAddress),
-    /// A host no longer wants the group.
-    Leaves(IpAddress),
 }
 
 /// Where a frame for a group is sent.
@@ -176,8 +161,7 @@ impl Snooping {
         if (is_igmp || is_mld(packet, version)) && !is_sound(packet, is_igmp) {
             return Ok((Course::Nowhere, true));
         }
-        let mut message = Message::of(packet, version).peekable();
-        if message.peek().is_some() {
+        if let Some(message) = Message::of(packet, version) {
             return self.hear(cx, (packet.port(), vlan), group.is_v4(), message);
         }
         // RFC 4541 section 2.1.1 (3): unknown messages are flooded.
@@ -210,15 +194,13 @@ impl Snooping {
         let mut has_room = true;
         for said in message {
             match said {
-                Said::Query(is_routers) => {
-                    has_room &= self.note(cx, asking(is_v4), (vlan, port), is_routers)?;
+                Said::Query { is_routers, answer_s } => {
+                    has_room &= self.note(cx, asking(is_v4), (vlan, port), (is_routers, answer_s))?;
                     return Ok((Course::Everywhere, has_room));
                 }
-                Said::Joins(group) if is_group(group) && !is_link_local(group) => {
-                    has_room &= self.note(cx, group, (vlan, port), true)?
-                }
+                Said::Joins(group) | Said::Leaves(group) if !is_group(group) || is_link_local(group) => {}
+                Said::Joins(group) => has_room &= self.note(cx, group, (vlan, port), (true, None))?,
                 Said::Leaves(group) => self.leave(cx, group, vlan, port)?,
-                Said::Joins(_) => {}
             }
         }
         let routers = self.members(cx, asking(is_v4), vlan)?.ports(seconds(cx));
@@ -229,14 +211,14 @@ impl Snooping {
         Ok(self.table.get(cx, &Group { address, vlan: vlan.into() })?.unwrap_or(Members::NONE))
     }
 
-    /// Records for another membership time that a port wants a group, or has a querier, which may or may not be a router.
-    /// Returns false if there is no room.
+    /// Records for another membership time that a port wants a group, or has a querier, which may or may not be a router, and
+    /// in how many seconds all have answered its query for all groups. Returns false if there is no room.
     fn note(
         &self,
         cx: &mut Cx<'_>,
         address: IpAddress,
         (vlan, port): (u16, Port),
-        is_wanted: bool,
+        (is_wanted, answer_s): (bool, Option<u32>),
     ) -> Result<bool, Conflict> {
         let (now_s, before) = (seconds(cx), self.members(cx, address, vlan)?);
         let (bit, mut members) = (1u64.checked_shl(port.into()).unwrap_or(0), before);
@@ -249,7 +231,10 @@ impl Snooping {
         }
         *own = now_s + self.membership_s + 1;
         if before.is_over(now_s) {
-            members.since_s = now_s;
+            members.answered_s = NEVER;
+        }
+        if let Some(answer_s) = answer_s {
+            members.answered_s = members.answered_s.min(now_s + answer_s);
         }
         let is_news = members != before;
         Ok(!is_news || self.table.insert(cx, &Group { address, vlan: vlan.into() }, &members)? != Inserted::Full)
@@ -295,107 +280,6 @@ fn is_link_local(address: IpAddress) -> bool {
         (Some(v4), _) => v4[..3] == [224, 0, 0],
         (None, [_, scope, ..]) => scope & 0x0f <= 2,
     }
-}
-
-/// Iterates over what a packet says about groups; empty if it is not a message or is truncated.
-struct Message<'p> {
-    rest: &'p [u8],
-    /// Bytes of an address.
-    width: usize,
-    /// How the rest is read: as records of a report, or as a single result found already.
-    next: Next,
-}
-
-enum Next {
-    One(Said),
-    Records(u16),
-    Nothing,
-}
-
-impl<'p> Message<'p> {
-    fn of(packet: &'p Packet<'_>, version: IpVersion) -> Message<'p> {
-        let bytes = packet.ip_payload();
-        let (width, number) = if version == IpVersion::V4 { (4, IGMP) } else { (16, protocol::ICMPV6) };
-        let group_at = if version == IpVersion::V4 { 4 } else { 8 };
-        let group = bytes.get(group_at..group_at + width).map(address);
-        let next = match (bytes.first(), group) {
-            _ if packet.protocol() != number => Next::Nothing,
-            (Some(0x11 | 130), _) if may_ask(packet.src_ip()) => {
-                Next::One(Said::Query(packet.src_ip() != IpAddress::from_v4([0; 4])))
-            }
-            (Some(0x12 | 0x16 | 131), Some(group)) => Next::One(Said::Joins(group)),
-            (Some(0x17 | 132), Some(group)) => Next::One(Said::Leaves(group)),
-            (Some(0x22 | 143), _) => match bytes.get(6..8) {
-                Some([high, low]) => Next::Records(u16::from_be_bytes([*high, *low])),
-                _ => Next::Nothing,
-            },
-            _ => Next::Nothing,
-        };
-        Message { rest: bytes.get(8..).unwrap_or_default(), width, next }
-    }
-
-    /// Reads a record of IGMPv3 (RFC 3376 section 4.2.4) or MLDv2 (RFC 3810 section 5.2.4), and returns what it says.
-    fn record(&mut self) -> Option<Option<Said>> {
-        let [kind, auxiliary, high, low] = *self.rest.first_chunk()?;
-        let sources = usize::from(u16::from_be_bytes([high, low]));
-        let group = address(self.rest.get(4..4 + self.width)?);
-        let len = 4 + self.width * (1 + sources) + 4 * usize::from(auxiliary);
-        self.rest = self.rest.get(len..)?;
-        Some(match (kind, sources) {
-            (1 | 3, 0) => Some(Said::Leaves(group)),
-            (1..=5, _) => Some(Said::Joins(group)),
-            _ => None,
-        })
-    }
-}
-
-impl Iterator for Message<'_> {
-    type Item = Said;
-
-    fn next(&mut self) -> Option<Said> {
-        loop {
-            match self.next {
-                Next::Nothing | Next::Records(0) => return None,
-                Next::One(said) => {
-                    self.next = Next::Nothing;
-                    return Some(said);
-                }
-                Next::Records(left) => {
-                    self.next = Next::Records(left - 1);
-                    if let Some(said) = self.record()? {
-                        return Some(said);
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn address(bytes: &[u8]) -> IpAddress {
-    match (bytes.first_chunk::<16>(), bytes.first_chunk::<4>()) {
-        (Some(v6), _) => IpAddress::from(std::net::IpAddr::from(*v6)),
-        (None, Some(v4)) => IpAddress::from(std::net::IpAddr::from(*v4)),
-        (None, None) => IpAddress::UNSPECIFIED,
-    }
-}
-
-/// Whether a query from this source is accepted. An MLD query must come from a link-local address (RFC 3810 section 5.1.14). An
-/// IGMP query without a source comes from a bridge that acts in place of a router (RFC 4541 section 2.1.1 (1) c).
-fn may_ask(source: IpAddress) -> bool {
-    source.is_v4() || scope::is_link_local_v6(source)
-}
-
-/// Whether a packet is an MLD message.
-fn is_mld(packet: &Packet<'_>, version: IpVersion) -> bool {
-    let is_icmp = packet.protocol() == protocol::ICMPV6 && version == IpVersion::V6;
-    is_icmp && matches!(packet.ip_payload().first(), Some(130 | 131 | 132 | 143))
-}
-
-/// Whether the checksums of a message, and of the IP header before it, are correct. For truncated packets and fragments this
-/// cannot be determined, and they are accepted.
-fn is_sound(packet: &Packet<'_>, is_igmp: bool) -> bool {
-    let unknown = !is_igmp || packet.is_short() || packet.is_fragment();
-    packet.checksums_ok() && (unknown || checksum::ipv4_header_ok(packet.ip_payload()))
 }
 
 impl Part for Snooping {
