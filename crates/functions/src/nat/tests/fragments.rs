@@ -20,6 +20,31 @@ fn later_fragments_follow_the_first() {
 }
 
 #[test]
+fn all_but_the_first_of_a_datagram_in_many_fragments_wait() {
+    let mut nat = bench(Config::default());
+    let later = |n: u16| Frame::ip("10.0.0.1", "192.0.2.9", 17).fragment(9, 60 * n, n < 110).payload(&[n as u8; 480]);
+    for n in (1..=110).rev() {
+        check(&mut nat, 0, 0, later(n), "drop fragment_held");
+    }
+    let first = Frame::udp(HOST, SERVER).payload(&[7; 472]).fragment(9, 0, true);
+    let outcome = nat.send(0, 0, &first.bytes());
+    assert_eq!(outcome.ports(), [1; 111]);
+    let numbers = outcome.sent.iter().map(|(_, frame)| frame[34]).filter(|n| *n != 0x04 && *n != 7);
+    assert!(numbers.eq((1..=110).rev().filter(|n| *n != 4 && *n != 7)), "in order of arrival");
+    // More than this wait for no datagram.
+    for n in 0..129u16 {
+        let expected = if n < 128 { "drop fragment_held" } else { "drop fragment_before_first" };
+        check(
+            &mut nat,
+            0,
+            0,
+            Frame::ip("10.0.0.1", "192.0.2.9", 17).fragment(8, 60 + n, true).payload(&[7; 8]),
+            expected,
+        );
+    }
+}
+
+#[test]
 fn fragments_that_find_no_place_to_wait_are_dropped() {
     let later = |id| Frame::ip("10.0.0.1", "192.0.2.9", 17).fragment(id, 2, false).payload(&[7; 24]);
     let mut nat = bench(Config { held_max: 1, ..Config::default() });

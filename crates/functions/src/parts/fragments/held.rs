@@ -16,8 +16,9 @@ pub const PIECE_MAX: usize = 1536;
 pub const TAGS_MAX: usize = 8;
 /// The most packets that a function may have room to hold: 1.6 GiB of frames.
 const WAITING_MAX: u32 = 1 << 20;
-/// The most fragments of one datagram that are held: a whole datagram in fragments for Ethernet.
-const PIECES_MAX: u32 = 45;
+/// The most fragments of one datagram that are held: a whole datagram for links of 576 bytes (RFC 791), or one for Ethernet whose fragments
+/// a tunnel has cut in two.
+const PIECES_MAX: u32 = 128;
 
 /// The key of a held fragment.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -104,13 +105,24 @@ impl Held {
         let (seen_ns, ip) = (cx.now(), u32::from(packet.record().l3));
         let mut piece = Piece { seen_ns, len: frame.len() as u32, ip, bytes: [0; PIECE_MAX] };
         piece.bytes[..frame.len()].copy_from_slice(frame);
-        for number in 0..PIECES_MAX {
-            let key = PieceKey { datagram, number };
-            if self.0.get(cx, &key)?.is_none() {
-                return self.crowd_in(cx, (&key, &piece));
-            }
+        match self.count(cx, datagram)? {
+            PIECES_MAX => Ok(false),
+            number => self.crowd_in(cx, (&PieceKey { datagram, number }, &piece)),
         }
-        Ok(false)
+    }
+
+    /// The number of a datagram's held fragments: the first number that none has. Looks at few of them, as there are no gaps.
+    fn count(&self, cx: &mut Cx<'_>, datagram: Datagram) -> Result<u32, Conflict> {
+        let mut has = |number| self.0.get(cx, &PieceKey { datagram, number }).map(|piece| piece.is_some());
+        let (mut count, mut end) = (0, 1);
+        while end < PIECES_MAX && has(end - 1)? {
+            (count, end) = (end, 2 * end);
+        }
+        while count < end {
+            let middle = (count + end) / 2;
+            (count, end) = if has(middle)? { (middle + 1, end) } else { (count, middle) };
+        }
+        Ok(count)
     }
 
     /// Holds a fragment, in place of an older one if necessary. All held fragments of a replaced one's datagram go too: they
