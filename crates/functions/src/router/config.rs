@@ -66,7 +66,7 @@ impl Default for Config {
             neighbours: Vec::new(),
             neighbours_max: 4096,
             neighbour_lifetime_s: 60,
-            waiting_max: 64,
+            waiting_max: 256,
             reassembly_max: 512,
             icmp_errors_per_s: 1000,
             counts_hops: true,

@@ -181,6 +181,13 @@ impl Interface {
         })
     }
 
+    /// Whether an address is that of all routers of one of its IPv6 networks: the network's own (RFC 4291 section 2.6.1). A link of two
+    /// routers has none (RFC 6164 section 5).
+    pub fn is_anycast(&self, address: IpAddress) -> bool {
+        let mut networks = self.addresses.iter().filter(|(own, bits)| !own.is_v4() && *bits < 127);
+        !address.is_v4() && networks.any(|(own, bits)| own.prefix(*bits) == address && *own != address)
+    }
+
     /// The address that it speaks with to `to`: of the same network, else the first of the family, a link-local one only if there is no
     /// other (RFC 6724 section 5 rule 2).
     pub fn address_towards(&self, to: IpAddress) -> Option<IpAddress> {

@@ -31,6 +31,8 @@ pub struct Links {
     own: HashSet<IpAddress>,
     /// The broadcast addresses of their networks, except those that are also the router's own.
     broadcasts: HashSet<IpAddress>,
+    /// The addresses of all routers of their networks, likewise.
+    anycast: HashSet<IpAddress>,
 }
 
 braid_nf::plain!(Links);
@@ -42,7 +44,10 @@ impl Links {
         let own: HashSet<IpAddress> = addresses().map(|(address, _)| *address).collect();
         let broadcasts = addresses().filter_map(|(address, bits)| broadcast_of(*address, *bits));
         let broadcasts = broadcasts.filter(|address| !own.contains(address)).collect();
-        let mut links = Links { interfaces, by_vlan: Vec::new(), own, broadcasts };
+        let networks = addresses().map(|(address, bits)| address.prefix(*bits));
+        let is_anycast = |address: &IpAddress| interfaces.iter().flatten().any(|one| one.is_anycast(*address));
+        let anycast = networks.filter(is_anycast).filter(|address| !own.contains(address)).collect();
+        let mut links = Links { interfaces, by_vlan: Vec::new(), own, broadcasts, anycast };
         for (link, one) in links.interfaces.iter().enumerate() {
             let Some((port, Some(vlan))) = one.as_ref().map(Interface::place) else { continue };
             links.by_vlan.resize(ports.into(), Vec::new());
@@ -64,6 +69,11 @@ impl Links {
     /// Whether an address is the router's for what comes by this interface: a link-local address of another one may be anybody's there.
     pub fn own_at(&self, interface: &Interface, address: IpAddress) -> bool {
         self.own(address) && (!is_link_local_v6(address) || interface.owns(address))
+    }
+
+    /// Whether an address is that of all routers of a connected network. Of `fe80::` each link has its own.
+    pub fn is_anycast(&self, address: IpAddress) -> bool {
+        !address.is_v4() && self.anycast.contains(&address)
     }
 
     /// Whether an address belongs to an interface.

@@ -29,6 +29,14 @@ pub fn is_discovery(packet: &Packet<'_>) -> bool {
     packet.icmpv6().is_some_and(|icmp| kinds.contains(&icmp.kind()))
 }
 
+/// Whether a packet is an echo request to all nodes or all routers of its link (RFC 4291 section 2.7.1).
+pub fn is_ping_of_all(packet: &Packet<'_>) -> bool {
+    const NODES: IpAddress = IpAddress::from_v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    const ROUTERS: IpAddress = IpAddress::from_v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+    [NODES, ROUTERS].contains(&packet.dst_ip())
+        && packet.icmpv6().is_some_and(|icmp| icmp.kind() == icmpv6_type::ECHO_REQUEST)
+}
+
 impl Router {
     /// Answers queries for the router's own addresses, and learns from the asker and from answers (RFC 826).
     pub(super) fn arp(&self, cx: &mut Cx<'_>, interface: &Interface, arp: &Arp) -> Handled {
@@ -64,9 +72,12 @@ impl Router {
         let from = mac.or(packet.ethernet().map(Ethernet::source)).unwrap_or_default();
         self.conflicts.hear(cx, interface, (if asks { source } else { target }, from))?;
         // A solicitation for another node does not concern this router (section 7.2.3).
-        if asks && !interface.owns(target) {
-            return Ok(Verdict::Drop(DISCOVERY));
-        }
+        let by = match interface.owns(target) {
+            true => By::Router,
+            false if interface.is_anycast(target) => By::OneRouter,
+            false if asks => return Ok(Verdict::Drop(DISCOVERY)),
+            false => By::Router,
+        };
         let (teller, says) = match (asks, discovery::overrides(body)) {
             (true, _) => (source, Says::Asks),
             (false, true) => (target, Says::IsHere),
@@ -79,7 +90,7 @@ impl Router {
             self.hear(cx, interface, (teller, mac), says)?;
         }
         if asks {
-            interface.say(cx, Message::advertisement(interface.mac, target, (from, source), By::Router).bytes());
+            interface.say(cx, Message::advertisement(interface.mac, target, (from, source), by).bytes());
         }
         Ok(Verdict::Drop(DISCOVERY))
     }
@@ -108,14 +119,39 @@ impl Router {
             Answer::Echo if number_at > headers::FIRST => {
                 echo_whole(cx, packet, interface, datagram, packet.ip_payload());
             }
-            Answer::Echo => echo_back(cx, packet, interface.mac),
+            Answer::Echo => echo_back(cx, packet, interface.mac, packet.dst_ip()),
             Answer::Reset => {
                 if self.errors.admits(cx, packet)? {
-                    answer::refuse(cx, packet);
+                    answer::refuse(cx, packet, packet.dst_ip());
                 }
             }
             Answer::Error(complaint) => return self.errors.send(cx, packet, interface, complaint, FOR_ROUTER),
             Answer::Nothing => {}
+        }
+        Ok(Verdict::Drop(FOR_ROUTER))
+    }
+
+    /// Answers an echo request to an address that other nodes have too, from one that only this router has (RFC 4443 section 4.2). Anything
+    /// else to such an address is dropped.
+    #[cold]
+    pub(super) fn answer_as_one_of_all(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &mut Packet<'_>,
+        interface: &Interface,
+    ) -> Handled {
+        let asks = packet.icmpv6().is_some_and(|icmp| icmp.kind() == icmpv6_type::ECHO_REQUEST);
+        let has_extensions = packet.ipv6().is_none_or(|ip| ip.extensions().next().is_some());
+        if !lengths::hold_the_headers(packet) || !packet.checksums_ok() {
+            return Ok(Verdict::Drop(BAD_CHECKSUM));
+        }
+        if asks
+            && !has_extensions
+            && packet.src_ip() != IpAddress::UNSPECIFIED
+            && let Some(own) = interface.address_towards(packet.src_ip())
+            && self.errors.admits_by(cx, packet.port())?
+        {
+            echo_back(cx, packet, interface.mac, own);
         }
         Ok(Verdict::Drop(FOR_ROUTER))
     }
@@ -150,10 +186,10 @@ impl Answer {
 
 /// Turns an echo request into its reply and sends it back to where it came from (RFC 1812 section 4.3.3.6, RFC 4443 section
 /// 4.2), through the functions that have changed the request.
-fn echo_back(cx: &mut Cx<'_>, packet: &mut Packet<'_>, own: MacAddress) {
-    let (source, destination) = (packet.src_ip(), packet.dst_ip());
+fn echo_back(cx: &mut Cx<'_>, packet: &mut Packet<'_>, mac: MacAddress, own: IpAddress) {
+    let source = packet.src_ip();
     let asker = packet.ethernet().map(Ethernet::source).unwrap_or_default();
-    packet.set_src_ip(destination);
+    packet.set_src_ip(own);
     packet.set_dst_ip(source);
     let is_v4 = IpAddress::is_v4(&source);
     let l3 = usize::from(packet.record().l3);
@@ -162,7 +198,7 @@ fn echo_back(cx: &mut Cx<'_>, packet: &mut Packet<'_>, own: MacAddress) {
         packet.change(at..at + 1).fill(if is_v4 { icmp_type::ECHO_REPLY } else { icmpv6_type::ECHO_REPLY });
     }
     packet.fill_checksums();
-    packet.set_eth_src(own);
+    packet.set_eth_src(mac);
     packet.set_eth_dst(asker);
     cx.emit_back(packet.port(), packet.bytes());
 }

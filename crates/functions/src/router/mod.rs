@@ -336,7 +336,8 @@ impl Router {
         if local::is_discovery(packet) {
             return self.discovery(cx, packet, interface);
         }
-        if !packet.ethernet().map_or(self.promiscuous, |frame| self.takes(interface, frame)) {
+        let is_for_us = packet.ethernet().map_or(self.promiscuous, |frame| self.takes(interface, frame));
+        if !is_for_us && !local::is_ping_of_all(packet) {
             return Ok(Verdict::Drop(objections::OTHER_STATION));
         }
         if self.has_own_source(packet, interface) {
@@ -363,6 +364,9 @@ impl Router {
         if self.links.own_at(interface, to) {
             return if is_addressed(packet, interface) { Ok(cx.pass()) } else { self.receive(cx, packet, interface) };
         }
+        if self.links.is_anycast(to) || local::is_ping_of_all(packet) {
+            return self.answer_as_one_of_all(cx, packet, interface);
+        }
         if let Some(objection) = objections::to_forwarding(packet) {
             return match objection == objections::LINK_SCOPE && objections::leaves_its_link(packet) {
                 true => self.errors.send(cx, packet, interface, Complaint::BeyondScope, objection),
@@ -385,7 +389,8 @@ impl Router {
             Way::Nowhere(refusal) => return self.refuse(cx, packet, interface, refusal),
         };
         let Some(out) = self.links.get(to_link) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
-        if out.is_broadcast(to) {
+        // No longer route hides the broadcast address of a connected network.
+        if out.is_broadcast(to) || self.links.is_broadcast(to) {
             return Ok(Verdict::Drop(objections::NOT_UNICAST));
         }
         if objections::ip_len(packet) > usize::from(out.mtu) && objections::is_whole(packet) {

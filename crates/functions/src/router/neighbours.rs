@@ -2,7 +2,7 @@
 //! packets that wait for those answers.
 //!
 //! A neighbour that has not answered is asked once a second, three times. One that has answered is trusted for its lifetime;
-//! then it is asked again, and still used until three queries have gone unanswered. The last four packets for a neighbour wait
+//! then it is asked again, and still used until three queries have gone unanswered. The last sixteen packets for a neighbour wait
 //! (RFC 1122 section 2.3.2.2 asks for at least one); the senders of those that have waited in vain are told.
 //!
 //! A host that sends to all addresses of a network makes this router ask for all of them (RFC 6583). Therefore neighbours that
@@ -29,7 +29,7 @@ const TRIES: u8 = 3;
 /// How long an absent neighbour is not asked again, and how long a packet waits.
 const REST_NS: u64 = 3 * SECOND;
 /// The most packets that wait for one neighbour.
-const PLACES: u8 = 4;
+const PLACES: u8 = 16;
 /// Entries that one sweep examines.
 const PIECE: u32 = 256;
 /// The period at which [`Neighbours::sweep`] must be called.
@@ -284,7 +284,7 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Keeps a packet until the neighbour answers, replacing the earliest one if four are waiting already. Returns false if
+    /// Keeps a packet until the neighbour answers, replacing the earliest one if sixteen are waiting already. Returns false if
     /// there is no room.
     pub fn hold(&self, cx: &mut Cx<'_>, hop: Hop, held: &Held) -> Result<bool, Conflict> {
         let mut earliest = (u64::MAX, hop);
