@@ -19,7 +19,7 @@ impl NetworkFunction for Closed {
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         if self.answers.admits(cx, packet)? {
-            answer::refuse(cx, packet);
+            answer::refuse(cx, packet, packet.dst_ip());
         }
         Ok(Verdict::Drop(Reason("closed")))
     }

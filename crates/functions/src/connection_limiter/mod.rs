@@ -205,7 +205,7 @@ impl ConnectionLimiter {
             self.alerts.raise(cx, owner, &Refused { at_ns: cx.now(), protocol: packet.protocol().into(), port })?;
         }
         if self.action == Action::Reject {
-            answer::refuse(cx, packet);
+            answer::refuse(cx, packet, packet.dst_ip());
         }
         Ok(Verdict::Drop(reason))
     }

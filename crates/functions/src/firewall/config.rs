@@ -3,7 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
-use braid_nf::Port;
+use braid_nf::packet::IpAddress;
+use braid_nf::{Packet, Port};
 use serde::Deserialize;
 
 use super::clock::UtcOffset;
@@ -15,9 +16,11 @@ use super::rules::{Action, Rule};
 use super::timeouts::Timeouts;
 use super::values::{Addresses, Forward};
 use crate::config::{ConfigError, idle_ns};
-use crate::parts::Sides;
 use crate::parts::answer::Router;
+use crate::parts::{Side, Sides};
 
+/// The IPv4 dummy address (RFC 7600 section 4.8), for routers that have no address of their own.
+const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 /// Default time in seconds for a half-open connection to complete while there are many.
 const HURRIED_S: u64 = 5;
 
@@ -60,7 +63,7 @@ pub struct Config {
     pub held_max: u32,
     pub fragment_s: u64,
     pub ttl: Ttl,
-    pub router: Ipv4Addr,
+    pub router: Option<Ipv4Addr>,
     pub router_v6: Option<Ipv6Addr>,
     pub icmp_errors_per_s: u64,
 }
@@ -124,8 +127,7 @@ impl Default for Config {
             held_max: 256,
             fragment_s: 30,
             ttl: Ttl::Keep,
-            // The IPv4 dummy address (RFC 7600 section 4.8), for routers that have no address of their own.
-            router: Ipv4Addr::new(192, 0, 0, 8),
+            router: None,
             router_v6: None,
             icmp_errors_per_s: 1000,
         }
@@ -149,18 +151,6 @@ impl Config {
             return Err(ConfigError::new("hosts_max", "no hosts are counted", instead));
         }
         Ok(())
-    }
-
-    /// Rejects the source addresses of "time exceeded" errors if no hop is counted.
-    fn hops_are_counted(&self) -> Result<(), ConfigError> {
-        let is_said = [("router", self.router != Config::default().router), ("router_v6", self.router_v6.is_some())];
-        match is_said.iter().find(|(_, is_said)| *is_said) {
-            Some((key, _)) if self.ttl == Ttl::Keep => {
-                let instead = "write ttl = \"decrement\", or leave it out: who refuses a packet does so in its destination's name";
-                Err(ConfigError::new(key, "it is no hop, so nobody hears from it", instead))
-            }
-            _ => Ok(()),
-        }
     }
 }
 
@@ -200,6 +190,8 @@ pub(super) struct Settings {
     pub(super) fragment_ns: u64,
     pub(super) ttl: Ttl,
     pub(super) router: Router,
+    /// The addresses of both families from which hosts inside hear of a refusal; without one, from the packet's destination.
+    refuses_as: [Option<IpAddress>; 2],
 }
 
 braid_nf::plain!(Settings);
@@ -208,6 +200,12 @@ impl Settings {
     /// How many hops the firewall subtracts from the TTL.
     pub(super) fn hops(&self) -> u8 {
         u8::from(self.ttl == Ttl::Decrement)
+    }
+
+    /// The address from which the sender hears that a packet from a side is refused.
+    pub(super) fn refuser(&self, packet: &Packet<'_>, side: Side) -> IpAddress {
+        let own = self.refuses_as[usize::from(!packet.dst_ip().is_v4())];
+        own.filter(|_| side == Side::Inside).unwrap_or(packet.dst_ip())
     }
 
     pub(super) fn check(mut config: Config, ports: u16) -> Result<Settings, ConfigError> {
@@ -232,7 +230,6 @@ impl Settings {
             return Err(ConfigError::new("tcp_hurried_s", reason, instead));
         }
         config.limits_are_there()?;
-        config.hops_are_counted()?;
         let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
         if config.interfaces.len() > usize::from(ports) {
             let reason = format!("{} names, but the plan has {ports} ports", config.interfaces.len());
@@ -265,7 +262,8 @@ impl Settings {
             query_ns: idle_ns("icmp_s", config.icmp_s)?,
             fragment_ns: idle_ns("fragment_s", config.fragment_s)?,
             ttl: config.ttl,
-            router: Router::check(("router", config.router), ("router_v6", config.router_v6))?,
+            refuses_as: [config.router.map(IpAddress::from), config.router_v6.map(IpAddress::from)],
+            router: Router::check(("router", config.router.unwrap_or(DUMMY)), ("router_v6", config.router_v6))?,
         })
     }
 }

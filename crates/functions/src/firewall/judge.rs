@@ -209,9 +209,10 @@ impl Firewall {
             Action::Deny | Action::Continue => Err(DENIED),
             Action::Reject => {
                 if self.answers.admits(cx, packet)? {
+                    let from = self.settings.refuser(packet, side);
                     match deciding.map_or(Reply::Usual, |number| policy.reply(number)) {
-                        Reply::Unreachable(v4, v6) => answer::unreachable(cx, packet, [v4, v6]),
-                        Reply::Usual => answer::refuse(cx, packet),
+                        Reply::Unreachable(v4, v6) => answer::unreachable(cx, packet, from, [v4, v6]),
+                        Reply::Usual => answer::refuse(cx, packet, from),
                     }
                 }
                 Err(REJECTED)

@@ -149,7 +149,8 @@ impl Firewall {
     /// opener. `None` if the error is not addressed to the sender of the packet it quotes.
     fn related(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<Option<(State, Ends)>, Conflict> {
         let Some(quoted) = packet.embedded() else { return Ok(None) };
-        if quoted.src_ip != packet.dst_ip() {
+        // As in conntrack, an error with a wrong checksum relates to nothing.
+        if quoted.src_ip != packet.dst_ip() || !packet.checksums_ok() {
             return Ok(None);
         }
         // The quoted packet travelled in the other direction.

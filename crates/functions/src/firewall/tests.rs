@@ -315,8 +315,6 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         "`tcp_hurried_s`: nobody hurries where nothing limits half-open",
     );
     check_error("hosts_max = 500", "`hosts_max`: no hosts are counted; leave it out, or write `host_connections_max`");
-    check_error("router = '10.0.0.254'", "`router`: it is no hop, so nobody hears from it; write ttl = \"decrement\"");
-    check_error("router_v6 = '2001:db8::1'", "`router_v6`: it is no hop");
     check_error(
         "ttl = 'decrement'\nrouter = '0.0.0.0'",
         "`router`: 0.0.0.0 is no host's address; write an address that this",

@@ -399,8 +399,8 @@ impl LoadBalancer {
         let service = self.settings.service(strays::ends_of(packet).1);
         if service.is_some_and(|service| service.when_none == WhenNone::Reject) && self.answers.admits(cx, packet)? {
             match packet.protocol() {
-                protocol::TCP => answer::refuse(cx, packet),
-                _ => answer::unreachable(cx, packet, PORT),
+                protocol::TCP => answer::refuse(cx, packet, packet.dst_ip()),
+                _ => answer::unreachable(cx, packet, packet.dst_ip(), PORT),
             }
         }
         Ok(Verdict::Drop(NO_BACKEND))

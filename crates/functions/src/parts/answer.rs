@@ -103,23 +103,22 @@ pub fn too_big(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router, mtu: u16) {
     }
 }
 
-/// Rejects a packet in the name of its destination: with a reset for TCP (RFC 9293 section 3.5.2), with "administratively
-/// prohibited" for everything else (RFC 1812 section 5.2.7.1, RFC 4443 section 3.1).
+/// Rejects a packet: with a reset from its destination for TCP (RFC 9293 section 3.5.2), with "administratively prohibited" from
+/// the address `from` for everything else (RFC 1812 section 5.2.7.1, RFC 4443 section 3.1).
 #[cold]
-pub fn refuse(cx: &mut Cx<'_>, packet: &Packet<'_>) {
+pub fn refuse(cx: &mut Cx<'_>, packet: &Packet<'_>, from: IpAddress) {
     match packet.protocol() {
         protocol::TCP => reset(cx, packet),
-        _ => unreachable(cx, packet, [13, 1]),
+        _ => unreachable(cx, packet, from, [13, 1]),
     }
 }
 
-/// Rejects a packet in the name of its destination with "destination unreachable" and the given code of ICMP or ICMPv6.
+/// Rejects a packet with "destination unreachable" from the address `from`, with the given code of ICMP or ICMPv6.
 #[cold]
-pub fn unreachable(cx: &mut Cx<'_>, packet: &Packet<'_>, [v4, v6]: [u8; 2]) {
-    let destination = packet.dst_ip();
+pub fn unreachable(cx: &mut Cx<'_>, packet: &Packet<'_>, from: IpAddress, [v4, v6]: [u8; 2]) {
     match packet.ip_version() {
-        Some(IpVersion::V4) => error(cx, packet, destination, (icmp_type::UNREACHABLE, v4), 0),
-        Some(IpVersion::V6) => error(cx, packet, destination, (icmpv6_type::UNREACHABLE, v6), 0),
+        Some(IpVersion::V4) => error(cx, packet, from, (icmp_type::UNREACHABLE, v4), 0),
+        Some(IpVersion::V6) => error(cx, packet, from, (icmpv6_type::UNREACHABLE, v6), 0),
         None => {}
     }
 }

@@ -22,6 +22,8 @@ const ALL_NODES: IpAddress = IpAddress::from_v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0
 pub enum By {
     /// A router, for one of its own addresses.
     Router,
+    /// A router, for an address that is also other routers': the answer does not override theirs (RFC 4861 section 7.2.7).
+    OneRouter,
     /// A proxy, for an address of another node: the answer does not override what the asker already knows (RFC 4861 section
     /// 7.2.4).
     Proxy,
@@ -77,6 +79,7 @@ impl Message {
         const OVERRIDE: u32 = 1 << 29;
         let flags = match by {
             By::Router => ROUTER | OVERRIDE,
+            By::OneRouter => ROUTER,
             By::Proxy => 0,
         };
         let head = [icmpv6_type::NEIGHBOUR_ADVERTISEMENT, 0];
