@@ -364,5 +364,21 @@ pub(crate) fn set_icmp_id(frame: &mut [u8], at: Headers, id: u16) -> Option<Chan
     let field: &mut [u8; 2] = frame.get_mut(place..)?.first_chunk_mut()?;
     let change = Change::NONE.u16(u16::from_be_bytes(*field), id);
     *field = id.to_be_bytes();
-    Some(change.and(update_checksum(frame, place - 2, false, change)))
+    let checksum = update_checksum(frame, place - 2, false, change);
+    if frame.get(place - 2..place) == Some(&[0, 0]) {
+        sum_zeros(frame, at);
+    }
+    Some(change.and(checksum))
+}
+
+/// Corrects the checksum 0 of an ICMP message that consists of zeros: the sum of nothing but zeros is 0, and no correction of an older
+/// checksum tells that from ffff, the sum of anything else that has this checksum.
+#[cold]
+fn sum_zeros(frame: &mut [u8], at: Headers) {
+    let Some((l4, len)) = at.transport().zip(at.segment_len(frame)).filter(|_| !at.is_v6()) else { return };
+    if let Some(message) = frame.get_mut(l4..l4 + len)
+        && message.iter().all(|byte| *byte == 0)
+    {
+        message[2..4].fill(0xff);
+    }
 }
