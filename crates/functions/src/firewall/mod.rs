@@ -16,6 +16,7 @@ mod config;
 mod connection;
 pub mod cost;
 mod counts;
+mod course;
 mod edits;
 mod effects;
 mod ends;
@@ -66,21 +67,20 @@ use std::time::Duration;
 
 use braid_nf::TableEntry;
 use braid_nf::packet::headers::tcp_flags;
-use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use self::config::Settings;
-use self::connection::{Phase, are_valid};
+use self::connection::Phase;
 use self::effects::Effects;
 use self::ends::Ends;
 use self::known::Known;
 use self::limits::Limits;
 use self::related::Asked;
-use self::window::{Reopening, Segment};
+use self::window::Reopening;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
-use crate::parts::{Aged, AnswerRate, Fragments, Side, is_opening, lengths, scope};
+use crate::parts::{Aged, AnswerRate, Fragments, Side, is_opening, scope};
 
 /// Denied by a rule or by default.
 pub const DENIED: Reason = Reason("denied");
@@ -137,7 +137,8 @@ impl FromConfig for Firewall {
         let reopenings =
             Aged::new(builder, "reopenings", REOPENINGS_MAX, settings.timeouts.tcp_ns[Phase::Asked as usize])
                 .map_err(|error| ConfigError::state("reopenings", &error))?;
-        let fragments = Fragments::holding(builder, fragments_max, settings.fragment_ns, held_max)?;
+        let fragments = Fragments::holding(builder, fragments_max, settings.fragment_ns, held_max)?
+            .ending(builder, &related::ENDS)?;
         let limits =
             Limits::new(builder, settings.most, hosts_max).map_err(|error| ConfigError::state("hosts_max", &error))?;
         let effects = Effects::new(builder, &settings.policy.rules, counted_max)?;
@@ -226,93 +227,13 @@ impl NetworkFunction for Firewall {
 
     /// Handles a packet of a live connection that `steady` declines.
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Handled {
-        let from_opener = cx.reversed() == connection.is_reversed();
-        let side = match self.settings.sides.of(packet.port()) {
-            Some(side) if side as u8 == connection.side_of(from_opener) || connection.is_gone() => side,
-            _ => return Ok(Verdict::Drop(WRONG_SIDE)),
-        };
-        if packet.is_later_fragment() {
-            return self.follow_first(cx, packet);
-        }
-        let Some(segment) = (match check(packet) {
-            Ok(segment) => segment,
-            Err(reason) => return self.invalid(cx, packet, side, reason),
-        }) else {
-            let (state, before) = (connection.state(from_opener), *connection);
-            connection.answer(from_opener);
-            let heard = self.ask(cx, packet, (side, state, true), connection)?;
-            if heard.is_untracked {
-                *connection = before;
-            }
-            return self.pass_as_heard(cx, packet, heard.answer);
-        };
-        if connection.is_gone() || connection.is_over() && is_opening(segment.flags) {
-            return self.begin_anew(cx, packet, (side, &segment), connection);
-        }
-        if !connection.expects(segment.flags, from_opener) {
-            return self.invalid(cx, packet, side, OUT_OF_WINDOW);
-        }
-        // Packets that no connection follows move nothing, and whether one does the rules say last.
-        let before = *connection;
-        let answers = !from_opener && self.answers_reopening(cx, packet, (side, &segment), connection)?;
-        let ignores = !answers && connection.ignores(segment.flags, from_opener);
-        if ignores || !answers && !self.fits(packet, connection, &segment, from_opener) {
-            let mut is_harmless = || connection.windows.tolerates(usize::from(!from_opener), &segment);
-            if !ignores && (segment.flags & tcp_flags::SYN != 0 || !is_harmless()) {
-                return self.invalid(cx, packet, side, OUT_OF_WINDOW);
-            }
-            if ignores && from_opener && !connection.windows.is_repeated(&segment) {
-                self.note_reopening(cx, packet, (side, &segment))?;
-            }
-            let state = connection.state(from_opener);
-            let heard = self.ask(cx, packet, (side, state, false), connection)?;
-            if heard.is_untracked {
-                *connection = before;
-            }
-            return self.pass_as_heard(cx, packet, heard.answer);
-        }
-        if packet.is_fragment() {
-            // What its other pieces hold is not known.
-            connection.windows.forget();
-        }
-        let state = connection.state(from_opener);
-        let is_counted = connection.counts(segment.flags, from_opener);
-        let was_asked = !connection.is_answered();
-        connection.advance(segment.flags, from_opener);
-        let untracks = self.settings.policy.untracks;
-        if !untracks {
-            self.note_advance(cx, packet, (side, &segment), connection)?;
-        }
-        let heard = self.ask(cx, packet, (side, state, is_counted), connection)?;
-        if heard.is_untracked {
-            *connection = before;
-        } else if untracks {
-            self.note_advance(cx, packet, (side, &segment), connection)?;
-        }
-        if was_asked && connection.is_over() {
-            // The connection was never established: as in conntrack, nothing of it remains.
-            self.end(cx, &ends_of(packet, side), connection)?;
-            connection.go();
-        }
-        self.pass_as_heard(cx, packet, heard.answer)
+        let verdict = self.go_on(cx, packet, connection)?;
+        self.end_pieces(cx, packet, verdict)
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Connection>) -> Handled {
-        let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Verdict::Drop(WRONG_SIDE)) };
-        if scope::stays_on_link(packet) {
-            return Ok(cx.pass());
-        }
-        if packet.is_later_fragment() {
-            return self.follow_first(cx, packet);
-        }
-        let segment = match check(packet) {
-            Ok(segment) => segment,
-            Err(reason) => return self.invalid(cx, packet, side, reason),
-        };
-        if matches!(packet.protocol(), protocol::ICMP | protocol::ICMPV6) {
-            return self.icmp(cx, packet, side);
-        }
-        self.begin(cx, packet, (side, segment.as_ref()), |cx, connection| set.register(cx, connection))
+        let verdict = self.meet(cx, packet, |cx, connection| set.register(cx, connection))?;
+        self.end_pieces(cx, packet, verdict)
     }
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
@@ -361,43 +282,6 @@ impl NetworkFunction for Firewall {
 }
 
 impl Firewall {
-    /// Whether a segment is within what its connection's ends may send.
-    fn fits(&self, packet: &Packet<'_>, connection: &mut Connection, segment: &Segment, from_opener: bool) -> bool {
-        let from = usize::from(!from_opener);
-        let fits = if segment.flags & tcp_flags::SYN == 0 {
-            !connection.windows.is_reset_from_before(from, segment) && connection.windows.accept(from, segment)
-        } else {
-            let is_asked = connection.phase() == Phase::Asked && !(from_opener && connection.is_answered());
-            connection.windows.synchronise(from, packet, segment, is_asked)
-        };
-        fits || (self.settings.windows == WindowCheck::Liberal && segment.flags & tcp_flags::RST == 0)
-    }
-
-    /// A segment has moved its connection: that is no longer counted where it counts no more.
-    fn note_advance(
-        &self,
-        cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
-        (side, segment): (Side, &Segment),
-        connection: &mut Connection,
-    ) -> Result<(), Conflict> {
-        if connection.is_over() && segment.flags & tcp_flags::FIN == 0 && self.effects.sets.counts_connections() {
-            self.effects.sets.leave(cx, &ends_of(packet, side))?;
-        }
-        if connection.is_half_open() && !connection.is_opening() {
-            self.limits.settle(cx, ends_of(packet, side).host(), connection)?;
-        }
-        Ok(())
-    }
-
-    /// Lets a packet go on if the rules do.
-    fn pass_as_heard(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, answer: Result<(), Reason>) -> Handled {
-        match answer {
-            Ok(()) => self.pass(cx, packet),
-            Err(reason) => Ok(Verdict::Drop(reason)),
-        }
-    }
-
     fn may_open(&self, flags: u8) -> bool {
         is_opening(flags) || (self.settings.loose && flags & (tcp_flags::SYN | tcp_flags::RST | tcp_flags::FIN) == 0)
     }
@@ -422,22 +306,6 @@ impl Firewall {
     #[cold]
     fn ttl_exceeded(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
         self.answers.time_exceeded(cx, packet, self.settings.router)
-    }
-}
-
-/// Checks that a packet (not a later fragment) is complete and consistent; returns its segment if it is TCP.
-fn check(packet: &Packet<'_>) -> Result<Option<Segment>, Reason> {
-    let number = packet.protocol();
-    if !lengths::hold_the_headers(packet) || protocol::has_ports(number) && packet.ports().is_none() {
-        return Err(Reason::MALFORMED);
-    }
-    if number != protocol::TCP {
-        return Ok(None);
-    }
-    match Segment::of(packet) {
-        None => Err(Reason::MALFORMED),
-        Some(segment) if !are_valid(segment.flags) => Err(INVALID_TCP_FLAGS),
-        segment => Ok(segment),
     }
 }
 

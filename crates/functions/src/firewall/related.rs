@@ -5,8 +5,9 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::ends::Ends;
+use super::limits::{HALF_OPEN_LIMIT, HOST_LIMIT, HOST_TABLE_FULL};
 use super::states::State;
-use super::{CONNECTION_TABLE_FULL, DENIED, Firewall};
+use super::{CONNECTION_TABLE_FULL, DENIED, Firewall, INVALID_TCP_FLAGS, NOT_SYN, OUT_OF_WINDOW, REJECTED};
 use crate::parts::aged::Stamp;
 use crate::parts::{Fate, Side, fragments};
 
@@ -17,6 +18,24 @@ pub const NO_QUERY: Reason = Reason("no_query");
 
 /// A later fragment that begins within the TCP header.
 pub const TINY_FRAGMENT: Reason = Reason("tiny_fragment");
+
+/// Reasons to drop a first fragment that its later fragments do not reveal, so that they have to be remembered.
+pub(super) const ENDS: [Reason; 14] = [
+    DENIED,
+    REJECTED,
+    NOT_SYN,
+    INVALID_TCP_FLAGS,
+    OUT_OF_WINDOW,
+    UNRELATED,
+    NO_QUERY,
+    HALF_OPEN_LIMIT,
+    HOST_LIMIT,
+    HOST_TABLE_FULL,
+    CONNECTION_TABLE_FULL,
+    Reason::SET_TABLE_FULL,
+    Reason::MALFORMED,
+    Reason::TTL_EXCEEDED,
+];
 
 /// When a query was sent, in nanoseconds without the lowest bit; that bit says whether it has been answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -197,6 +216,15 @@ impl Firewall {
         self.hop(cx, packet)
     }
 
+    /// Ends the later fragments of a first one that is dropped.
+    #[inline(always)]
+    pub(super) fn end_pieces(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, verdict: Verdict) -> Handled {
+        match verdict {
+            Verdict::Drop(reason) if packet.is_fragment() => self.fragments.drop(cx, packet, reason),
+            verdict => Ok(verdict),
+        }
+    }
+
     /// Passes a later fragment whose first one has passed, or holds it until that arrives.
     #[cold]
     pub(super) fn follow_first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
@@ -205,7 +233,7 @@ impl Firewall {
         }
         match self.fragments.follow(cx, packet)? {
             Some(_) => self.hop(cx, packet),
-            None => Ok(Verdict::Drop(self.fragments.hold(cx, packet)?)),
+            None => self.fragments.wait(cx, packet),
         }
     }
 }

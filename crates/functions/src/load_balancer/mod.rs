@@ -107,7 +107,8 @@ impl FromConfig for LoadBalancer {
         let (up, heard) = (vector("up", health::AS_CONFIGURED)?, vector("heard", 0)?);
         let paths = Vector::new(builder, &VectorConfig { name: "paths".into(), len }, Path::default())
             .map_err(|error| ConfigError::state("service", &error))?;
-        let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)?;
+        let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)?
+            .ending(builder, &pieces::ENDS)?;
         let has_persistence = config.services.iter().any(|service| service.persistence == Persistence::Source);
         let clients = if has_persistence { config.persistence_max } else { 1 };
         let kept = Aged::new(builder, "clients", clients, settings.persistence_ns)
@@ -229,44 +230,13 @@ impl NetworkFunction for LoadBalancer {
     /// may name their backend, flows whose backend has not been checked recently, and a new connection with the ports of
     /// one that has ended.
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
-        if !packet.is_later_fragment() && !holds(packet) {
-            return Ok(Verdict::Drop(Reason::MALFORMED));
-        }
-        let has_backend = match flow.is_begun_anew(packet) {
-            true => self.choose_again(cx, packet, flow, Phase::Opening as u8)?,
-            false if self.follow_name(cx, packet, flow)? => true,
-            false => !self.is_stale(flow, cx.now()) || self.recheck(cx, packet, flow)?,
-        };
-        if !has_backend {
-            return self.none_is_up(cx, packet);
-        }
-        flow.note_flags(packet);
-        self.send(cx, packet, flow)
+        let verdict = self.go_on(cx, packet, flow)?;
+        self.end_pieces(cx, packet, verdict)
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Flow>) -> Handled {
-        if packet.is_later_fragment() {
-            return self.follow_first(cx, packet);
-        }
-        if self.is_heartbeat(packet) {
-            return self.hear(cx, packet);
-        }
-        if packet.embedded().is_some() {
-            return self.error(cx, packet, self.settings.sides.of(packet.port()));
-        }
-        let flow = match self.flow_of(cx, packet)? {
-            None => return self.pass_by(cx, packet),
-            Some(Err(NO_BACKEND)) => return self.none_is_up(cx, packet),
-            Some(Err(reason)) => return Ok(Verdict::Drop(reason)),
-            Some(Ok(flow)) => flow,
-        };
-        // If the set table is full the packet is still sent: later packets hash to the same backend.
-        let remembers = self.settings.server_of(&flow).is_some_and(|server| server.remembers);
-        if remembers {
-            let by = if set.register(cx, flow) { Tally::BEGUN } else { Tally::REFUSED };
-            self.count(cx, &flow, by)?;
-        }
-        self.send(cx, packet, &flow)
+        let verdict = self.begin(cx, packet, set)?;
+        self.end_pieces(cx, packet, verdict)
     }
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
@@ -314,6 +284,49 @@ impl NetworkFunction for LoadBalancer {
 }
 
 impl LoadBalancer {
+    /// Handles a packet of a known flow.
+    fn go_on(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
+        if !packet.is_later_fragment() && !holds(packet) {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
+        }
+        let has_backend = match flow.is_begun_anew(packet) {
+            true => self.choose_again(cx, packet, flow, Phase::Opening as u8)?,
+            false if self.follow_name(cx, packet, flow)? => true,
+            false => !self.is_stale(flow, cx.now()) || self.recheck(cx, packet, flow)?,
+        };
+        if !has_backend {
+            return self.none_is_up(cx, packet);
+        }
+        flow.note_flags(packet);
+        self.send(cx, packet, flow)
+    }
+
+    /// Handles a packet of no known flow.
+    fn begin(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Flow>) -> Handled {
+        if packet.is_later_fragment() {
+            return self.follow_first(cx, packet);
+        }
+        if self.is_heartbeat(packet) {
+            return self.hear(cx, packet);
+        }
+        if packet.embedded().is_some() {
+            return self.error(cx, packet, self.settings.sides.of(packet.port()));
+        }
+        let flow = match self.flow_of(cx, packet)? {
+            None => return self.pass_by(cx, packet),
+            Some(Err(NO_BACKEND)) => return self.none_is_up(cx, packet),
+            Some(Err(reason)) => return Ok(Verdict::Drop(reason)),
+            Some(Ok(flow)) => flow,
+        };
+        // If the set table is full the packet is still sent: later packets hash to the same backend.
+        let remembers = self.settings.server_of(&flow).is_some_and(|server| server.remembers);
+        if remembers {
+            let by = if set.register(cx, flow) { Tally::BEGUN } else { Tally::REFUSED };
+            self.count(cx, &flow, by)?;
+        }
+        self.send(cx, packet, &flow)
+    }
+
     /// Whether `recheck_ms` have passed since the flow's backend was last known to be up. False if time stamps run
     /// backwards, as in a capture that is out of order.
     #[inline(always)]

@@ -10,14 +10,20 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::LoadBalancer;
+use super::choose::NO_BACKEND;
 use super::config::Mode;
 use super::flow::{FROM_BACKEND, TO_BACKEND};
 use super::settings::Server;
-use super::tunnel::Origin;
+use super::tunnel::{Origin, TOO_BIG};
+use crate::parts::scope::BAD_SOURCE;
 use crate::parts::{Fate, Volume, fragments};
 
 /// Stands for a backend number in `Fate::behind`: the datagram belongs to no service, and passes unchanged.
 pub(super) const PASSES: u16 = u16::MAX;
+
+/// Reasons to drop a first fragment that its later fragments do not reveal, so that they have to be remembered.
+pub(super) const ENDS: [Reason; 6] =
+    [NO_BACKEND, BAD_SOURCE, TOO_BIG, Reason::MALFORMED, Reason::SET_TABLE_FULL, Reason::TTL_EXCEEDED];
 
 /// The direction of a datagram.
 fn way(fate: &Fate) -> u8 {
@@ -65,6 +71,14 @@ impl LoadBalancer {
         Ok(cx.pass())
     }
 
+    /// Ends the later fragments of a first one that is dropped.
+    pub(super) fn end_pieces(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, verdict: Verdict) -> Handled {
+        match verdict {
+            Verdict::Drop(reason) if packet.is_fragment() => self.fragments.drop(cx, packet, reason),
+            verdict => Ok(verdict),
+        }
+    }
+
     /// Sends a later fragment where the first went, or holds it until that arrives. Fragments that cannot belong to a
     /// service pass.
     #[cold]
@@ -73,7 +87,7 @@ impl LoadBalancer {
             return Ok(cx.pass());
         }
         let Some(fate) = self.fragments.follow(cx, packet)? else {
-            return Ok(Verdict::Drop(self.fragments.hold(cx, packet)?));
+            return self.fragments.wait(cx, packet);
         };
         if fate.behind == PASSES {
             return Ok(cx.pass());

@@ -221,6 +221,16 @@ impl Fragments {
         Ok(if is_held { HELD } else { BEFORE_FIRST })
     }
 
+    /// Drops a later fragment, given as received, whose first one has not passed: if that was dropped for the same reason, else it is
+    /// [held](Self::hold).
+    pub fn wait(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
+        let reason = match self.end_of(cx, packet)? {
+            Some(reason) => reason,
+            None => self.hold(cx, packet)?,
+        };
+        Ok(Verdict::Drop(reason))
+    }
+
     /// Sends on the fragments held for a first one, given as received, with its fate and `hops` decremented. Those that leave
     /// by the port on which they arrived, to another address, leave as [turned](super::turn) frames.
     pub fn release(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: &Fate, hops: u8) -> Result<(), Conflict> {
