@@ -288,5 +288,8 @@ pub fn may_be_answered(packet: &Packet<'_>) -> bool {
     };
     let is_error = packet.icmp().is_some_and(|icmp| icmp.is_error())
         || packet.icmpv6().is_some_and(|icmp: View<'_, Icmpv6>| icmp.is_error());
-    plain_link && is_host && !is_error && !packet.is_later_fragment()
+    // In IPv4 only first fragments are answered (RFC 1122 section 3.2.2). In IPv6 all are (RFC 4443 section 2.4 (e)), except where
+    // they may belong to an error.
+    let is_exempt = packet.is_later_fragment() && (packet.src_ip().is_v4() || packet.protocol() == protocol::ICMPV6);
+    plain_link && is_host && !is_error && !is_exempt
 }

@@ -69,7 +69,7 @@ impl InterfaceConfig {
         let mut only_here = interface.networks().into_iter().filter(|(first, _)| !is_link_local_v6(*first));
         if let Some((first, bits)) = only_here.find(|network| !networks.insert(*network)) {
             let reason = format!("{first}/{bits} is at two interfaces");
-            let instead = "give each a network of its own; put a bridge before the router to join them";
+            let instead = "give each a network of its own, or join the links before they reach this router: by the kernel's bridge as one `--port`, or a bridge in a run of its own";
             return Err(ConfigError::new("interface.addresses", reason, instead));
         }
         match interface.vlan {

@@ -12,7 +12,7 @@ use super::interface::Interface;
 use super::neighbours::Says;
 use super::objections::BAD_CHECKSUM;
 use super::pieces::echo_whole;
-use super::{Complaint, Router};
+use super::{Complaint, Router, Way};
 use crate::parts::discovery::{self, By, Message};
 use crate::parts::{answer, lengths};
 
@@ -42,7 +42,7 @@ impl Router {
     pub(super) fn arp(&self, cx: &mut Cx<'_>, interface: &Interface, arp: &Arp) -> Handled {
         let (sender, target) = (arp.sender_ip(), arp.target_ip());
         self.conflicts.hear(cx, interface, (sender, arp.sender_mac()))?;
-        let is_neighbour = interface.reaches(sender) && !interface.owns(sender);
+        let is_neighbour = self.is_on_link(interface, sender) && !interface.owns(sender);
         let asks = interface.owns(target);
         if is_neighbour {
             let says = if asks { Says::Asks } else { Says::IsHere };
@@ -84,7 +84,7 @@ impl Router {
             (false, false) => (target, Says::MayBeHere),
         };
         if let Some(mac) = mac
-            && interface.reaches(teller)
+            && self.is_on_link(interface, teller)
             && !interface.owns(teller)
         {
             self.hear(cx, interface, (teller, mac), says)?;
@@ -93,6 +93,12 @@ impl Router {
             interface.say(cx, Message::advertisement(interface.mac, target, (from, source), by).bytes());
         }
         Ok(Verdict::Drop(DISCOVERY))
+    }
+
+    /// Whether an address is a neighbour's at an interface: in one of its networks, or where a route without a gateway leads out by it.
+    fn is_on_link(&self, interface: &Interface, address: IpAddress) -> bool {
+        let link = self.links.at(interface.port, interface.vlan.unwrap_or(0));
+        interface.reaches(address) || matches!(self.way_to(address), Some(Way::To(to, None)) if *to == link)
     }
 
     /// Receives a packet for one of the router's own addresses.

@@ -36,8 +36,8 @@ pub use spread::Spread;
 use std::time::Duration;
 
 use braid_nf::FieldUse;
-use braid_nf::packet::MacAddress;
 use braid_nf::packet::headers::{Ethernet, tcp_flags};
+use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 
@@ -373,13 +373,14 @@ impl Router {
                 false => Ok(Verdict::Drop(objection)),
             };
         }
-        if packet.ttl().is_none_or(|ttl| ttl <= self.last_hop) {
-            return self.errors.send(cx, packet, interface, Complaint::TimeExceeded, Reason::TTL_EXCEEDED);
-        }
-        let found = self.tables[usize::from(!to.is_v4())].get(config::key(to));
-        let Some(way) = found.and_then(|way| self.ways.get(way as usize)) else {
+        let Some(way) = self.way_to(to) else {
             return self.errors.send(cx, packet, interface, Complaint::NoRoute, NO_ROUTE);
         };
+        // Where no route leads nobody needs hops (RFC 1812 section 5.2.1.2).
+        let is_last_hop = packet.ttl().is_none_or(|ttl| ttl <= self.last_hop);
+        if is_last_hop && !matches!(way, Way::Nowhere(_)) {
+            return self.errors.send(cx, packet, interface, Complaint::TimeExceeded, Reason::TTL_EXCEEDED);
+        }
         let (to_link, via) = match *way {
             Way::To(link, via) => (link, via),
             Way::Spread(number) => {
@@ -397,6 +398,12 @@ impl Router {
             return self.errors.send(cx, packet, interface, Complaint::TooLong(out.mtu), TOO_LONG);
         }
         self.hand_over(cx, packet, known, (link, to_link), via.unwrap_or(to))
+    }
+
+    /// Where the longest prefix leads to an address.
+    fn way_to(&self, to: IpAddress) -> Option<&Way> {
+        let way = self.tables[usize::from(!to.is_v4())].get(config::key(to))?;
+        self.ways.get(way as usize)
     }
 
     /// Drops a packet whose destination a route refuses.

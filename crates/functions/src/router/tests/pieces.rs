@@ -225,7 +225,7 @@ fn an_echo_request_that_is_cut_short_is_none() {
     let mut right = (0..=u16::MAX).map(short).filter(|bytes| checksum::transport_ok(ends[0], ends[1], 58, bytes));
     let bytes = right.next().expect("one whose checksum is right");
     let outcome = bench(10, &config()).send(0, 0, &piece(1, &bytes, 0, false));
-    assert_eq!((outcome.dropped, outcome.sent.len()), (Some("for_this_router"), 0));
+    assert_eq!((outcome.dropped, outcome.sent.len()), (Some("malformed"), 0));
 }
 
 #[test]
