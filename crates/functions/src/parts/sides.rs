@@ -74,7 +74,11 @@ impl Sides {
             (_, 0) => missing(outside.0),
             (ours, theirs) if ours & theirs != 0 => {
                 let reason = format!("port {} stands in `{}` as well", (ours & theirs).trailing_zeros(), inside.0);
-                Err(ConfigError::new(outside.0, reason, "write it in one list only"))
+                let instead = match ports {
+                    1 => "with a single port, leave both lists out",
+                    _ => "write it in one list only",
+                };
+                Err(ConfigError::new(outside.0, reason, instead))
             }
             (inside, outside) => Ok(Sides { inside, outside }),
         }
