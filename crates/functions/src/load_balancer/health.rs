@@ -56,8 +56,8 @@ impl LoadBalancer {
                     self.believe(cx, &word)?;
                 }
             }
-            return Ok(Verdict::Drop(HEARTBEAT));
         }
+        // A monitor may be a backend as well.
         let now = cx.now().max(1);
         for (backend, _) in self.present_at(packet.src_ip()) {
             if self.heard.get(cx, backend)? != Some(WATCHED) {

@@ -238,6 +238,7 @@ impl NetworkFunction for Router {
         match self.links.get(link) {
             None => Ok(Verdict::Drop(NO_INTERFACE)),
             Some(interface) => match packet.arp().copied() {
+                Some(_) if !self.hears(interface, packet) => Ok(Verdict::Drop(objections::OTHER_STATION)),
                 Some(arp) => self.arp(cx, interface, &arp),
                 None if is_damaged_ip(packet) => Ok(Verdict::Drop(Reason::MALFORMED)),
                 None => Ok(Verdict::Drop(objections::NOT_IP)),
@@ -315,6 +316,11 @@ impl Router {
         to == interface.mac || (self.promiscuous || frame.source() == interface.mac) && !to.is_group()
     }
 
+    /// Whether a frame is for this router or for a group: what another station is told tells this router nothing.
+    fn hears(&self, interface: &Interface, packet: &Packet<'_>) -> bool {
+        packet.ethernet().is_some_and(|frame| frame.destination().is_group() || self.takes(interface, frame))
+    }
+
     /// Whether a packet claims to come from this router itself; no other station has its addresses (RFC 1812 section 5.3.7). An
     /// earlier function may have written another interface's address, as a translator does, or turned the frame round on the
     /// interface where it arrived.
@@ -333,7 +339,7 @@ impl Router {
         if let Some(objection) = objections::to_any(packet).or_else(is_bad) {
             return Ok(Verdict::Drop(objection));
         }
-        if local::is_discovery(packet) {
+        if local::is_discovery(packet) && self.hears(interface, packet) {
             return self.discovery(cx, packet, interface);
         }
         let is_for_us = packet.ethernet().map_or(self.promiscuous, |frame| self.takes(interface, frame));
