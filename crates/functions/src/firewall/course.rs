@@ -152,7 +152,10 @@ impl Firewall {
 /// Checks that a packet (not a later fragment) is complete and consistent; returns its segment if it is TCP.
 fn check(packet: &Packet<'_>) -> Result<Option<Segment>, Reason> {
     let number = packet.protocol();
-    if !lengths::hold_the_headers(packet) || protocol::has_ports(number) && packet.ports().is_none() {
+    if !packet.header_checksum_ok()
+        || !lengths::hold_the_headers(packet)
+        || protocol::has_ports(number) && packet.ports().is_none()
+    {
         return Err(Reason::MALFORMED);
     }
     if number != protocol::TCP {

@@ -156,7 +156,7 @@ fn is_sound(packet: &Packet<'_>) -> bool {
     }
     let header = message.get(ICMP_LEN..).unwrap_or_default();
     let len = header.first().map_or(0, |byte| usize::from(byte & 15) * 4);
-    checksum::ipv4_header_ok(message) && header.get(..len).is_none_or(checksum::ipv4_header_ok)
+    packet.checksums_ok() && header.get(..len).is_none_or(checksum::ipv4_header_ok)
 }
 
 /// Writes a packet anew after its link header, with the TTL decremented and the same traffic class. False if there is no

@@ -106,6 +106,20 @@ pub(super) fn to_v4(ip: &[u8], ends: ([u8; 4], [u8; 4]), hops: u8, now: u64) -> 
     Ok(NewHeader { bytes, len: Ipv4::LEN, replaces, carried, whole })
 }
 
+/// Like [`to_v6`], for a packet as it arrived, which is to go on: in IPv6 nothing would show that its header is damaged, so that is verified
+/// (RFC 1812 section 5.2.2).
+pub(super) fn arrived_to_v6(
+    ip: &[u8],
+    ends: (IpAddress, IpAddress),
+    cut_above: usize,
+) -> Result<NewHeader, Untranslatable> {
+    let len = ip.first().map_or(0, |first| usize::from(first & 15) * 4);
+    match ip.get(..len) {
+        Some(header) if checksum::ipv4_header_ok(header) => to_v6(ip, ends, 1, cut_above),
+        _ => Err(Untranslatable::Malformed),
+    }
+}
+
 /// Translates from IPv4 to IPv6, decrementing the hop limit by `hops`. A packet that may be fragmented and would be
 /// longer than `cut_above` gets a fragment header, ready to be split.
 pub(super) fn to_v6(

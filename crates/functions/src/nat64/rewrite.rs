@@ -128,7 +128,9 @@ impl Nat64 {
         let ip = packet.bytes().get(packet.record().l3 as usize..).unwrap_or_default();
         match (packet.ip_version()?, rewrite.ends.0.v4(), rewrite.ends.1.v4()) {
             (IpVersion::V6, Some(source), Some(destination)) => Some(header::to_v4(ip, (source, destination), 1, now)),
-            (IpVersion::V4, None, None) => Some(header::to_v6(ip, rewrite.ends, 1, self.settings.lowest_mtu.into())),
+            (IpVersion::V4, None, None) => {
+                Some(header::arrived_to_v6(ip, rewrite.ends, self.settings.lowest_mtu.into()))
+            }
             _ => None,
         }
     }
@@ -221,7 +223,7 @@ impl Nat64 {
         let ip = frame.get(l3..).unwrap_or_default();
         let header = match (rewrite.ends.0.v4(), rewrite.ends.1.v4()) {
             (Some(source), Some(destination)) => header::to_v4(ip, (source, destination), 1, cx.now()),
-            _ => header::to_v6(ip, rewrite.ends, 1, self.settings.lowest_mtu.into()),
+            _ => header::arrived_to_v6(ip, rewrite.ends, self.settings.lowest_mtu.into()),
         };
         let Ok(header) = header else { return };
         let Some(carried) = ip.get(header.replaces..header.replaces + header.carried) else { return };

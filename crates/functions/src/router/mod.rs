@@ -301,9 +301,11 @@ impl Router {
             None => false,
         };
         packet.ethernet().is_some_and(for_us)
-            && packet.ttl().is_some_and(|ttl| ttl > self.last_hop)
+            && packet
+                .ttl()
+                .is_some_and(|ttl| ttl > self.last_hop && (ttl != u8::MAX || !objections::proves_its_link(packet)))
             && objections::ip_len(packet) <= usize::from(mtu)
-            && objections::header_is_right(packet)
+            && packet.header_checksum_ok()
             && objections::length_is_right(packet)
             && !objections::has_options(packet)
     }

@@ -2,7 +2,7 @@
 
 use braid_nf::Packet;
 use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
-use braid_nf::packet::{IpAddress, IpVersion, checksum};
+use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::Reason;
 
 pub use crate::parts::lengths::ip_len;
@@ -17,14 +17,6 @@ pub const OTHER_STATION: Reason = Reason("other_station");
 pub const BAD_CHECKSUM: Reason = Reason("bad_checksum");
 /// Its sender says by way of whom it goes.
 pub const SOURCE_ROUTED: Reason = Reason("source_routed");
-
-/// Whether the checksum of an IPv4 header is correct (RFC 1812 section 5.2.2).
-#[inline(always)]
-pub fn header_is_right(packet: &Packet<'_>) -> bool {
-    let Some(len) = packet.ipv4().map(|ip| ip.header_len()) else { return true };
-    let at = usize::from(packet.record().l3);
-    packet.bytes().get(at..at + len).is_some_and(checksum::ipv4_header_ok)
-}
 
 /// Whether an IP packet is no shorter than its header and no longer than the frame that carried it (RFC 1812 section 5.2.2).
 #[inline(always)]
@@ -59,7 +51,7 @@ pub fn to_any(packet: &Packet<'_>) -> Option<Reason> {
     if packet.ethernet().is_none() || !packet.is_ip() {
         return Some(NOT_IP);
     }
-    if !header_is_right(packet) {
+    if !packet.header_checksum_ok() {
         return Some(BAD_CHECKSUM);
     }
     if !length_is_right(packet) {
@@ -80,6 +72,14 @@ pub fn leaves_its_link(packet: &Packet<'_>) -> bool {
 
 const LOOPBACK_V6: IpAddress = IpAddress::from_v6([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 
+/// Whether a packet is a message of neighbour discovery whose hop limit says that it comes from the link (RFC 4861 section 3.1, RFC 3971
+/// section 6.4). Forwarded by a router that counts no hops, as one behind a translator, it would say so on another link.
+pub fn proves_its_link(packet: &Packet<'_>) -> bool {
+    const KINDS: [std::ops::RangeInclusive<u8>; 2] = [133..=137, 148..=149];
+    let is_of_link = |kind: u8| KINDS.iter().any(|kinds| kinds.contains(&kind));
+    packet.ttl() == Some(u8::MAX) && packet.icmpv6().is_some_and(|icmp| is_of_link(icmp.kind()))
+}
+
 /// Why a packet that is not for this router must not be forwarded (RFC 1812 section 5.3.7, RFC 4291 section 2).
 pub fn to_forwarding(packet: &Packet<'_>) -> Option<Reason> {
     let (source, destination) = (packet.src_ip(), packet.dst_ip());
@@ -98,7 +98,7 @@ pub fn to_forwarding(packet: &Packet<'_>) -> Option<Reason> {
             if !is_unicast {
                 return Some(NOT_UNICAST);
             }
-            is_link_scope_v6(source, destination).then_some(LINK_SCOPE)
+            (is_link_scope_v6(source, destination) || proves_its_link(packet)).then_some(LINK_SCOPE)
         }
     }
 }

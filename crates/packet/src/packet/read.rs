@@ -355,13 +355,18 @@ impl Packet<'_> {
         bytes.get(header..).unwrap_or_default()
     }
 
+    /// Returns whether the IPv4 header is complete and its checksum right; in IPv6 there is none.
+    #[inline(always)]
+    pub fn header_checksum_ok(&self) -> bool {
+        let Some(len) = self.ipv4().map(|ip| ip.header_len()) else { return true };
+        let at = usize::from(self.record.l3);
+        self.bytes().get(at..at + len).is_some_and(checksum::ipv4_header_ok)
+    }
+
     /// Returns whether every verifiable checksum is right: IPv4 header, and TCP, UDP, ICMP, ICMPv6 or SCTP if the datagram is
     /// whole. A checksum that is absent (zero in UDP), cut or fragmented counts as right. Reads the whole packet.
     pub fn checksums_ok(&self) -> bool {
-        if self
-            .ipv4()
-            .is_some_and(|ip| !checksum::ipv4_header_ok(&self.bytes()[self.record.l3.into()..][..ip.header_len()]))
-        {
+        if !self.header_checksum_ok() {
             return false;
         }
         if self.is_fragment() || self.is_short() || !self.is_ip() {

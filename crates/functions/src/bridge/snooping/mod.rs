@@ -11,6 +11,7 @@ mod message;
 use std::sync::Arc;
 use std::time::Duration;
 
+use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateBuilder, StateObject, Tx, Visit};
@@ -27,6 +28,8 @@ use crate::parts::sweep::turn;
 const LEAVE_S: u32 = 2;
 /// No time at all.
 const NEVER: u32 = u32::MAX;
+/// Entries for queriers: of two IP versions in each VLAN.
+const QUERIERS_MAX: u32 = 2 * 4096;
 /// Entries that one sweep examines.
 const PIECE: u32 = 64;
 
@@ -36,7 +39,7 @@ const PIECE: u32 = 64;
 pub struct SnoopingConfig {
     /// Whether snooping is enabled; must be given wherever `[snooping]` is.
     pub enabled: Option<bool>,
-    /// The most entries: one for each group in each VLAN, and one for the queriers of each IP version in each VLAN.
+    /// The most entries: one for each group in each VLAN.
     pub groups_max: u32,
     /// Seconds after which a port that does not repeat its report, or a querier that sends no query, is forgotten.
     pub membership_s: u64,
@@ -114,6 +117,8 @@ pub(super) enum Course {
 /// The members of groups, and the queriers.
 pub struct Snooping {
     table: Map<Group, Members>,
+    /// The queriers of each VLAN and family, by their unspecified address: no number of groups keeps a router from being known.
+    queriers: Map<Group, Members>,
     membership_s: u32,
     unregistered: Unregistered,
 }
@@ -144,18 +149,23 @@ impl Snooping {
         let (least, most) = (Duration::from_secs(5), Duration::from_secs(86_400));
         let membership = Duration::from_secs(config.membership_s);
         let membership_ns = span_ns("snooping.membership_s", membership, least, most)?;
-        let map = MapConfig { name: "groups".into(), capacity: config.groups_max, ..MapConfig::default() };
-        let table = Map::new(builder, &map).map_err(|error| ConfigError::state("snooping.groups_max", &error))?;
+        let mut map = |name: &str, capacity| {
+            let map = MapConfig { name: name.into(), capacity, ..MapConfig::default() };
+            Map::new(builder, &map).map_err(|error| ConfigError::state("snooping.groups_max", &error))
+        };
+        let (table, queriers) = (map("groups", config.groups_max)?, map("queriers", QUERIERS_MAX)?);
         let membership_s = (membership_ns / SECOND) as u32;
-        Ok(Some(Snooping { table, membership_s, unregistered: config.unregistered }))
+        Ok(Some(Snooping { table, queriers, membership_s, unregistered: config.unregistered }))
     }
 
     /// Learns from a frame for a group and returns where it goes, and whether all the groups it reports found room.
     pub(super) fn look(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, vlan: u16) -> Result<(Course, bool), Conflict> {
         let group = packet.dst_ip();
-        let Some(version) = packet.ip_version().filter(|_| !packet.is_later_fragment()) else {
+        let Some(version) = packet.ip_version() else { return Ok((Course::Everywhere, true)) };
+        // What a later fragment of a message says is not known.
+        if packet.is_later_fragment() && matches!(packet.protocol(), IGMP | protocol::ICMPV6) {
             return Ok((Course::Everywhere, true));
-        };
+        }
         // RFC 4541 section 2.1.1 (5): damaged messages are ignored.
         let is_igmp = packet.protocol() == IGMP && version == IpVersion::V4;
         if (is_igmp || is_mld(packet, version)) && !is_sound(packet, is_igmp) {
@@ -208,7 +218,13 @@ impl Snooping {
     }
 
     fn members(&self, cx: &mut Cx<'_>, address: IpAddress, vlan: u16) -> Result<Members, Conflict> {
-        Ok(self.table.get(cx, &Group { address, vlan: vlan.into() })?.unwrap_or(Members::NONE))
+        let members = self.table_of(address).get(cx, &Group { address, vlan: vlan.into() })?;
+        Ok(members.unwrap_or(Members::NONE))
+    }
+
+    /// The table of a group, or of queriers.
+    fn table_of(&self, address: IpAddress) -> &Map<Group, Members> {
+        if is_group(address) { &self.table } else { &self.queriers }
     }
 
     /// Records for another membership time that a port wants a group, or has a querier, which may or may not be a router, and
@@ -237,7 +253,8 @@ impl Snooping {
             members.answered_s = members.answered_s.min(now_s + answer_s);
         }
         let is_news = members != before;
-        Ok(!is_news || self.table.insert(cx, &Group { address, vlan: vlan.into() }, &members)? != Inserted::Full)
+        let group = Group { address, vlan: vlan.into() };
+        Ok(!is_news || self.table_of(address).insert(cx, &group, &members)? != Inserted::Full)
     }
 
     /// Lets a port's membership end soon, unless another report follows.
@@ -254,10 +271,12 @@ impl Snooping {
     /// Forgets groups that no port wants any more, a few at a time.
     pub(super) fn sweep(&self, tx: &mut Tx) -> Result<(), Conflict> {
         let now_s = (tx.now() / SECOND) as u32;
-        let from = turn(now_s.into(), PIECE, self.table.capacity()).start;
-        self.table.for_each(tx, from, PIECE, |_, _, members| {
-            Ok(if members.is_over(now_s) { Visit::Remove } else { Visit::Keep })
-        })?;
+        for table in [&self.table, &self.queriers] {
+            let from = turn(now_s.into(), PIECE, table.capacity()).start;
+            table.for_each(tx, from, PIECE, |_, _, members| {
+                Ok(if members.is_over(now_s) { Visit::Remove } else { Visit::Keep })
+            })?;
+        }
         Ok(())
     }
 }
@@ -285,6 +304,7 @@ fn is_link_local(address: IpAddress) -> bool {
 impl Part for Snooping {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.table.objects(into);
+        self.queriers.objects(into);
     }
 }
 
