@@ -345,7 +345,11 @@ impl Bridge {
         known: &mut Known,
         due_ns: u64,
     ) -> Handled {
-        let Some(snooping) = &self.snooping else { return self.flood(cx, packet, vlan, known, due_ns) };
+        // What is sent to all stations is not for a group only, whatever its IP address says.
+        let is_for_all = packet.ethernet().is_some_and(|frame| frame.destination() == MacAddress::BROADCAST);
+        let Some(snooping) = self.snooping.as_ref().filter(|_| !is_for_all) else {
+            return self.flood(cx, packet, vlan, known, due_ns);
+        };
         let (course, has_room) = snooping.look(cx, packet, vlan)?;
         if !has_room {
             self.events.update(cx, |events| events.groups_full += 1)?;

@@ -112,8 +112,13 @@ impl Nat {
         }
         let inward = self.settings.is_external(destination);
         let remote = if side == Side::Inside { destination } else { source };
-        if !inward && self.settings.is_exempt(remote) {
+        if !inward && (self.settings.is_exempt(remote) || side == Side::Outside && self.is_about_exempt(packet)) {
             return Ok(self.untranslated(side, across));
+        }
+        // Its answer would not be translated.
+        if inward && self.settings.is_exempt(remote) && !is_error() {
+            let is_for_router = self.settings.is_left_to_router(packet);
+            return Ok(if is_for_router { Found::Once(Rewrite::here(packet.port())) } else { Found::No(NO_MAPPING) });
         }
         if !inward && self.settings.is_inside(destination) {
             return Ok(match side {
@@ -144,6 +149,14 @@ impl Nat {
             }
             found => found,
         })
+    }
+
+    /// Whether a packet is an ICMP error about one that was sent to an exempt address, for its sender. A router on the way has any address.
+    fn is_about_exempt(&self, packet: &Packet<'_>) -> bool {
+        packet.icmp().is_some_and(|icmp| icmp.is_error())
+            && packet.embedded().is_some_and(|quoted| {
+                quoted.src_ip == packet.dst_ip() && quoted.dst_ip.v4().is_some_and(|to| self.settings.is_exempt(to))
+            })
     }
 
     /// What is routed as it is.

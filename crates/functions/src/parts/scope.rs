@@ -30,6 +30,11 @@ pub fn is_link_scope_v6(source: IpAddress, destination: IpAddress) -> bool {
     is_near(source) || is_link_local_v6(destination) || is_group_of_link(destination)
 }
 
+/// Whether an address is a link-local one of IPv4 (RFC 3927).
+pub fn is_link_local_v4(address: IpAddress) -> bool {
+    matches!(address.v4(), Some([169, 254, ..]))
+}
+
 /// Whether an address is IPv6 link-local (RFC 4291 section 2.5.6).
 pub fn is_link_local_v6(address: IpAddress) -> bool {
     let [a, b, ..] = address.octets();

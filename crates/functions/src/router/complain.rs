@@ -13,7 +13,7 @@ use super::interface::Interface;
 use crate::ConfigError;
 use crate::parts::AnswerRate;
 use crate::parts::answer::{self, Cause};
-use crate::parts::scope::is_link_local_v6;
+use crate::parts::scope::{is_link_local_v4, is_link_local_v6};
 
 /// What a router reports about a packet to its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,10 @@ impl Complaint {
     /// the address to which the packet was sent (RFC 4443 section 2.2 (a)); otherwise an address of the interface (RFC 1812
     /// section 4.3.2.4).
     fn speaker(self, interface: &Interface, sender: IpAddress, to: Option<IpAddress>) -> Option<IpAddress> {
-        to.filter(|to| self.is_about_own() && !to.is_v4()).or_else(|| interface.address_towards(sender))
+        // No router forwards packets from IPv4 link-local addresses (RFC 3927 section 7).
+        let stays = |own: &IpAddress| is_link_local_v4(*own) && !is_link_local_v4(sender);
+        let near = || interface.address_towards(sender).filter(|own| !stays(own));
+        to.filter(|to| self.is_about_own() && !to.is_v4()).or_else(near)
     }
 }
 
@@ -109,7 +112,7 @@ impl Errors {
         interfaces: &[Option<Interface>],
     ) -> Result<Errors, ConfigError> {
         let own = || interfaces.iter().flatten().flat_map(|interface| &interface.addresses).map(|(own, _)| *own);
-        let v4 = own().find(|own| own.is_v4()).unwrap_or(IpAddress::from_v4(DUMMY));
+        let v4 = own().find(|own| own.is_v4() && !is_link_local_v4(*own)).unwrap_or(IpAddress::from_v4(DUMMY));
         let v6 = own().find(|own| !own.is_v4() && !is_link_local_v6(*own));
         Ok(Errors { rate: AnswerRate::new(builder, per_second, ports)?, elsewhere: [Some(v4), v6] })
     }

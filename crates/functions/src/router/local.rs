@@ -42,8 +42,10 @@ impl Router {
     pub(super) fn arp(&self, cx: &mut Cx<'_>, interface: &Interface, arp: &Arp) -> Handled {
         let (sender, target) = (arp.sender_ip(), arp.target_ip());
         self.conflicts.hear(cx, interface, (sender, arp.sender_mac()))?;
-        // No station has the Ethernet address of a group (RFC 1812 section 3.3.2), and no other one the router's.
-        if arp.sender_mac().is_group() || arp.sender_mac() == interface.mac {
+        // No station has the Ethernet address of a group (RFC 1812 section 3.3.2), and no other one the router's. As in Linux, other operations
+        // (RARP, InARP) teach nothing.
+        let is_known = matches!(arp.operation(), ArpOperation::Request | ArpOperation::Reply);
+        if arp.sender_mac().is_group() || arp.sender_mac() == interface.mac || !is_known {
             return Ok(Verdict::Drop(ARP));
         }
         let is_neighbour = self.is_on_link(interface, sender) && !interface.owns(sender);

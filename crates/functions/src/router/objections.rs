@@ -7,7 +7,9 @@ use braid_nf::prelude::Reason;
 
 pub use crate::parts::lengths::ip_len;
 pub use crate::parts::scope::{BAD_SOURCE, LINK_SCOPE, NOT_UNICAST};
-use crate::parts::scope::{has_bad_source, is_link_local_v6, is_link_scope_v6, is_routed_v6, is_unicast_v4};
+use crate::parts::scope::{
+    has_bad_source, is_link_local_v4, is_link_local_v6, is_link_scope_v6, is_routed_v6, is_unicast_v4,
+};
 
 /// Neither IP nor ARP.
 pub const NOT_IP: Reason = Reason("not_ip");
@@ -85,12 +87,10 @@ pub fn to_forwarding(packet: &Packet<'_>) -> Option<Reason> {
     let (source, destination) = (packet.src_ip(), packet.dst_ip());
     match packet.ip_version()? {
         IpVersion::V4 => {
-            let (source, destination) = (source.v4()?, destination.v4()?);
-            let link_local = |address: [u8; 4]| address[..2] == [169, 254];
-            if !is_unicast_v4(source, destination) {
+            if !is_unicast_v4(source.v4()?, destination.v4()?) {
                 return Some(NOT_UNICAST);
             }
-            (link_local(source) || link_local(destination)).then_some(LINK_SCOPE)
+            (is_link_local_v4(source) || is_link_local_v4(destination)).then_some(LINK_SCOPE)
         }
         IpVersion::V6 => {
             let is_unicast =
