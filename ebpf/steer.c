@@ -47,6 +47,7 @@ volatile const __u32 workers = 1;
 volatile const __u32 first_worker = 0; /* of the first queue, for what is not understood */
 volatile const __u32 hashed = 0;       /* no field: nothing is understood */
 volatile const __u32 order = AS_THEY_STAND;
+volatile const __u32 udp_ports = 1; /* those of UDP are hashed where those of other protocols are */
 volatile const __u32 entry_mask = 0;
 volatile const __u32 walks = 0; /* the kernel has bpf_xdp_load_bytes (Linux 5.18); else options and extensions are not understood */
 
@@ -108,16 +109,17 @@ ALWAYS __u16 find_ip(void *data, void *end, void **ip, __u32 *l3)
 	return bpf_ntohs(kind);
 }
 
-ALWAYS int has_ports(__u8 protocol)
+/* Whether packets of this protocol have ports that are hashed. */
+ALWAYS int uses_ports(__u8 protocol)
 {
-	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP || protocol == IPPROTO_SCTP;
+	return protocol == IPPROTO_TCP || protocol == IPPROTO_SCTP || (protocol == IPPROTO_UDP && udp_ports);
 }
 
-/* Both ports, if the protocol has any and they are there. */
+/* Both ports, if those of the protocol are hashed and they are there. */
 ALWAYS void read_ports(struct packet *packet, __u8 protocol, void *at, void *end)
 {
 	__u16 *ports = at;
-	if (!has_ports(protocol) || (void *)(ports + 2) > end)
+	if (!uses_ports(protocol) || (void *)(ports + 2) > end)
 		return;
 	packet->source.port = ports[0];
 	packet->destination.port = ports[1];
@@ -127,7 +129,7 @@ ALWAYS void read_ports(struct packet *packet, __u8 protocol, void *at, void *end
 ALWAYS void load_ports(struct packet *packet, __u8 protocol, struct xdp_md *ctx, __u32 at)
 {
 	__u16 ports[2];
-	if (!has_ports(protocol) || bpf_xdp_load_bytes(ctx, at, ports, sizeof(ports)))
+	if (!uses_ports(protocol) || bpf_xdp_load_bytes(ctx, at, ports, sizeof(ports)))
 		return;
 	packet->source.port = ports[0];
 	packet->destination.port = ports[1];

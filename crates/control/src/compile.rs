@@ -11,7 +11,8 @@ use braid_runtime::nf::packet::key::SetDef;
 use braid_runtime::nf::state::{Domain, StateBuilder};
 use braid_runtime::nf::{ShareError, Stage};
 use braid_runtime::steer::planner::{self, Changed, HashPlan, Locality, Member};
-use braid_runtime::steer::{Fields, Key, Pattern, Reta, Steering, Symmetry, Toeplitz};
+use braid_runtime::steer::udp_ports::Why;
+use braid_runtime::steer::{Fields, Key, Pattern, Reta, Steering, Symmetry, Toeplitz, UdpPorts};
 use braid_runtime::{BuildError, Chain, ChainError, Distribution, Plan as RunPlan, Sharing, Time};
 
 use crate::HugePages;
@@ -48,10 +49,21 @@ pub struct Compiled {
 impl Plan {
     /// Makes the plan runnable.
     pub fn compile(&self, carry: Carry) -> Result<Compiled, Problem> {
+        self.compile_with(carry, self.udp_ports())
+    }
+
+    /// Makes the plan runnable in place of one that runs. Packets in transit are steered already, so UDP goes on to be steered as
+    /// it is, with or without its ports, where the plan leaves the choice.
+    pub fn compile_beside(&self, carry: Carry, running: &Compiled) -> Result<Compiled, Problem> {
+        let now = running.run.steering.udp_ports();
+        self.compile_with(carry, self.udp_ports().or(Some(now)))
+    }
+
+    fn compile_with(&self, carry: Carry, udp_ports: Option<UdpPorts>) -> Result<Compiled, Problem> {
         let chain = self.probe(carry)?;
-        let members = members(&chain);
-        let hash = planner::plan_with(&members, self.course.outside());
-        let (workers, note) = (self.workers, if self.workers > 1 { shared_sets(&hash) } else { None });
+        let hash = planner::plan_with(&members(&chain), self.course.outside(), udp_ports);
+        self.check_udp_ports(&hash)?;
+        let (workers, note) = (self.workers, if self.workers > 1 { self.note(&hash) } else { None });
         let steering = self.steering(&hash, workers)?;
         self.check_balance(&chain, &hash, &steering)?;
         let (links, ports): (Arc<[Link]>, u16) = (self.chain.clone().into(), self.ports);
@@ -152,6 +164,46 @@ impl Plan {
         Ok(())
     }
 
+    /// Rejects a wish to leave out the ports of UDP that would tear packet sets, or bring all UDP to a few workers.
+    fn check_udp_ports(&self, hash: &HashPlan) -> Result<(), Problem> {
+        let (Some(UdpPorts::LeftOut), 2..) = (self.udp_ports(), self.workers) else { return Ok(()) };
+        let (what, help) = match &hash.chosen.udp.why {
+            Why::WouldTear(functions) => (
+                format!(
+                    "without the ports of UDP, packet sets of `{}` would be torn: their key has ports, but no protocol number",
+                    functions.join("`, `")
+                ),
+                "add \"ip.proto\" to the fields of those packet sets, or leave `steer_udp_ports` out",
+            ),
+            Why::FewValues => {
+                let what = "without the ports of UDP hardly anything of its packets is hashed: a few workers would get them all";
+                (what.to_owned(), "leave `steer_udp_ports` out")
+            }
+            _ => return Ok(()),
+        };
+        let at = self.steer_udp_ports.as_ref().map_or(0..0, toml::Spanned::span);
+        Err(Problem::new(what, help).at(at))
+    }
+
+    /// What whoever runs this plan on several workers should know of its steering.
+    fn note(&self, hash: &HashPlan) -> Option<String> {
+        let udp = self.udp_note(hash).filter(|_| self.udp_ports().is_some() || hash.chosen.udp.holds_fragments());
+        let notes: Vec<String> = shared_sets(hash).into_iter().chain(udp).collect();
+        (!notes.is_empty()).then(|| notes.join("; "))
+    }
+
+    /// What happens to the ports of UDP and why, if that is worth a line.
+    pub(crate) fn udp_note(&self, hash: &HashPlan) -> Option<String> {
+        let (asked, udp) = (self.udp_ports(), &hash.chosen.udp);
+        let is_idle = self.workers == 1 || udp.why == Why::NoPorts;
+        match asked {
+            Some(_) if self.workers == 1 => Some("`steer_udp_ports` has no effect: there is one worker".to_owned()),
+            Some(_) if is_idle => Some(format!("`steer_udp_ports` has no effect: {udp}")),
+            None if is_idle || udp.why == Why::NoneFollows => None,
+            _ => Some(udp.to_string()),
+        }
+    }
+
     fn build_problem(&self, refusal: &Refusal, at: usize) -> Problem {
         let (link, Refusal { key, reason, instead }) = (&self.chain[at], refusal);
         let what = format!("{}: `{key}`: {reason}", link.name);
@@ -241,7 +293,8 @@ fn tuple_hash(steering: &Steering) -> Option<TupleHash> {
         Symmetry::BySides(outside) => EndOrder::ExchangedAt(outside),
     };
     let fields = [FieldId::IpSrc, FieldId::IpDst, FieldId::SrcPort, FieldId::DstPort].map(|field| fields.has(field));
-    Some(TupleHash { fields, order, contributions })
+    let udp_ports = steering.udp_ports() == UdpPorts::Hashed;
+    Some(TupleHash { fields, udp_ports, order, contributions })
 }
 
 /// Builds the functions in order; an error includes the position of its function.
@@ -345,6 +398,7 @@ pub fn members(chain: &Chain) -> Vec<Member> {
         name: stage.name().to_owned(),
         pattern: stage.packet_set().as_ref().map_or(Pattern::NONE, Pattern::from),
         changed: chain.torn_before(position),
+        follows_fragments: stage.follows_fragments(),
     };
     chain.stages().iter().enumerate().map(|(position, stage)| member(position, &**stage)).collect()
 }

@@ -118,6 +118,9 @@ impl Stage for Overridden {
     fn turns_back(&self) -> bool {
         self.inner.turns_back()
     }
+    fn follows_fragments(&self) -> bool {
+        self.inner.follows_fragments()
+    }
     fn holds(&self, event: &mut Event<'_>) -> Result<Option<u64>, Conflict> {
         self.inner.holds(event)
     }

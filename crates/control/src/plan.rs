@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use braid_runtime::io::capture::{PortSplit, Prefix};
 use braid_runtime::io::device::{PortSpec, User, UserError};
+use braid_runtime::steer::UdpPorts;
 use braid_runtime::steer::nic::{self, NICS, Nic};
 use braid_runtime::{Balance, Course, Distribution, Time};
 use toml::Spanned;
@@ -66,6 +67,8 @@ pub struct Plan {
     pub gather: Duration,
     /// Whether and how often load is rebalanced between workers.
     pub balance: Option<Balance>,
+    /// Whether the ports of UDP are to be hashed for steering, and where this stands; `None` leaves it to the planner.
+    pub steer_udp_ports: Option<Spanned<bool>>,
     /// Page policy.
     pub pages: HugePages,
     /// The NIC to check.
@@ -134,6 +137,7 @@ impl Plan {
             in_order: in_order(file.in_order.as_ref(), is_live)?,
             gather: gather(file, workers)?,
             balance: balance(file, distribution)?,
+            steer_udp_ports: file.steer_udp_ports.clone(),
             workers,
             batch: number("batch", &file.batch, BATCH_DEFAULT, 1..=BATCH_MAX)? as usize,
             sets: number("sets", &file.sets, SETS_DEFAULT, 1..=SETS_MAX)? as usize,
@@ -151,6 +155,12 @@ impl Plan {
             split,
             split_is_asked: file.input.split.is_some(),
         })
+    }
+
+    /// What is asked for the ports of UDP; `None` leaves it to the planner.
+    pub fn udp_ports(&self) -> Option<UdpPorts> {
+        let asked = self.steer_udp_ports.as_ref()?;
+        Some(if *asked.get_ref() { UdpPorts::Hashed } else { UdpPorts::LeftOut })
     }
 
     /// The names of the functions joined by arrows: `firewall → nat`.

@@ -69,6 +69,8 @@ pub struct PlanFile {
     pub balance: Option<Spanned<bool>>,
     /// Number of packets between two checks of the load.
     pub balance_every: Option<Spanned<i64>>,
+    /// Whether the ports of UDP packets are hashed for steering, where ports are.
+    pub steer_udp_ports: Option<Spanned<bool>>,
     /// `prefer`, `transparent` or `never`.
     pub pages: Option<Spanned<String>>,
     /// A NIC whose hashing capabilities are checked.

@@ -76,6 +76,9 @@ fn general(out: &mut String, plan: &Plan) {
     if let Some(balance) = plan.balance {
         let _ = writeln!(out, "balance = true\nbalance_every = {}", balance.every_packets);
     }
+    if let Some(hashed) = &plan.steer_udp_ports {
+        let _ = writeln!(out, "steer_udp_ports = {}", hashed.get_ref());
+    }
     if let Some(user) = plan.user {
         let _ = writeln!(out, "user = \"{}:{}\"", user.uid, user.gid);
     }

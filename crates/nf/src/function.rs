@@ -254,6 +254,11 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         Ok(cx.pass())
     }
 
+    /// Whether the function treats later fragments of a datagram as it did the first one, which alone carries ports. Steering then
+    /// sends all fragments of a UDP datagram to one worker where the chain's packet sets allow it, so that later ones need not
+    /// wait for the first one on another worker. Fragments of other protocols may still arrive on several workers, in any order.
+    const FOLLOWS_FRAGMENTS: bool = false;
+
     /// Called when a set has had no packet for its timeout; the set ends for this function when this returns.
     fn expired(&self, _cx: &mut Cx<'_>, _key: &SetKey, _set: &Self::Set) -> Result<(), Conflict> {
         Ok(())

@@ -102,6 +102,8 @@ pub trait Stage: Send + Sync {
     fn holds_packets(&self) -> bool;
     /// Returns [`NetworkFunction::TURNS_BACK`].
     fn turns_back(&self) -> bool;
+    /// Returns [`NetworkFunction::FOLLOWS_FRAGMENTS`].
+    fn follows_fragments(&self) -> bool;
     /// Calls [`NetworkFunction::holds`].
     fn holds(&self, event: &mut Event<'_>) -> Result<Option<u64>, Conflict>;
     /// Calls [`NetworkFunction::start`], before the first packet.
@@ -385,6 +387,10 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn turns_back(&self) -> bool {
         N::TURNS_BACK
+    }
+
+    fn follows_fragments(&self) -> bool {
+        N::FOLLOWS_FRAGMENTS
     }
 
     fn holds(&self, event: &mut Event<'_>) -> Result<Option<u64>, Conflict> {

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use braid_nf::packet::key::SetDef;
 use braid_nf::state::{Beyond, Domain, ImageError, Pair, StateBuilder, StateObject, Succession, Tx};
+use braid_steer::Steering;
 use braid_steer::planner::Changed;
 
 use self::heritage::compare;
@@ -355,7 +356,8 @@ fn older(heritage: &[Arc<dyn StateObject>], new: &Arc<dyn StateObject>) -> Optio
 
 fn check_steering(now: &Plan, plan: &Plan) -> Result<(), ExchangeError> {
     let (before, after) = (&now.steering, &plan.steering);
-    let alike = (before.fields(), before.symmetry()) == (after.fields(), after.symmetry());
+    let hashed = |steering: &Steering| (steering.fields(), steering.symmetry(), steering.udp_ports());
+    let alike = hashed(before) == hashed(after);
     if plan.workers > 1 && !alike {
         return Err(ExchangeError::Steering { now: before.to_string(), wanted: after.to_string() });
     }

@@ -48,13 +48,17 @@ fn batch() -> Batch {
     batch
 }
 
-fn steer(name: &str, batch: &Batch, fields: Fields, symmetry: Symmetry) {
+fn steering(fields: Fields, symmetry: Symmetry) -> Steering {
     let Ok(reta) = Reta::new(512, 4) else { panic!("a table of 512 for 4 workers") };
     let Ok(steering) = Steering::new(fields, symmetry, &Key::microsoft(), reta) else { panic!("{fields} steers") };
+    steering
+}
+
+fn steer(name: &str, batch: &Batch, steering: &Steering) {
     let mut workers = [0; BATCH_MAX];
     measure(name, BATCH * ROUNDS, || {
         for _ in 0..ROUNDS {
-            black_box(&steering).workers_of(black_box(batch), &mut workers);
+            black_box(steering).workers_of(black_box(batch), &mut workers);
             black_box(&workers);
         }
     });
@@ -69,18 +73,17 @@ fn main() {
         }
     });
     let batch = batch();
-    steer("workers_of, four-tuple", &batch, Fields::FOUR_TUPLE, Symmetry::OneWay);
-    steer("workers_of, four-tuple both ways", &batch, Fields::FOUR_TUPLE, Symmetry::BothWays);
+    let four_tuple = steering(Fields::FOUR_TUPLE, Symmetry::OneWay);
+    let Ok(addresses) = four_tuple.clone().without_udp_ports() else { panic!("addresses are left") };
     let macs = Fields::of(&[braid_packet::FieldId::EthSrc, braid_packet::FieldId::EthDst]);
-    steer("workers_of, mac pair (by key)", &batch, macs, Symmetry::OneWay);
-    let Ok(reta) = Reta::new(512, 4) else { panic!("a table of 512 for 4 workers") };
-    let Ok(steering) = Steering::new(Fields::FOUR_TUPLE, Symmetry::OneWay, &Key::microsoft(), reta) else {
-        panic!("the four-tuple steers")
-    };
+    steer("workers_of, four-tuple", &batch, &four_tuple);
+    steer("workers_of, four-tuple without UDP's ports", &batch, &addresses);
+    steer("workers_of, four-tuple both ways", &batch, &steering(Fields::FOUR_TUPLE, Symmetry::BothWays));
+    steer("workers_of, mac pair (by key)", &batch, &steering(macs, Symmetry::OneWay));
     measure("queue, parsing included", BATCH * ROUNDS, || {
         for _ in 0..ROUNDS {
             for i in 0..BATCH {
-                black_box(steering.queue(black_box(batch.bytes(i)), Link::Ethernet, 0));
+                black_box(four_tuple.queue(black_box(batch.bytes(i)), Link::Ethernet, 0));
             }
         }
     });

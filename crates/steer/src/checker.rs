@@ -14,6 +14,7 @@ use crate::fields::{Fields, spread_bits};
 use crate::nic::{Class, Nic, SymmetricMode};
 use crate::pattern::Pattern;
 use crate::toeplitz::Key;
+use crate::udp_ports::UdpPorts;
 
 /// What the NIC does for some kinds of packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,21 +67,27 @@ pub struct Verdict {
     pub nic: &'static Nic,
     /// The findings; every kind of packet that can be in a set is in one of them, except fragments.
     pub findings: Vec<Finding>,
-    /// Whether first fragments reach another queue than the other packets of their set.
-    pub fragments_torn: bool,
+    /// Kinds of packets whose first fragments reach another queue than the other packets of their set.
+    pub fragments_torn: Vec<Class>,
     /// A key that makes the hash symmetric, where the NIC has no mode for it.
     pub symmetric_key: Option<Key>,
 }
 
-/// Checks whether `nic` keeps each set of `pattern` on one queue.
-pub fn check(pattern: &Pattern, nic: &'static Nic) -> Verdict {
-    let findings: Vec<Finding> =
-        groups(pattern).into_iter().map(|classes| Finding { fit: fit(pattern, &classes, nic), classes }).collect();
+/// Checks whether `nic` keeps each set of `pattern` on one queue, with or without hashing the ports of UDP.
+pub fn check(pattern: &Pattern, nic: &'static Nic, udp: UdpPorts) -> Verdict {
+    let finding = |classes: Vec<Class>| Finding { fit: fit(pattern, (&classes, udp), nic), classes };
+    let findings: Vec<Finding> = groups(pattern).into_iter().map(finding).collect();
     let by_key_only = pattern.symmetric && nic.hashes() && nic.symmetric == SymmetricMode::ByKeyOnly;
     Verdict {
         nic,
-        fragments_torn: pattern.kinds.has(Class::Fragment)
-            && findings.iter().any(|finding| splits_fragments(finding, nic)),
+        fragments_torn: match pattern.kinds.has(Class::Fragment) {
+            true => findings
+                .iter()
+                .filter(|finding| splits_fragments(finding, nic))
+                .flat_map(|finding| finding.classes.clone())
+                .collect(),
+            false => Vec::new(),
+        },
         symmetric_key: by_key_only.then(|| Key::symmetric(nic.key_bytes)),
         findings,
     }
@@ -105,8 +112,8 @@ fn groups(pattern: &Pattern) -> Vec<Vec<Class>> {
     groups
 }
 
-fn fit(pattern: &Pattern, classes: &[Class], nic: &Nic) -> Fit {
-    let wanted = wanted(pattern, classes);
+fn fit(pattern: &Pattern, (classes, udp): (&[Class], UdpPorts), nic: &Nic) -> Fit {
+    let wanted = wanted(pattern, classes, udp);
     let within = |set: &Fields| set.is_within(wanted) && (!pattern.symmetric || *set == set.both_ways());
     let options = common_choices(classes, nic);
     let spread = |set: &Fields| set.iter().map(spread_bits).sum::<u32>();
@@ -141,9 +148,12 @@ fn fit(pattern: &Pattern, classes: &[Class], nic: &Nic) -> Fit {
 }
 
 /// Fields of the set whose values differ among packets of these kinds: within TCP the protocol number does not, and only TCP, UDP and SCTP
-/// have ports.
-fn wanted(pattern: &Pattern, classes: &[Class]) -> Fields {
+/// have ports. Those of UDP may be left out.
+fn wanted(pattern: &Pattern, classes: &[Class], udp: UdpPorts) -> Fields {
     let mut wanted = pattern.fields;
+    if udp == UdpPorts::LeftOut && classes == [Class::Udp] {
+        wanted = wanted.without(Fields::PORTS);
+    }
     if !classes.contains(&Class::OtherIp) && classes.len() == 1 {
         wanted = wanted.without(Fields::PROTOCOL);
     }
@@ -185,7 +195,7 @@ impl Verdict {
     /// Whether every set stays on one queue, fragments included, without software steering.
     pub fn fits(&self) -> bool {
         let kept = |finding: &Finding| matches!(finding.fit, Fit::Whole { .. } | Fit::Coarser { .. });
-        !self.fragments_torn && self.findings.iter().all(kept)
+        self.fragments_torn.is_empty() && self.findings.iter().all(kept)
     }
 
     /// All fields of the sets that the NIC cannot hash for some kind of packet.
@@ -231,11 +241,13 @@ impl fmt::Display for Verdict {
         if let Some(key) = &self.symmetric_key {
             writeln!(f, "  both directions: no mode for it, set key {key}")?;
         }
-        if self.fragments_torn {
+        if !self.fragments_torn.is_empty() {
+            let of: Vec<&str> = self.fragments_torn.iter().map(|class| class.name()).collect();
             writeln!(
                 f,
-                "  IP fragments: NO, hashed without ports, so a first fragment leaves the queue of its set; \
-                 hash addresses only, or steer in software"
+                "  IP fragments of {}: NO, hashed without ports, so a first fragment leaves the queue of its set; \
+                 hash addresses only, or steer in software",
+                of.join(", ")
             )?;
         }
         self.nic.notes.iter().try_for_each(|note| writeln!(f, "  note: {note}"))

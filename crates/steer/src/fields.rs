@@ -50,6 +50,11 @@ impl Fields {
         self.0 & 1 << field as u16 != 0
     }
 
+    /// Whether it has a port.
+    pub const fn has_ports(self) -> bool {
+        !self.common(Fields::PORTS).is_empty()
+    }
+
     /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0

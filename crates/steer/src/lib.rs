@@ -1,7 +1,7 @@
 //! Steering: which worker processes a packet, so that every packet set stays on one core.
 //!
 //! The steps from a chain to a worker: what each function's sets consist of ([`pattern`]) · which fields to hash for all of them
-//! ([`planner`]) · whether a NIC can do so ([`nic`], [`checker`], [`blind`]) · hash ([`toeplitz`]) and indirection table ([`reta`]) ·
+//! ([`planner`], [`udp_ports`]) · whether a NIC can do so ([`nic`], [`checker`], [`blind`]) · hash ([`toeplitz`]) and indirection table ([`reta`]) ·
 //! all together a [`Steering`], which a source calls to split its queues, or a [`Dispatcher`] to fill the workers' rings ([`ring`]).
 //!
 //! Invariant: the worker is a pure function of the packet's bytes, its link type and the port on which it arrived. So the queues of a source
@@ -21,6 +21,7 @@ pub mod reta;
 pub mod ring;
 pub mod steering;
 pub mod toeplitz;
+pub mod udp_ports;
 
 pub use checker::{Fit, Verdict, check};
 pub use fields::Fields;
@@ -31,3 +32,4 @@ pub use reta::Reta;
 pub use ring::{DispatchCounters, Dispatcher, Inlet, WhenFull};
 pub use steering::{Steering, SteeringError, Symmetry};
 pub use toeplitz::{Key, Toeplitz};
+pub use udp_ports::{UdpChoice, UdpPorts};

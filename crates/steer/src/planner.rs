@@ -18,9 +18,10 @@
 //! inside to outside. The end that a translator does not change is then the same in both directions, and keeps a connection on one worker on
 //! both sides of the translator.
 //!
-//! **Fragments.** Only the first fragment of a datagram carries ports. Steering uses exactly the fields of the packet-set key, so the promise
-//! holds for every packet of every set, but a datagram's later fragments belong to another set (that of ports 0) than its first one.
-//! Functions that need whole datagrams define their sets without ports.
+//! **Fragments.** Only the first fragment of a datagram carries ports, so its later fragments belong to another set (that of ports 0). The
+//! promise holds for both sets, but where their ports are hashed they reach different workers. Functions that need whole datagrams define
+//! their sets without ports. For those that let later fragments follow the first one, the ports of UDP are left out of the hash
+//! ([`udp_ports`](crate::udp_ports)).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,9 +30,10 @@ use braid_packet::{FieldId, PortSet};
 
 use crate::fields::{Fields, spread_bits};
 use crate::pattern::Pattern;
+use crate::udp_ports::{UdpChoice, UdpPorts};
 
 /// Minimum number of varying bits that a hash should cover; with fewer, a handful of workers would get all packets.
-const SPREAD_BITS_MIN: u32 = 4;
+pub(crate) const SPREAD_BITS_MIN: u32 = 4;
 
 /// The packet sets of one network function of the chain.
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ pub struct Member {
     pub pattern: Pattern,
     /// Fields that functions before it change.
     pub changed: Changed,
+    /// Whether it lets later fragments of a datagram follow the first one.
+    pub follows_fragments: bool,
 }
 
 /// Fields that have changed before a function sees them.
@@ -67,9 +71,9 @@ impl Changed {
 }
 
 impl Member {
-    /// A function that sees packets as they arrived.
+    /// A function that sees packets as they arrived, and does not follow fragments.
     pub fn new(name: impl Into<String>, pattern: Pattern) -> Member {
-        Member { name: name.into(), pattern, changed: Changed::default() }
+        Member { name: name.into(), pattern, changed: Changed::default(), follows_fragments: false }
     }
 
     /// The fields of its sets that it sees as they arrived.
@@ -112,6 +116,8 @@ pub enum Conflict {
     OneDirectionOnly(Fields),
     /// These hashed fields have changed when the packet reaches the function.
     Changed(Fields),
+    /// Ports of UDP are not hashed, those of other protocols are, and a set may have packets of both.
+    UdpWithoutPorts,
     /// No field that keeps sets together is hashed.
     NothingHashed,
 }
@@ -136,6 +142,8 @@ pub struct Candidate {
     pub symmetric: bool,
     /// When steering by sides, by the fields that the packet would have from inside to outside: the outside ports.
     pub sides: Option<PortSet>,
+    /// Whether that includes the ports of UDP.
+    pub udp: UdpChoice,
     /// The consequences for each function, in the order of the chain.
     pub outcomes: Vec<Outcome>,
 }
@@ -151,22 +159,22 @@ pub struct HashPlan {
 
 /// Finds the fields that keep most of the chain's packet-set state local.
 pub fn plan(members: &[Member]) -> HashPlan {
-    plan_with(members, None)
+    plan_with(members, None, None)
 }
 
-/// Like [`plan`], for a chain that packets from the ports in `outside` pass in reverse order.
-pub fn plan_with(members: &[Member], outside: Option<PortSet>) -> HashPlan {
+/// Like [`plan`], for a chain that packets from the ports in `outside` pass in reverse order, and with a wish about the ports of UDP.
+pub fn plan_with(members: &[Member], outside: Option<PortSet>, udp: Option<UdpPorts>) -> HashPlan {
+    let candidate = |fields, sides| Candidate::new(fields, members, sides, udp);
     let mut candidates: Vec<Candidate> =
-        candidates(members).into_iter().map(|fields| Candidate::new(fields, members, None)).collect();
+        candidates(members).into_iter().map(|fields| candidate(fields, None)).collect();
     if outside.is_some() {
         let seen = members.iter().map(Member::seen_by_sides);
-        let by_sides = intersections(seen).into_iter();
-        candidates.extend(by_sides.map(|fields| Candidate::new(fields, members, outside)));
+        candidates.extend(intersections(seen).into_iter().map(|fields| candidate(fields, outside)));
     }
     // A stable sort of an ordered set, so the same chain gives the same plan everywhere.
     candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.rank()));
     let mut candidates = candidates.into_iter();
-    let chosen = candidates.next().unwrap_or_else(|| Candidate::new(Fields::FOUR_TUPLE, members, None));
+    let chosen = candidates.next().unwrap_or_else(|| candidate(Fields::FOUR_TUPLE, None));
     HashPlan { chosen, alternatives: candidates.collect() }
 }
 
@@ -199,13 +207,15 @@ fn intersections(sets: impl Iterator<Item = Fields>) -> BTreeSet<Fields> {
 }
 
 impl Candidate {
-    fn new(fields: Fields, members: &[Member], sides: Option<PortSet>) -> Candidate {
+    fn new(fields: Fields, members: &[Member], sides: Option<PortSet>, udp: Option<UdpPorts>) -> Candidate {
         // Symmetric only if some function benefits, because it makes the two ends of an address pair indistinguishable.
         let gains = |member: &Member| member.pattern.symmetric && fields.is_within(member.seen());
         let by_value = fields == fields.swapped() && members.iter().any(gains);
         let symmetric = sides.is_some() || by_value;
-        let outcomes = members.iter().map(|member| Outcome::new(member, fields, sides.is_some())).collect();
-        Candidate { fields, symmetric, sides, outcomes }
+        let udp = UdpChoice::of(fields, members, sides.is_some(), udp);
+        let outcome = |member| Outcome::new(member, (fields, udp.ports), sides.is_some());
+        let outcomes = members.iter().map(outcome).collect();
+        Candidate { fields, symmetric, sides, outcomes, udp }
     }
 
     /// Number of functions whose state is local.
@@ -215,7 +225,7 @@ impl Candidate {
 
     /// Rough number of varying bits that are hashed.
     pub fn spread_bits(&self) -> u32 {
-        self.fields.iter().map(spread_bits).sum()
+        spread_of(self.fields)
     }
 
     /// The rank of the candidate. Hashing by sides, which no network card can do by itself, is chosen only if it gains something.
@@ -225,8 +235,8 @@ impl Candidate {
 }
 
 impl Outcome {
-    fn new(member: &Member, hashed: Fields, by_sides: bool) -> Outcome {
-        let locality = locality(member, hashed, by_sides);
+    fn new(member: &Member, (hashed, udp): (Fields, UdpPorts), by_sides: bool) -> Outcome {
+        let locality = locality(member, (hashed, udp), by_sides);
         let (name, own) = (&member.name, member.pattern.fields);
         let explanation = match &locality {
             Locality::NoSets => format!("{name}: has no packet sets, any worker may process any packet"),
@@ -259,6 +269,10 @@ impl Outcome {
                 "{name}: {changed} of its sets ({own}) is changed by a function before it, and hashed as it arrived: \
                  packets of one set reach several workers"
             ),
+            Locality::NotLocal { why: Conflict::UdpWithoutPorts } => format!(
+                "{name}: one of its sets ({own}) may have packets of UDP, whose ports are not hashed, and of other protocols: \
+                 they reach several workers"
+            ),
             Locality::NotLocal { why: Conflict::NothingHashed } => {
                 format!("{name}: none of its fields ({own}) is hashed")
             }
@@ -267,9 +281,14 @@ impl Outcome {
     }
 }
 
-/// Whether a function's sets stay on one worker when `hashed` is hashed: by sides, or as the packet is, symmetrically where that is
-/// possible.
-pub fn locality(member: &Member, hashed: Fields, by_sides: bool) -> Locality {
+/// Rough number of bits of these fields that vary.
+pub(crate) fn spread_of(fields: Fields) -> u32 {
+    fields.iter().map(spread_bits).sum()
+}
+
+/// Whether a function's sets stay on one worker when `hashed` is hashed, with or without the ports of UDP: by sides, or as the packet is,
+/// symmetrically where that is possible.
+pub fn locality(member: &Member, (hashed, udp): (Fields, UdpPorts), by_sides: bool) -> Locality {
     let pattern = &member.pattern;
     let (own, seen) = match by_sides {
         true => (pattern.fields.common(pattern.fields.swapped()), member.seen_by_sides()),
@@ -282,6 +301,7 @@ pub fn locality(member: &Member, hashed: Fields, by_sides: bool) -> Locality {
         () if hashed.is_empty() => Conflict::NothingHashed,
         () if !extra.is_empty() => Conflict::HashedButNotInSet(extra),
         () if !changed.is_empty() => Conflict::Changed(changed),
+        () if !udp.keeps(pattern, seen, hashed) => Conflict::UdpWithoutPorts,
         () if !by_sides && pattern.symmetric && !lone.is_empty() => Conflict::OneDirectionOnly(lone),
         () => return Locality::Local,
     };
@@ -295,7 +315,8 @@ impl fmt::Display for Candidate {
             (None, true) => ", both directions alike",
             (None, false) => "",
         };
-        write!(f, "hash {}{way}: {} of {} local", self.fields, self.local(), self.outcomes.len())?;
+        let udp = if self.udp.ports == UdpPorts::LeftOut { ", UDP without its ports" } else { "" };
+        write!(f, "hash {}{way}{udp}: {} of {} local", self.fields, self.local(), self.outcomes.len())?;
         match self.spread_bits() < SPREAD_BITS_MIN {
             true => f.write_str(", but so few different values that workers would idle"),
             false => Ok(()),
@@ -308,6 +329,9 @@ impl fmt::Display for HashPlan {
         writeln!(f, "{}", self.chosen)?;
         for outcome in &self.chosen.outcomes {
             writeln!(f, "  {}", outcome.explanation)?;
+        }
+        if self.chosen.udp.ports == UdpPorts::LeftOut || self.chosen.udp.holds_fragments() {
+            writeln!(f, "  {}", self.chosen.udp)?;
         }
         for other in &self.alternatives {
             writeln!(f, "  instead: {other}")?;

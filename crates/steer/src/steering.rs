@@ -10,7 +10,7 @@
 //! Invariant, and the promise of this crate: packets of one set reach one worker whenever the steering's fields are among the set's (and, for
 //! symmetric sets, the same in both directions). It relies on reading every field as [`KeyExtractor`] does: ports are 0 where a packet has
 //! none (later fragments, truncated headers, other protocols), and **only the first fragment of a datagram has ports**. So later
-//! fragments may reach another worker, since they belong to another set.
+//! fragments may reach another worker, since they belong to another set. For UDP this can be avoided: see [`udp_ports`](crate::udp_ports).
 //!
 //! Packets without a hashed field belong to no set whose state is local. They are spread evenly by a hash of their first bytes.
 
@@ -24,6 +24,7 @@ use crate::pattern::Pattern;
 use crate::planner::{Candidate, Changed, Locality, Member, locality};
 use crate::reta::Reta;
 use crate::toeplitz::{Key, Toeplitz};
+use crate::udp_ports::UdpPorts;
 
 /// Whether both directions of a connection are steered alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,8 +61,11 @@ pub struct Steering {
     fields: Fields,
     symmetry: Symmetry,
     masks: Masks,
+    udp: UdpPorts,
     /// Set if fields other than addresses and ports are hashed.
     extractor: Option<KeyExtractor>,
+    /// Set if these are hashed without the ports of UDP: for its packets.
+    portless: Option<KeyExtractor>,
 }
 
 /// Shows what is hashed, in words.
@@ -72,7 +76,8 @@ impl std::fmt::Display for Steering {
             Symmetry::BothWays => " (both directions alike)",
             Symmetry::BySides(_) => " (of packets from outside, their opposites)",
         };
-        write!(f, "{}{ways}", self.fields)
+        let udp = if self.udp == UdpPorts::LeftOut { ", UDP without its ports" } else { "" };
+        write!(f, "{}{ways}{udp}", self.fields)
     }
 }
 
@@ -83,6 +88,8 @@ struct Masks {
     dst: u128,
     v4: u64,
     ports: u32,
+    /// For the ports of UDP, besides `ports`.
+    udp: u32,
 }
 
 /// The positions of a packet's headers, as found by the parser.
@@ -109,7 +116,18 @@ impl Steering {
         }
         let fields = if tuple.is_empty() { fields } else { fields.without(Fields::PROTOCOL) };
         let extractor = if fields == tuple { None } else { Some(extractor(fields, symmetry)?) };
-        Ok(Steering { hash: Toeplitz::new(key), reta, fields, symmetry, masks: Masks::new(tuple), extractor })
+        let (hash, masks, udp) = (Toeplitz::new(key), Masks::new(tuple), UdpPorts::Hashed);
+        Ok(Steering { hash, reta, fields, symmetry, masks, udp, extractor, portless: None })
+    }
+
+    /// The same steering without the ports of UDP.
+    pub fn without_udp_ports(mut self) -> Result<Steering, SteeringError> {
+        if self.extractor.is_some() {
+            self.portless = Some(extractor(self.fields.without(Fields::PORTS), self.symmetry)?);
+        }
+        self.masks.udp = 0;
+        self.udp = UdpPorts::LeftOut;
+        Ok(self)
     }
 
     /// Creates the steering that the planner chose.
@@ -119,7 +137,11 @@ impl Steering {
             (None, true) => Symmetry::BothWays,
             (None, false) => Symmetry::OneWay,
         };
-        Steering::new(plan.fields, symmetry, key, reta)
+        let steering = Steering::new(plan.fields, symmetry, key, reta)?;
+        match plan.udp.ports {
+            UdpPorts::Hashed => Ok(steering),
+            UdpPorts::LeftOut => steering.without_udp_ports(),
+        }
     }
 
     /// The number of workers.
@@ -137,18 +159,24 @@ impl Steering {
         self.symmetry
     }
 
+    /// Whether the ports of UDP are hashed where those of other protocols are.
+    pub fn udp_ports(&self) -> UdpPorts {
+        self.udp
+    }
+
     /// Whether all packets of any one set of this definition reach one worker, if functions before have changed some fields.
     pub fn keeps(&self, set: &SetDef, changed: Changed) -> bool {
         let member = Member { changed, ..Member::new(&*set.name, Pattern::from(set)) };
         let by_sides = matches!(self.symmetry, Symmetry::BySides(_));
         let alike = !set.symmetric || self.symmetry != Symmetry::OneWay || self.fields.both_ways().is_empty();
-        alike && matches!(locality(&member, self.fields, by_sides), Locality::Local | Locality::NoSets)
+        alike && matches!(locality(&member, (self.fields, self.udp), by_sides), Locality::Local | Locality::NoSets)
     }
 
     /// Whether [`hash_of_key`](Self::hash_of_key) knows the hash of every set of this definition that is kept on one worker.
     pub fn finds(&self, set: &SetDef) -> bool {
         let sided = matches!(self.symmetry, Symmetry::BySides(_));
-        self.extractor.is_none() && !self.fields.is_empty() && (set.symmetric || !sided)
+        let is_told = self.udp.is_told_by_keys_of(set, self.fields);
+        self.extractor.is_none() && !self.fields.is_empty() && (set.symmetric || !sided) && is_told
     }
 
     /// The hash of the packets of a set, computed from the set's key; for sets for which [`finds`](Self::finds) is true. The fields of the key are
@@ -157,7 +185,8 @@ impl Steering {
         let parts = key.parts();
         let [source, destination] = parts.ips.map(|address| address.unwrap_or_default());
         let [from, to] = parts.ports.map(|port| u32::from(port.unwrap_or(0)));
-        let ports = from << 16 | to;
+        let protocol = parts.number(FieldId::IpProto).unwrap_or(0) as u8;
+        let ports = self.hashed_ports(from << 16 | to, protocol);
         match (source.v4(), destination.v4(), parts.ips) {
             // A single address determines the IP version; the other one is not hashed.
             (Some(source), Some(destination), _) => self.hash_v4(both(source, destination), ports),
@@ -210,7 +239,8 @@ impl Steering {
     #[inline(always)]
     fn hash_of(&self, frame: &[u8], heads: Heads, port: Port) -> u32 {
         if let Some(extractor) = &self.extractor {
-            return hash_key(extractor, frame, heads, port);
+            let portless = self.portless.as_ref().filter(|_| heads.proto == protocol::UDP);
+            return hash_key(portless.unwrap_or(extractor), frame, heads, port);
         }
         if heads.flags.has(Flags::IP) && !self.fields.is_empty() {
             return self.hash_ip(frame, heads, port);
@@ -220,7 +250,7 @@ impl Steering {
 
     #[inline(always)]
     fn hash_ip(&self, frame: &[u8], heads: Heads, port: Port) -> u32 {
-        let ports = heads.ports(frame);
+        let ports = self.hashed_ports(heads.ports(frame), heads.proto);
         let turned = matches!(self.symmetry, Symmetry::BySides(outside) if outside.has(port));
         if heads.flags.has(Flags::V6) {
             return self.hash_v6(frame, heads, ports, turned);
@@ -230,6 +260,12 @@ impl Steering {
             return self.hash_v4(addresses.rotate_left(32), ports.rotate_left(16));
         }
         self.hash_v4(addresses, ports)
+    }
+
+    /// The ports of a packet of this protocol; zeros if those of UDP are left out and it is one.
+    #[inline(always)]
+    fn hashed_ports(&self, ports: u32, proto: u8) -> u32 {
+        if proto == protocol::UDP { ports & self.masks.udp } else { ports }
     }
 
     /// Hashes IPv4 addresses and ports: `addresses` has the source in the upper half and the destination in the lower, `ports` likewise.
@@ -284,6 +320,7 @@ impl Masks {
             dst: all(FieldId::IpDst),
             v4: ones(FieldId::IpSrc, 0xffff_ffff << 32) | ones(FieldId::IpDst, 0xffff_ffff),
             ports: (ones(FieldId::SrcPort, 0xffff_0000) | ones(FieldId::DstPort, 0xffff)) as u32,
+            udp: u32::MAX,
         }
     }
 }

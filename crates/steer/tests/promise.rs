@@ -8,7 +8,7 @@ use braid_packet::{
     Batch, Buffers, FieldId, FrameInfo, KeyExtractor, Layout, Link, Pool, PoolConfig, PortSet, SetDef, SetKey,
 };
 use braid_steer::planner::{Changed, plan_with};
-use braid_steer::{Key, Locality, Member, Pattern, Reta, Steering, plan};
+use braid_steer::{Key, Locality, Member, Pattern, Reta, Steering, UdpPorts, plan};
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
 
@@ -105,6 +105,19 @@ fn definition() -> impl Strategy<Value = SetDef> {
     prop_oneof![common, any].prop_filter("makes a key", |def| KeyExtractor::compile(def).is_ok())
 }
 
+/// Functions with these sets, of which one may follow fragments, and what is asked for the ports of UDP.
+fn members(chain: &[SetDef], follower: usize) -> Vec<Member> {
+    let member = |(at, def): (usize, &SetDef)| Member {
+        follows_fragments: at == follower,
+        ..Member::new(&*def.name, Pattern::from(def))
+    };
+    chain.iter().enumerate().map(member).collect()
+}
+
+fn wish() -> impl Strategy<Value = Option<UdpPorts>> {
+    prop::sample::select(vec![None, None, Some(UdpPorts::Hashed), Some(UdpPorts::LeftOut)])
+}
+
 fn filled(packets: &[Drawn]) -> Batch {
     let pool = Pool::new(&PoolConfig { buffers: 512, ..PoolConfig::default() }).unwrap();
     let mut batch = Batch::new(&pool, &Arc::new(Layout::bare()));
@@ -124,10 +137,10 @@ proptest! {
     fn every_packet_of_a_local_set_reaches_one_worker(
         chain in prop::collection::vec(definition(), 1..4),
         packets in prop::collection::vec(drawn(), 1..200),
+        (follower, wish) in (0..4usize, wish()),
         seed: u64,
     ) {
-        let member = |def: &SetDef| Member::new(&*def.name, Pattern::from(def));
-        let plan = plan(&chain.iter().map(member).collect::<Vec<_>>());
+        let plan = plan_with(&members(&chain, follower), None, wish);
         let reta = Reta::new(128, WORKERS).unwrap();
         let steering = Steering::of_plan(&plan.chosen, &Key::random(40, seed), reta).unwrap();
         let batch = filled(&packets);
@@ -153,11 +166,11 @@ proptest! {
     fn every_packet_of_a_set_that_is_local_by_sides_reaches_one_worker(
         chain in prop::collection::vec(definition(), 1..4),
         packets in prop::collection::vec(drawn(), 1..200),
+        (follower, wish) in (0..4usize, wish()),
         seed: u64,
     ) {
         let outside = PortSet::ODD;
-        let members: Vec<Member> = chain.iter().map(|def| Member::new(&*def.name, Pattern::from(def))).collect();
-        let plan = plan_with(&members, Some(outside));
+        let plan = plan_with(&members(&chain, follower), Some(outside), wish);
         let batch = filled(&packets);
         for candidate in std::iter::once(&plan.chosen).chain(&plan.alternatives) {
             let reta = Reta::new(128, WORKERS).unwrap();
@@ -184,8 +197,12 @@ proptest! {
     }
 
     #[test]
-    fn queues_and_rings_distribute_alike(def in definition(), packets in prop::collection::vec(drawn(), 1..100)) {
-        let plan = plan(&[Member::new(&*def.name, Pattern::from(&def))]);
+    fn queues_and_rings_distribute_alike(
+        def in definition(),
+        packets in prop::collection::vec(drawn(), 1..100),
+        (follower, wish) in (0..2usize, wish()),
+    ) {
+        let plan = plan_with(&members(std::slice::from_ref(&def), follower), None, wish);
         let steering = Steering::of_plan(&plan.chosen, &Key::microsoft(), Reta::new(128, WORKERS).unwrap()).unwrap();
         let batch = filled(&packets);
         for i in 0..batch.len() {

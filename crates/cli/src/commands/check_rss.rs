@@ -6,10 +6,10 @@ use braid_control::Catalog;
 use braid_control::compile::members;
 use braid_control::plan::field;
 use braid_control::runtime::nf::packet::key::SetDef;
-use braid_control::runtime::steer::Pattern;
 use braid_control::runtime::steer::checker::{self, Fit, Verdict};
 use braid_control::runtime::steer::nic::{self, NICS, Nic};
 use braid_control::runtime::steer::planner::{self, Member};
+use braid_control::runtime::steer::{Pattern, UdpPorts};
 use serde::Serialize;
 
 use super::{print, print_json};
@@ -32,7 +32,7 @@ struct Row {
 
 /// Runs the command. The exit code is 0 whatever the NICs can do, because the command only asks.
 pub fn run(args: &CheckRssArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
-    let members = if args.fields.is_empty() { of_chain(args, catalog)? } else { vec![of_fields(args)?] };
+    let (members, udp) = if args.fields.is_empty() { of_chain(args, catalog)? } else { (vec![of_fields(args)?], None) };
     let nics: Vec<&'static Nic> = match &args.chain.nic {
         None => NICS.iter().collect(),
         Some(name) => vec![nic::find(name).ok_or_else(|| {
@@ -40,9 +40,10 @@ pub fn run(args: &CheckRssArgs, catalog: &Catalog) -> Result<ExitCode, Failure> 
             Failure::usage(format!("no NIC `{name}` is known"), format!("known are: {}", known.join(", ")))
         })?],
     };
-    let hash = planner::plan(&members);
+    let hash = planner::plan_with(&members, None, udp);
     let judged = members.iter().filter(|member| member.pattern != Pattern::NONE);
-    let rows: Vec<Row> = judged.flat_map(|member| nics.iter().map(|nic| judge(member, nic))).collect();
+    let rows: Vec<Row> =
+        judged.flat_map(|member| nics.iter().map(|nic| judge(member, nic, hash.chosen.udp.ports))).collect();
     if args.json {
         print_json(&rows)?;
     } else {
@@ -51,8 +52,8 @@ pub fn run(args: &CheckRssArgs, catalog: &Catalog) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn judge(member: &Member, nic: &'static Nic) -> Row {
-    let verdict = checker::check(&member.pattern, nic);
+fn judge(member: &Member, nic: &'static Nic, udp: UdpPorts) -> Row {
+    let verdict = checker::check(&member.pattern, nic, udp);
     Row {
         nic: nic.name,
         function: member.name.clone(),
@@ -80,7 +81,10 @@ fn summary(verdict: &Verdict) -> String {
         }
     }
     let mut parts: Vec<String> = kinds.iter().map(|(word, names)| format!("{} {word}", names.join(", "))).collect();
-    parts.extend(verdict.fragments_torn.then(|| "IP fragments torn".to_owned()));
+    if !verdict.fragments_torn.is_empty() {
+        let of: Vec<&str> = verdict.fragments_torn.iter().map(|class| class.name()).collect();
+        parts.push(format!("IP fragments of {} torn", of.join(", ")));
+    }
     parts.join("; ")
 }
 
@@ -115,9 +119,9 @@ fn of_fields(args: &CheckRssArgs) -> Result<Member, Failure> {
     Ok(Member::new(args.fields.join(", "), Pattern::from(&set)))
 }
 
-fn of_chain(args: &CheckRssArgs, catalog: &Catalog) -> Result<Vec<Member>, Failure> {
+fn of_chain(args: &CheckRssArgs, catalog: &Catalog) -> Result<(Vec<Member>, Option<UdpPorts>), Failure> {
     let written = Written::read(&args.chain, None, &[])?;
     let plan = written.plan(catalog)?;
     let chain = plan.probe(braid_control::Carry::Capture).map_err(|problem| written.failure(problem))?;
-    Ok(members(&chain))
+    Ok((members(&chain), plan.udp_ports()))
 }

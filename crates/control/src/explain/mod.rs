@@ -18,7 +18,7 @@ use braid_runtime::nf::packet::key::SetDef;
 use braid_runtime::nf::state::StateObject;
 use braid_runtime::nf::{SetTables, Stage};
 use braid_runtime::steer::planner::{HashPlan, Locality, Outcome};
-use braid_runtime::steer::{Key, Pattern, checker};
+use braid_runtime::steer::{Key, Pattern, UdpPorts, checker};
 use braid_runtime::{Chain, Direction, Full, When};
 
 use crate::compile::{Carry, Compiled};
@@ -43,7 +43,7 @@ pub fn explain(plan: &Plan) -> Result<Explanation, Problem> {
         functions,
         groups,
         steering: steering(plan, &hash),
-        nic: nic(plan, &chain),
+        nic: nic(plan, &chain, &hash),
         metadata,
         memory,
     })
@@ -231,6 +231,8 @@ fn steering(plan: &Plan, hash: &HashPlan) -> SteeringPart {
         fields: hash.chosen.fields.iter().map(|field| field.name().to_owned()).collect(),
         symmetric: hash.chosen.symmetric,
         by_sides: hash.chosen.sides.is_some(),
+        udp_ports: hash.chosen.fields.has_ports() && hash.chosen.udp.ports == UdpPorts::Hashed,
+        udp_why: plan.udp_note(hash),
         distribution: match plan.distribution {
             braid_runtime::Distribution::Hardware => "hardware",
             braid_runtime::Distribution::Software => "software",
@@ -249,10 +251,10 @@ fn steering(plan: &Plan, hash: &HashPlan) -> SteeringPart {
     }
 }
 
-fn nic(plan: &Plan, chain: &Chain) -> Vec<NicPart> {
+fn nic(plan: &Plan, chain: &Chain, hash: &HashPlan) -> Vec<NicPart> {
     let Some(nic) = plan.nic else { return Vec::new() };
     let judge = |group: &Group| {
-        let verdict = checker::check(&Pattern::from(&group.set), nic);
+        let verdict = checker::check(&Pattern::from(&group.set), nic, hash.chosen.udp.ports);
         NicPart { packet_set: group.set.name.clone(), fits: verdict.fits(), words: verdict.to_string() }
     };
     chain.groups().iter().map(judge).collect()

@@ -124,6 +124,10 @@ pub struct SteeringPart {
     pub symmetric: bool,
     /// Whether `fields` applies to packets from inside, and the opposite fields to packets from outside.
     pub by_sides: bool,
+    /// Whether hashed ports include those of UDP.
+    pub udp_ports: bool,
+    /// The reason, where functions follow fragments or the plan has `steer_udp_ports`.
+    pub udp_why: Option<String>,
     /// `hardware` or `software`.
     pub distribution: &'static str,
     /// Whether entries of the indirection table move between workers, together with their packet sets.

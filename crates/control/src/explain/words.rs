@@ -111,7 +111,10 @@ impl fmt::Display for SteeringPart {
             (false, true) => ", both directions alike",
             (false, false) => "",
         };
-        writeln!(f, "steering ({}): hash {}{way}", self.distribution, self.fields.join(", "))?;
+        let has_ports = self.fields.iter().any(|field| field.starts_with("port."));
+        let udp = if has_ports && !self.udp_ports { ", UDP without its ports" } else { "" };
+        writeln!(f, "steering ({}): hash {}{way}{udp}", self.distribution, self.fields.join(", "))?;
+        self.udp_why.iter().try_for_each(|why| writeln!(f, "  {why}"))?;
         writeln!(f, "  Toeplitz key {}", self.key)?;
         if self.balanced {
             writeln!(

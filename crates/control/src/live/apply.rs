@@ -111,7 +111,7 @@ impl Current {
                 ..Applied::default()
             });
         }
-        let compiled = plan.compile(self.carry).map_err(|problem| wrong(&problem, text))?;
+        let compiled = plan.compile_beside(self.carry, &self.compiled).map_err(|problem| wrong(&problem, text))?;
         let difference = if changed.any { Difference::Chain(&changed.names) } else { Difference::Sets };
         let exchanged = exchange(live, &self.compiled.run, &compiled.run, difference);
         let exchanged = exchanged.map_err(|error| not_exchanged(&error, (&self.plan, &plan), text))?;
@@ -156,6 +156,7 @@ impl Current {
             ("in_order", old.in_order != new.in_order),
             ("gather_us", old.gather != new.gather),
             ("balance", old.balance != new.balance),
+            ("steer_udp_ports", old.udp_ports() != new.udp_ports()),
             ("pages", old.pages != new.pages),
             ("share", shares(old) != shares(new)),
             ("port", old.devices != new.devices),
@@ -224,6 +225,8 @@ pub fn completed(mut file: PlanFile, own: &PlanFile, ports: u16) -> PlanFile {
     file.in_order = file.in_order.take().or(in_order);
     let balance = own.balance.as_ref().map(|own| unplaced(*own.get_ref()));
     file.balance = file.balance.take().or(balance);
+    let udp_ports = own.steer_udp_ports.as_ref().map(|own| unplaced(*own.get_ref()));
+    file.steer_udp_ports = file.steer_udp_ports.take().or(udp_ports);
     // Where packets come from and go to cannot change, so the file need not say it. A plan for captures runs between interfaces, as with `run --port`.
     if file.port.is_empty() && !own.port.is_empty() {
         file.lay_ports(own.port.clone());

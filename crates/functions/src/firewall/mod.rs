@@ -165,6 +165,8 @@ impl NetworkFunction for Firewall {
         Some(SetDef::five_tuple().symmetric())
     }
 
+    const FOLLOWS_FRAGMENTS: bool = true;
+
     fn timeout_ns(&self, connection: &Connection) -> u64 {
         self.settings.timeouts.of(connection)
     }

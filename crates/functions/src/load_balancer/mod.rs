@@ -243,6 +243,8 @@ impl NetworkFunction for LoadBalancer {
         Ok(if scope::is_damaged_ip(packet) { Verdict::Drop(Reason::MALFORMED) } else { cx.pass() })
     }
 
+    const FOLLOWS_FRAGMENTS: bool = true;
+
     const TURNS_BACK: bool = true;
 
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {

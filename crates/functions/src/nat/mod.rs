@@ -256,6 +256,8 @@ impl NetworkFunction for Nat {
         Ok(self.settings.non_ip.judge_orphan(cx, packet))
     }
 
+    const FOLLOWS_FRAGMENTS: bool = true;
+
     const TURNS_BACK: bool = true;
 
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {

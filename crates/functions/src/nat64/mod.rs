@@ -206,6 +206,8 @@ impl NetworkFunction for Nat64 {
         Ok(self.settings.others.judge_orphan(cx, packet))
     }
 
+    const FOLLOWS_FRAGMENTS: bool = true;
+
     const TURNS_BACK: bool = true;
 
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {

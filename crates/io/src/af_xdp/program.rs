@@ -64,7 +64,8 @@ pub(super) struct Program {
 pub(super) fn print_of(queues: usize, sockets: usize, lanes: &Lanes<'_>, plan: Option<&Steered<'_>>) -> u64 {
     let mut hasher = DefaultHasher::new();
     (OBJECT, copies_from_frames(), queues, sockets, lanes.port).hash(&mut hasher);
-    plan.map(|plan| (plan.fields(), plan.order, plan.table, &plan.hash.contributions)).hash(&mut hasher);
+    plan.map(|plan| (plan.fields(), plan.hash.udp_ports, plan.order, plan.table, &plan.hash.contributions))
+        .hash(&mut hasher);
     hasher.finish()
 }
 
@@ -85,7 +86,8 @@ impl Program {
             .map_max_entries("indirection", entries);
         loader.override_global("workers", &workers, true).override_global("first_worker", &first_worker, true);
         loader.override_global("hashed", &hashed, true).override_global("order", &order, true);
-        loader.override_global("entry_mask", &entry_mask, true);
+        let udp_ports = u32::from(plan.is_none_or(|plan| plan.hash.udp_ports));
+        loader.override_global("udp_ports", &udp_ports, true).override_global("entry_mask", &entry_mask, true);
         let walks = u32::from(copies_from_frames());
         loader.override_global("walks", &walks, true);
         let mut loaded = loader.load(OBJECT).map_err(as_io)?;

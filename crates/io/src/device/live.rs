@@ -25,6 +25,8 @@ pub const TUPLE_MAX: usize = 36;
 pub struct TupleHash {
     /// Source address, destination address, source port, destination port.
     pub fields: [bool; 4],
+    /// Whether hashed ports include those of UDP.
+    pub udp_ports: bool,
     /// Which end comes first in the input.
     pub order: EndOrder,
     /// The key as tables: what each value of each input byte contributes to the hash, 256 numbers for each of [`TUPLE_MAX`] bytes.

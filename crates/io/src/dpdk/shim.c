@@ -63,6 +63,7 @@ struct braid_hash {
 	const uint16_t *table;
 	uint32_t key_bytes;
 	uint32_t entries;
+	uint32_t udp_ports; /* whether the plan hashes those, too */
 };
 
 const char *braid_dpdk_version(void)
@@ -241,12 +242,28 @@ static int agree(uint16_t port, const struct rte_eth_dev_info *info, const struc
 	return rte_eth_dev_rss_hash_conf_get(port, &conf) == 0 && memcmp(key, hash->key, info->hash_key_size) == 0;
 }
 
+/*
+ * Whether the driver hashes UDP by its addresses if it is not asked for the type: Microsoft's and virtio's hash types, and mlx5's
+ * flow rules, fall back on IP. Others might deliver all of it to the first queue.
+ */
+static int falls_back(const char *driver)
+{
+	static const char *const drivers[] = { "net_ixgbe", "net_e1000_igb", "net_virtio", "mlx5_pci", "mlx5_auxiliary" };
+	size_t i;
+
+	for (i = 0; i < RTE_DIM(drivers); i++)
+		if (strcmp(driver, drivers[i]) == 0)
+			return 1;
+	return 0;
+}
+
 /* Configures and starts a port: 0, or a negative errno. */
 int braid_dpdk_open(struct braid_device *device, struct braid_mbufs *mbufs, uint16_t descriptors,
 		    const struct braid_hash *hash)
 {
 	struct rte_eth_dev_info info;
 	struct rte_eth_conf conf = { 0 };
+	int udp_ports = hash->udp_ports || !falls_back(device->driver);
 	int result = rte_eth_dev_info_get(device->port, &info);
 
 	if (result != 0)
@@ -265,7 +282,7 @@ int braid_dpdk_open(struct braid_device *device, struct braid_mbufs *mbufs, uint
 		conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_SCATTER;
 	if (device->receive_queues > 1) {
 		conf.rx_adv_conf.rss_conf.rss_hf =
-			(RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP) & info.flow_type_rss_offloads;
+			(RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | (udp_ports ? RTE_ETH_RSS_UDP : 0)) & info.flow_type_rss_offloads;
 		if (hash->key_bytes >= info.hash_key_size && info.hash_key_size > 0) {
 			conf.rx_adv_conf.rss_conf.rss_key = (uint8_t *)hash->key;
 			conf.rx_adv_conf.rss_conf.rss_key_len = info.hash_key_size;
@@ -277,7 +294,8 @@ int braid_dpdk_open(struct braid_device *device, struct braid_mbufs *mbufs, uint
 	result = set_up(device, mbufs, &info, &conf, descriptors);
 	if (result == 0)
 		result = rte_eth_dev_start(device->port);
-	device->agrees = result == 0 && device->is_hashing && hash->entries > 0 && agree(device->port, &info, hash);
+	device->agrees = result == 0 && device->is_hashing && hash->entries > 0 &&
+			 !udp_ports == !hash->udp_ports && agree(device->port, &info, hash);
 	if (result == 0)
 		/* drivers that cannot do it see everything anyway, or say so in their documentation */
 		rte_eth_promiscuous_enable(device->port);

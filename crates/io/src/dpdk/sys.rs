@@ -101,6 +101,7 @@ struct RawHash {
     table: *const u16,
     key_bytes: u32,
     entries: u32,
+    udp_ports: u32,
 }
 
 unsafe extern "C" {
@@ -228,9 +229,10 @@ impl Device {
     /// Opens a device, with the number of queues in `facts` if the device supports it.
     pub(super) fn open(mut facts: Facts, mbufs: &Arc<Mbufs>, hash: Option<&CardHash>) -> io::Result<Arc<Device>> {
         let none = CardHash::default();
-        let CardHash { key, table, .. } = hash.unwrap_or(&none);
+        let CardHash { key, table, tuple } = hash.unwrap_or(&none);
+        let udp_ports = u32::from(tuple.as_ref().is_none_or(|tuple| tuple.udp_ports));
         let (key_bytes, entries) = (key.len() as u32, table.len() as u32);
-        let hash = RawHash { key: key.as_ptr(), table: table.as_ptr(), key_bytes, entries };
+        let hash = RawHash { key: key.as_ptr(), table: table.as_ptr(), key_bytes, entries, udp_ports };
         // SAFETY: passes structures that live during the call, whose arrays have as many elements as stated.
         check(unsafe { braid_dpdk_open(&mut facts, mbufs.raw, DESCRIPTORS, &hash) })?;
         Ok(Arc::new(Device { facts, mbufs: Arc::clone(mbufs) }))

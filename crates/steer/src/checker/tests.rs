@@ -21,7 +21,7 @@ fn both_ways(fields: &[FieldId], kinds: Kinds) -> Pattern {
 }
 
 fn verdict(pattern: Pattern, nic: &str) -> Verdict {
-    check(&pattern, find(nic).unwrap())
+    check(&pattern, find(nic).unwrap(), UdpPorts::Hashed)
 }
 
 fn of(verdict: &Verdict, class: Class) -> &Fit {
@@ -59,10 +59,20 @@ fn without_the_protocol_all_kinds_are_hashed_alike() {
 #[test]
 fn first_fragments_leave_the_queue_of_their_ports() {
     let flows = verdict(one_way(FIVE_TUPLE, Kinds::ALL), "e810");
-    assert!(flows.fragments_torn && !flows.fits());
-    assert!(flows.to_string().contains("IP fragments: NO"), "{flows}");
+    assert!(flows.fragments_torn == [Class::Tcp, Class::Udp, Class::Sctp] && !flows.fits());
+    assert!(flows.to_string().contains("IP fragments of TCP, UDP, SCTP: NO"), "{flows}");
     let pairs = verdict(one_way(&[IpSrc, IpDst], Kinds::ALL), "e810");
-    assert!(!pairs.fragments_torn && pairs.fits(), "{pairs}");
+    assert!(pairs.fragments_torn.is_empty() && pairs.fits(), "{pairs}");
+}
+
+#[test]
+fn without_its_ports_udp_stays_whole_in_fragments() {
+    for nic in ["mlx5", "ice", "i40e", "ixgbe", "ena", "virtio"] {
+        let flows = check(&one_way(FIVE_TUPLE, Kinds::IP), find(nic).unwrap(), UdpPorts::LeftOut);
+        assert_eq!(of(&flows, Class::Udp), &Fit::Whole { fields: Fields::ADDRESSES }, "{flows}");
+        assert_eq!(of(&flows, Class::Tcp), &Fit::Whole { fields: Fields::FOUR_TUPLE }, "{flows}");
+        assert!(!flows.fragments_torn.contains(&Class::Udp) && flows.fragments_torn.contains(&Class::Tcp), "{flows}");
+    }
 }
 
 #[test]
@@ -110,7 +120,7 @@ fn macs_are_hashed_by_intel_only() {
 fn every_verdict_names_its_missing_fields() {
     for nic in &crate::nic::NICS {
         for fields in [FIVE_TUPLE, &[IpDst], &[EthSrc], &[MplsLabel, IpSrc], &[VxlanVni], &[InPort]] {
-            let verdict = check(&one_way(fields, Kinds::ALL), nic);
+            let verdict = check(&one_way(fields, Kinds::ALL), nic, UdpPorts::Hashed);
             let text = verdict.to_string();
             assert!(verdict.missing().iter().all(|field| text.contains(field.name())), "{text}");
         }

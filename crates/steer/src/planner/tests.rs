@@ -111,7 +111,7 @@ fn gateway() -> [Member; 2] {
 
 #[test]
 fn a_translated_connection_is_kept_by_the_end_that_is_not_translated() {
-    let plan = plan_with(&gateway(), Some(PortSet::of([1])));
+    let plan = plan_with(&gateway(), Some(PortSet::of([1])), None);
     assert_eq!(plan.chosen.fields, Fields::of(&[IpDst]), "{plan}");
     assert_eq!((plan.chosen.local(), plan.chosen.sides), (2, Some(PortSet::of([1]))), "{plan}");
 }
@@ -126,7 +126,7 @@ fn without_sides_a_translated_connection_is_torn() {
 #[test]
 fn sides_are_told_apart_only_where_that_keeps_more() {
     let chain = [both_ways("firewall", FIVE_TUPLE), one_way("flow_counter", FIVE_TUPLE)];
-    assert_eq!(plan_with(&chain, Some(PortSet::of([1]))).chosen.sides, None);
+    assert_eq!(plan_with(&chain, Some(PortSet::of([1])), None).chosen.sides, None);
 }
 
 #[test]

@@ -124,7 +124,10 @@ fn steering(build: &BuildChain, workers: usize) -> Steering {
     let mut builder = StateBuilder::new(&domain, HugePages::Never);
     let stages = build(&mut builder).expect("a function that can be built");
     let pattern = |stage: &dyn Stage| stage.packet_set().as_ref().map_or(Pattern::NONE, Pattern::from);
-    let member = |stage: &dyn Stage| Member::new(stage.name(), pattern(stage));
+    let member = |stage: &dyn Stage| Member {
+        follows_fragments: stage.follows_fragments(),
+        ..Member::new(stage.name(), pattern(stage))
+    };
     let members: Vec<Member> = stages.iter().map(|stage| member(&**stage)).collect();
     let reta = Reta::new(128, workers).expect("a power of two");
     Steering::of_plan(&planner::plan(&members).chosen, &Key::microsoft(), reta).expect("the planner's choice works")

@@ -17,11 +17,12 @@ const WORKERS: usize = 5;
 const PORT: u16 = 1;
 
 /// A plan's steering, and its form for the program.
-fn plan(fields: u8, symmetry: Symmetry) -> Option<(Steering, CardHash)> {
+fn plan(fields: u8, symmetry: Symmetry, udp_ports: bool) -> Option<(Steering, CardHash)> {
     let hashed = [0, 1, 2, 3].map(|i| fields >> i & 1 != 0);
     let chosen = FIELDS.into_iter().zip(hashed).filter(|(_, is_hashed)| *is_hashed).map(|(field, _)| field);
     let reta = Reta::new(128, WORKERS).expect("fits");
     let steering = Steering::new(chosen.collect::<Fields>(), symmetry, &Key::microsoft(), reta).ok()?;
+    let steering = if udp_ports { steering } else { steering.without_udp_ports().ok()? };
     let toeplitz = Toeplitz::new(&Key::microsoft());
     let bytes = (0..TUPLE_MAX).flat_map(|at| (0..=255u8).map(move |value| (at, value)));
     let order = match symmetry {
@@ -30,7 +31,7 @@ fn plan(fields: u8, symmetry: Symmetry) -> Option<(Steering, CardHash)> {
         Symmetry::BySides(outside) => EndOrder::ExchangedAt(outside),
     };
     let contributions = bytes.map(|(at, value)| toeplitz.hash_at(at, &[value])).collect();
-    let tuple = Some(TupleHash { fields: hashed, order, contributions });
+    let tuple = Some(TupleHash { fields: hashed, udp_ports, order, contributions });
     let card = CardHash { key: Vec::new(), table: steering.reta().entries().to_vec(), tuple };
     Some((steering, card))
 }
@@ -116,7 +117,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
     fn the_program_chooses_the_worker_that_the_plan_chooses(
-        fields in 1u8..16, symmetry in 0..4, frames in prop::collection::vec(frame(), 40)
+        fields in 1u8..16, symmetry in 0..4, udp_ports: bool, frames in prop::collection::vec(frame(), 40)
     ) {
         let outside = PortSet::of([PORT]);
         let symmetry = match symmetry {
@@ -125,7 +126,7 @@ proptest! {
             2 => Symmetry::BySides(outside),
             _ => Symmetry::BySides(PortSet::default()),
         };
-        let Some((steering, card)) = plan(fields, symmetry) else { return Ok(()) };
+        let Some((steering, card)) = plan(fields, symmetry, udp_ports) else { return Ok(()) };
         let mut program = match loaded(&card) {
             Ok(program) => program,
             Err(error) => {
@@ -136,6 +137,38 @@ proptest! {
         for Made { bytes, is_plain } in frames {
             let (told, wanted) = (told(&mut program, &bytes), steering.queue(&bytes, Link::Ethernet, PORT) as u32);
             prop_assert!(told == wanted || told == NOT_UNDERSTOOD && !is_plain, "{told}, not {wanted}: {bytes:02x?}");
+        }
+    }
+}
+
+/// A UDP packet over IPv4 or, with a fragment header, over IPv6: the offset of the fragment in units of eight bytes, and its ports.
+fn udp(is_v6: bool, offset: u16, ports: [u16; 2]) -> Vec<u8> {
+    let mut bytes = vec![2; 12];
+    if is_v6 {
+        bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 48, 44, 64]);
+        bytes.extend([[0x20; 16], [0x21; 16]].concat());
+        bytes.extend([&[17, 0], &(offset << 3 | 1).to_be_bytes()[..], &[0, 0, 0, 7]].concat());
+    } else {
+        bytes.extend([8, 0, 0x45, 0, 0, 68, 0, 7]);
+        bytes.extend([&(0x2000 | offset).to_be_bytes()[..], &[64, 17, 0, 0, 10, 0, 0, 1, 192, 0, 2, 1]].concat());
+    }
+    bytes.extend(ports.iter().flat_map(|port| port.to_be_bytes()));
+    bytes.extend([0; 36]);
+    bytes
+}
+
+#[test]
+fn fragments_of_udp_come_to_one_worker_where_its_ports_are_left_out() {
+    for symmetry in [Symmetry::OneWay, Symmetry::BothWays] {
+        let (steering, card) = plan(15, symmetry, false).expect("addresses and ports steer");
+        let mut program = match loaded(&card) {
+            Ok(program) => program,
+            Err(error) => return skip("fragments of UDP", &format!("no XDP program may be loaded ({error})")),
+        };
+        for is_v6 in [false, true] {
+            let frames = [udp(is_v6, 0, [4000, 53]), udp(is_v6, 185, [1, 2]), udp(is_v6, 0, [4001, 53])];
+            let workers = frames.each_ref().map(|frame| told(&mut program, frame));
+            assert_eq!(workers, [steering.queue(&frames[0], Link::Ethernet, PORT) as u32; 3], "IPv6: {is_v6}");
         }
     }
 }
