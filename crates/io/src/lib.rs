@@ -17,6 +17,7 @@
 
 mod af_packet;
 mod af_xdp;
+mod bell;
 pub mod capture;
 pub mod device;
 #[cfg(feature = "dpdk")]
@@ -36,8 +37,9 @@ mod tap;
 pub mod whole;
 pub mod wrap;
 
+pub use bell::Bell;
 pub use memory::{Collected, CollectedPacket, MemorySink, NullSink, Renewal, Repeat, ReplaySource};
 pub use progress::{Progress, Unit};
 pub use sink::{Sink, SinkError, TxCounters, TxQueue};
-pub use source::{Ahead, FirstQueue, OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
+pub use source::{Ahead, FirstQueue, OpenError, QueueSelect, Received, RxCounters, RxQueue, Source, Waited};
 pub use stream::{FrameStream, Next};

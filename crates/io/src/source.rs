@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_packet::{Batch, Buffers, Link, Pool, PoolConfig, Port};
 
+use crate::bell::Bell;
 use crate::capture::{Damage, classic};
 use crate::progress::Progress;
 
@@ -168,6 +170,17 @@ pub enum Ahead {
     Untold,
 }
 
+/// How a wait for packets ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// A packet may have arrived, or somebody has rung the bell.
+    Woken,
+    /// Nothing happened in that time.
+    TimedOut,
+    /// The queue cannot wait; the caller has to look again a little later.
+    Cannot,
+}
+
 /// One worker's share of a source.
 pub trait RxQueue: Send {
     /// Adds at most `limit` packets (and no more than fit) to the batch, without waiting.
@@ -205,6 +218,16 @@ pub trait RxQueue: Send {
     /// followed by [`Received::End`]; false if the caller need not wait for anything.
     fn close(&mut self) -> bool {
         false
+    }
+
+    /// Waits until a packet arrives, somebody rings the [`bell`](Self::bell), or `at_most` has passed. Called when a receive found nothing.
+    fn wait(&mut self, _at_most: Duration) -> Waited {
+        Waited::Cannot
+    }
+
+    /// What ends a [`wait`](Self::wait) of this queue; `None` if it cannot wait.
+    fn bell(&self) -> Option<Arc<Bell>> {
+        None
     }
 
     /// Positions at which the source is damaged; the first queue reports them for all queues.

@@ -77,10 +77,17 @@ impl Balancer {
         self.balanced
     }
 
-    /// Dispatches a parsed batch to the workers, and moves load when it is time.
-    pub(crate) fn dispatch(&mut self, dispatcher: &mut Dispatcher, batch: &mut Batch, buffers: &mut Buffers) {
+    /// Dispatches a parsed batch to the workers, and moves load when it is time. `wake` wakes the workers that have been handed packets.
+    pub(crate) fn dispatch(
+        &mut self,
+        dispatcher: &mut Dispatcher,
+        batch: &mut Batch,
+        buffers: &mut Buffers,
+        wake: impl FnOnce(&Dispatcher),
+    ) {
         let packets = batch.len() as u64;
         dispatcher.dispatch_counting(batch, &self.steering, buffers, &mut self.per_entry);
+        wake(dispatcher);
         self.left = self.left.saturating_sub(packets);
         if self.left == 0 {
             self.left = self.balance.every_packets;

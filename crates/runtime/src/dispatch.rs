@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use braid_io::capture::Damage;
-use braid_io::{Ahead, FirstQueue, OpenError, Received, RxCounters, RxQueue, Source};
+use braid_io::{Ahead, Bell, FirstQueue, OpenError, Received, RxCounters, RxQueue, Source, Waited};
 use braid_packet::{BATCH_MAX, Batch, Buffers, Layout, Pool};
 use braid_steer::Steering;
 use braid_steer::ring::{DispatchCounters, Dispatcher, Inlet, RING_FRAMES_DEFAULT, WhenFull, rings};
@@ -38,6 +38,8 @@ pub(crate) struct Dispatching {
     batch: Batch,
     buffers: Buffers,
     horizon: Arc<AtomicU64>,
+    /// The bell of each worker; none if workers do not sleep.
+    bells: Vec<Arc<Bell>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -45,6 +47,8 @@ pub(crate) struct Dispatching {
 struct RingQueue {
     inlet: Inlet,
     horizon: Arc<AtomicU64>,
+    /// What the dispatcher rings when it has put packets into the ring; none if it does not.
+    bell: Option<Arc<Bell>>,
     next: u64,
     counters: RxCounters,
 }
@@ -62,11 +66,15 @@ pub(crate) fn open(
     let Some(source) = queues.pop() else { return Err(OpenError::Nothing { what: "the source has no queue" }) };
     let (dispatcher, inlets) = rings(plan.workers, RING_FRAMES_DEFAULT, WhenFull::Wait);
     let horizon = Arc::new(AtomicU64::new(0));
-    let queue = |inlet| {
-        let counters = RxCounters::default();
-        Box::new(RingQueue { inlet, horizon: Arc::clone(&horizon), next: 0, counters }) as Box<dyn RxQueue>
+    // Only where the dispatcher itself waits for packets is it worthwhile that workers sleep: otherwise packets come without a break.
+    let bells: Option<Vec<Arc<Bell>>> =
+        source.bell().and_then(|_| (0..plan.workers).map(|_| Bell::new().ok().map(Arc::new)).collect());
+    let bells = bells.unwrap_or_default();
+    let queue = |(worker, inlet): (usize, Inlet)| {
+        let (horizon, bell) = (Arc::clone(&horizon), bells.get(worker).cloned());
+        Box::new(RingQueue { inlet, horizon, bell, next: 0, counters: RxCounters::default() }) as Box<dyn RxQueue>
     };
-    let queues = inlets.into_iter().map(queue).collect();
+    let queues = inlets.into_iter().enumerate().map(queue).collect();
     let balance = plan.balance.filter(|_| plan.workers > 1).zip(live);
     let balancer = balance.map(|(balance, live)| {
         // A recorded run is meant to exercise moves, so their share of time is not limited.
@@ -81,6 +89,7 @@ pub(crate) fn open(
         batch: Batch::new(pool, layout),
         buffers: Buffers::new(pool),
         horizon,
+        bells,
         stop: Arc::clone(&control.stop),
     };
     Ok((dispatching, queues))
@@ -92,6 +101,7 @@ impl Dispatching {
     pub(crate) fn run(mut self, deadline: Option<Instant>) -> Dispatched {
         let (mut rounds, mut patience, mut ending) = (0u32, Patience::default(), Ending::default());
         loop {
+            let mut has_waited = false;
             match self.source.receive(&mut self.batch, &mut self.buffers, BATCH_MAX) {
                 Received::Packets => {
                     patience = Patience::default();
@@ -101,11 +111,12 @@ impl Dispatching {
                     // rings.
                     self.horizon.store(self.source.horizon(), Ordering::Release);
                 }
-                Received::Idle => patience.wait(),
+                Received::Idle => has_waited = patience.wait(|at_most| self.source.wait(at_most)),
                 Received::End => break,
             }
             rounds = rounds.wrapping_add(1);
-            let late = rounds.is_multiple_of(64) && deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            let late = (has_waited || rounds.is_multiple_of(64))
+                && deadline.is_some_and(|deadline| Instant::now() >= deadline);
             if (late || self.stop.load(Ordering::Relaxed)) && ending.is_over(|| self.source.close()) {
                 break;
             }
@@ -121,9 +132,16 @@ impl Dispatching {
 
     fn hand_out(&mut self) {
         let (dispatcher, batch, buffers) = (&mut self.dispatcher, &mut self.batch, &mut self.buffers);
+        let wake = |dispatcher: &Dispatcher| {
+            let awaited = dispatcher.handed().filter_map(|worker| self.bells.get(worker));
+            awaited.for_each(|bell| bell.ring());
+        };
         match &mut self.balancer {
-            None => dispatcher.dispatch(batch, &self.steering, buffers),
-            Some(balancer) => balancer.dispatch(dispatcher, batch, buffers),
+            None => {
+                dispatcher.dispatch(batch, &self.steering, buffers);
+                wake(dispatcher);
+            }
+            Some(balancer) => balancer.dispatch(dispatcher, batch, buffers, wake),
         }
     }
 }
@@ -161,6 +179,14 @@ impl RxQueue for RingQueue {
                 Ahead::Nothing
             }
         }
+    }
+
+    fn wait(&mut self, at_most: Duration) -> Waited {
+        self.bell.as_ref().map_or(Waited::Cannot, |bell| bell.wait(at_most))
+    }
+
+    fn bell(&self) -> Option<Arc<Bell>> {
+        self.bell.clone()
     }
 
     fn counters(&self) -> RxCounters {

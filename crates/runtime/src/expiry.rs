@@ -14,7 +14,7 @@ use braid_nf::{Emitted, Event, Lives, SetSlot, SetTables, Stage};
 use braid_state::{Conflict, ROW, Share, Tx};
 
 use crate::attempt::{End, Witness, run_event, try_event};
-use crate::chain::Chain;
+use crate::chain::{Chain, Group};
 use crate::counters::WorkerCounters;
 use crate::watchdog::Pulse;
 use crate::worker::Parts;
@@ -151,10 +151,7 @@ impl Scan {
         lives: &mut Lives,
         witness: &mut dyn Witness,
     ) {
-        let group = &on.chain.groups()[on.group];
-        let (room, live) = group.stages.first().map_or((0, 0), |&first| on.chain.stages()[first].shared_room());
-        let (rows, room) = (share.rows(room as u32), room as u32);
-        let round_ns = self.round_ns(group.shortest_timeout_ns, is_crowded(live, room as usize));
+        let (room, live, rows, round_ns) = self.shared_round(share, on.chain, &on.chain.groups()[on.group]);
         let due = self.due(now_ns, round_ns, rows as usize);
         if due == 0 {
             return;
@@ -171,6 +168,37 @@ impl Scan {
             let entries = (rows * ROW).min(room) as usize;
             self.pace.come_round((live as u128 * entries as u128 / u128::from(room)) as usize, entries);
         }
+    }
+
+    /// The room and the live sets of a group whose sets are shared, the rows of a worker's share, and the duration of a round over them.
+    fn shared_round(&self, share: Share, chain: &Chain, group: &Group) -> (u32, usize, u32, u64) {
+        let (room, live) = group.stages.first().map_or((0, 0), |&first| chain.stages()[first].shared_room());
+        let round_ns = self.round_ns(group.shortest_timeout_ns, is_crowded(live, room));
+        (room as u32, live, share.rows(room as u32), round_ns)
+    }
+
+    /// How long an idle worker may leave its tables unvisited, in nanoseconds: until half of what one visit takes is due, so that the scan never
+    /// falls behind.
+    pub(crate) fn pause_ns(&self, now_ns: u64, group: &Group, tables: &SetTables) -> u64 {
+        if tables.is_empty() {
+            return u64::MAX;
+        }
+        if self.soon.is_behind(now_ns / MS) {
+            return 0;
+        }
+        let is_crowded = is_crowded(tables.len(), tables.capacity());
+        self.pause(now_ns, self.round_ns(group.shortest_timeout_ns, is_crowded), (SLOTS_MAX, tables.slots()))
+    }
+
+    /// Like [`pause_ns`](Self::pause_ns), for sets in shared state.
+    pub(crate) fn pause_shared_ns(&self, now_ns: u64, share: Share, chain: &Chain, group: &Group) -> u64 {
+        let (_, live, rows, round_ns) = self.shared_round(share, chain, group);
+        if live == 0 { u64::MAX } else { self.pause(now_ns, round_ns, (ROWS_MAX, rows as usize)) }
+    }
+
+    fn pause(&self, now_ns: u64, round_ns: u64, (most, all): (usize, usize)) -> u64 {
+        let until = u128::from(round_ns) * (most as u128 / 2) / (all.max(1) as u128);
+        (until as u64).saturating_sub(now_ns.saturating_sub(self.last_ns))
     }
 
     /// The duration of a round in nanoseconds if no set has a shorter timeout than `timeout_ns`.

@@ -5,10 +5,11 @@
 //! low load a packet leaves at once, as without gathering. Under full load a batch fills up while the previous one is handled, and there is
 //! no wait either. Packets already received stay in the batch meanwhile, so packets are never reordered.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use braid_io::capture::Damage;
-use braid_io::{Ahead, Received, RxCounters, RxQueue};
+use braid_io::{Ahead, Bell, Received, RxCounters, RxQueue, Waited};
 use braid_packet::{Batch, Buffers};
 
 /// The fraction of a batch that must be expected for a wait to be worthwhile.
@@ -109,6 +110,14 @@ impl<C: Nanoseconds> RxQueue for Gather<C> {
         self.inner.close()
     }
 
+    fn wait(&mut self, at_most: Duration) -> Waited {
+        self.inner.wait(at_most)
+    }
+
+    fn bell(&self) -> Option<Arc<Bell>> {
+        self.inner.bell()
+    }
+
     fn damages(&self) -> Vec<Damage> {
         self.inner.damages()
     }
@@ -116,7 +125,6 @@ impl<C: Nanoseconds> RxQueue for Gather<C> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use braid_packet::{FrameInfo, Layout, Pool, PoolConfig};

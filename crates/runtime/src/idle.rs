@@ -2,22 +2,43 @@
 
 use std::time::{Duration, Instant};
 
+use braid_io::Waited;
+
 /// Time limit for handling packets that arrived before the end; a live port under a flood always has more.
 const DRAIN_MAX: Duration = Duration::from_millis(100);
+/// Rounds without packets after which a thread yields the processor, after which it naps, and after which it waits for its devices.
+const SPINS: u32 = 64;
+const YIELDS: u32 = 1024;
+const NAPS: u32 = YIELDS + 32;
+/// Duration of a nap, after which an idle thread looks again.
+pub(crate) const NAP: Duration = Duration::from_micros(50);
+/// Longest wait for devices: a request to end is noticed this much later. Everything else ends the wait, or is known to be due.
+const WAIT_MAX: Duration = Duration::from_millis(10);
 
-/// Back-off of an idle thread: it spins, then yields, and finally sleeps 50 µs at a time.
+/// Back-off of an idle thread: it spins, then yields, then sleeps 50 µs at a time for some milliseconds, and finally waits until something
+/// arrives, if its queue can do that; otherwise the naps go on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Patience(u32);
 
 impl Patience {
-    /// Waits once more because nothing has arrived.
-    pub(crate) fn wait(&mut self) {
+    /// Waits once more because nothing has arrived; `wait` waits for the queue. Returns whether it was asked to.
+    pub(crate) fn wait(&mut self, wait: impl FnOnce(Duration) -> Waited) -> bool {
         self.0 = self.0.saturating_add(1);
         match self.0 {
-            0..64 => std::hint::spin_loop(),
-            64..1024 => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(50)),
+            0..SPINS => std::hint::spin_loop(),
+            SPINS..YIELDS => std::thread::yield_now(),
+            YIELDS..NAPS => std::thread::sleep(NAP),
+            _ => {
+                match wait(WAIT_MAX) {
+                    Waited::TimedOut => {}
+                    // If that was for nothing, as where no buffer is free for what has arrived, naps follow instead of a loop.
+                    Waited::Woken => self.0 = YIELDS,
+                    Waited::Cannot => std::thread::sleep(NAP),
+                }
+                return true;
+            }
         }
+        false
     }
 }
 
@@ -44,6 +65,21 @@ impl Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// How many rounds pass until the queue is asked to wait.
+    fn rounds(patience: &mut Patience, waited: Waited) -> u32 {
+        (1..).find(|_| patience.wait(|_| waited)).expect("it is asked at last")
+    }
+
+    #[test]
+    fn a_queue_that_nothing_comes_from_waits_and_one_that_is_woken_for_nothing_naps() {
+        let mut patience = Patience::default();
+        assert_eq!(rounds(&mut patience, Waited::TimedOut), NAPS);
+        assert_eq!(rounds(&mut patience, Waited::TimedOut), 1);
+        assert_eq!(rounds(&mut patience, Waited::Woken), 1);
+        assert_eq!(rounds(&mut patience, Waited::Cannot), NAPS - YIELDS);
+        assert_eq!(rounds(&mut patience, Waited::Cannot), 1, "it is asked again, since a device may come back");
+    }
 
     #[test]
     fn an_end_is_immediate_unless_packets_wait_and_then_it_has_a_bound() {

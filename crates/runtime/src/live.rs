@@ -9,10 +9,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use braid_io::{RxCounters, TxCounters};
+use braid_io::{Bell, RxCounters, TxCounters};
 use braid_state::Domain;
 use crossbeam_utils::CachePadded;
 
@@ -83,6 +83,8 @@ pub struct Running {
 struct Desk {
     /// There is an order: the only word that a worker reads per round.
     rings: AtomicBool,
+    /// What wakes the worker, if it sleeps while it is idle.
+    bell: OnceLock<Arc<Bell>>,
     state: Mutex<DeskState>,
 }
 
@@ -140,6 +142,12 @@ impl Live {
         self.desks.iter().all(|desk| desk.lock().last.is_some())
     }
 
+    /// Rings this bell whenever there is an order for the worker.
+    pub(crate) fn call_by(&self, worker: usize, bell: Arc<Bell>) {
+        // A desk has one worker, which does this once.
+        let _ = self.desks[worker].bell.set(bell);
+    }
+
     /// Whether a worker has an order. Relaxed: a lock protects the order itself, and noticing it a round later does no harm.
     #[inline(always)]
     pub(crate) fn rings(&self, worker: usize) -> bool {
@@ -188,6 +196,9 @@ impl Live {
         }
         state.orders.push(order);
         desk.rings.store(true, Ordering::Relaxed);
+        if let Some(bell) = desk.bell.get() {
+            bell.ring();
+        }
         Ok(())
     }
 

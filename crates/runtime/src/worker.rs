@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use braid_io::Received;
+use braid_io::{Bell, Received, Waited};
 use braid_memory::thread_time;
 use braid_nf::{Index, Logs, Pass, Prefetched, Reason, Verdict, Verdicts};
 use braid_packet::{BATCH_MAX, Batch, Buffers, Lineup, Port};
@@ -17,6 +17,7 @@ use crate::attempt::{NoWitness, Stretch, Witness, run_pass};
 use crate::chain::Chain;
 use crate::counters::{PortCounters, WorkerCounters};
 use crate::course::Direction;
+use crate::idle::NAP;
 use crate::probe::{Probe, Span, TimeSplit};
 use crate::schedule::Scheduler;
 use crate::trace::Tracer;
@@ -207,6 +208,17 @@ impl Worker {
     /// Closes the receive queue because the run is to end; returns whether packets that have already arrived still need further steps.
     pub fn close(&mut self) -> bool {
         self.parts.receive.close()
+    }
+
+    /// What wakes the worker while it [waits](Self::wait); `None` if its queue cannot wait.
+    pub(crate) fn bell(&self) -> Option<Arc<Bell>> {
+        self.parts.receive.bell()
+    }
+
+    /// Waits after an idle step until a packet arrives, somebody rings the bell, something is due, or `at_most` has passed.
+    pub(crate) fn wait(&mut self, at_most: Duration) -> Waited {
+        let at_most = at_most.min(Duration::from_nanos(self.due_in_ns()));
+        if at_most < NAP { Waited::Cannot } else { self.parts.receive.wait(at_most) }
     }
 
     /// One iteration of the batch loop: receive, handle, send, expire.

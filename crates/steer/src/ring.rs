@@ -50,6 +50,8 @@ pub struct Dispatcher {
     /// Frames of the current batch for each worker, newest first.
     staged: Vec<Vec<Frame>>,
     workers: [u16; BATCH_MAX],
+    /// Whether each worker had frames in the latest batch.
+    handed: Vec<bool>,
     when_full: WhenFull,
     counters: DispatchCounters,
 }
@@ -71,6 +73,7 @@ pub fn rings(workers: usize, frames: usize, when_full: WhenFull) -> (Dispatcher,
         rings,
         staged: (0..workers).map(|_| Vec::with_capacity(BATCH_MAX)).collect(),
         workers: [0; BATCH_MAX],
+        handed: vec![false; workers],
         when_full,
         counters: DispatchCounters { packets: vec![0; workers], ..DispatchCounters::default() },
     };
@@ -121,6 +124,7 @@ impl Dispatcher {
     /// Moves a worker's staged frames into its ring; frames that have to be dropped go back into the empty batch.
     fn hand_over(&mut self, worker: usize, dropped: &mut Batch) {
         let (ring, staged) = (&mut self.rings[worker], &mut self.staged[worker]);
+        self.handed[worker] = !staged.is_empty();
         let packets = &mut self.counters.packets[worker];
         *packets += push_oldest(ring, staged);
         if staged.is_empty() {
@@ -134,6 +138,11 @@ impl Dispatcher {
         let lost = if ring.is_abandoned() { &mut self.counters.worker_gone } else { &mut self.counters.ring_full };
         *lost += staged.len() as u64;
         staged.drain(..).for_each(|frame| dropped.push(frame));
+    }
+
+    /// The workers that had frames in the latest batch.
+    pub fn handed(&self) -> impl Iterator<Item = usize> {
+        self.handed.iter().enumerate().filter(|(_, handed)| **handed).map(|(worker, _)| worker)
     }
 
     /// Whether all workers have taken everything passed to them, or have ended. They may still be handling what they took.

@@ -9,6 +9,7 @@ mod kept;
 mod sys;
 
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 
 use braid_packet::{Batch, Buffers};
 
@@ -96,6 +97,12 @@ impl RxPort for Receiver {
                 return;
             }
         }
+    }
+
+    fn awaits(&self, readable: &mut Vec<RawFd>) -> bool {
+        readable.push(self.ring.as_raw_fd());
+        // What has been taken from the ring and found no buffer is announced by nothing.
+        self.segment.is_empty() && self.train.is_empty()
     }
 
     fn missed(&mut self) -> u64 {

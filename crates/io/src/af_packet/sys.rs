@@ -143,6 +143,13 @@ impl Drop for Ring {
     }
 }
 
+impl AsRawFd for Ring {
+    /// The socket, which is readable while the ring has a filled slot.
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
 /// Keeps a ring's socket open when the ring is dropped, so that the kernel keeps filling it.
 #[derive(Debug)]
 pub(super) struct Kept {

@@ -1,5 +1,6 @@
 //! The receiving and sending ends of a queue, with the buffers that the kernel fills, the frames received, and the frames to send.
 
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -146,6 +147,12 @@ impl RxPort for Receiver {
             (before..into.batch.len()).for_each(|i| complete_if_partial(into.batch.packet(i, None).bytes_mut()));
         }
         self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
+    }
+
+    fn awaits(&self, readable: &mut Vec<RawFd>) -> bool {
+        readable.extend(self.queues.iter().map(|queue| queue.socket.as_raw_fd()));
+        // A device that is to be polled by our system calls raises no interrupts.
+        !self.is_polling
     }
 
     fn missed(&mut self) -> u64 {

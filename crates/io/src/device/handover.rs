@@ -6,6 +6,8 @@
 //!
 //! Each pair of receivers has one ring in each direction. Nobody waits for a full ring, since two receivers might wait for each
 //! other: the packet is dropped and counted as missed, as a network card would do.
+//!
+//! Each receiver has a [`Bell`], which is rung when packets have been handed over to it, since it may be asleep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use braid_packet::{Batch, Buffers, Frame};
 use rtrb::{Consumer, Producer, RingBuffer};
 
+use crate::bell::Bell;
 use crate::source::QueueSelect;
 
 /// Number of packets that a ring holds.
@@ -25,6 +28,10 @@ pub(super) struct Handover {
     /// The ring to each receiver; the ring to itself is unused.
     to: Vec<Producer<Frame>>,
     from: Vec<Consumer<Frame>>,
+    /// The bell of each receiver; none if there are no descriptors left for bells, and then nobody waits.
+    bells: Vec<Arc<Bell>>,
+    /// Whether each receiver has been handed something in this round.
+    handed: Vec<bool>,
     /// Packets after the first one that belongs to another receiver, newest first, each with its owner.
     staged: Vec<(usize, Frame)>,
     /// Packets whose ring was full, until their buffers are returned.
@@ -38,11 +45,15 @@ impl Handover {
     /// Makes the ends for `receivers` receivers.
     pub(super) fn between(receivers: usize, select: &Arc<dyn QueueSelect>) -> Vec<Handover> {
         let quiet = Arc::default();
+        let bells =
+            (0..receivers).map(|_| Bell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>().unwrap_or_default();
         let end = |own| Handover {
             own,
             select: Arc::clone(select),
             to: Vec::new(),
             from: Vec::new(),
+            bells: bells.clone(),
+            handed: vec![false; receivers],
             staged: Vec::new(),
             refused: None,
             quiet: Arc::clone(&quiet),
@@ -90,12 +101,24 @@ impl Handover {
                 let refused = self.refused.get_or_insert_with(|| Batch::new(batch.pool(), batch.layout()));
                 refused.push(frame);
                 lost += 1;
+            } else {
+                self.handed[owner] = true;
+            }
+        }
+        for (bell, handed) in self.bells.iter().zip(&mut self.handed) {
+            if std::mem::take(handed) {
+                bell.ring();
             }
         }
         if let Some(refused) = self.refused.as_mut().filter(|_| lost > 0) {
             refused.release(buffers);
         }
         lost
+    }
+
+    /// This receiver's bell.
+    pub(super) fn bell(&self) -> Option<&Arc<Bell>> {
+        self.bells.get(self.own)
     }
 
     /// Whether this receiver still polls its devices, which it does until they deliver nothing while the run ends.
@@ -119,7 +142,10 @@ mod tests {
     use braid_memory::HugePages;
     use braid_packet::{FrameInfo, Layout, Link, Pool, PoolConfig, Port};
 
+    use std::time::Duration;
+
     use super::*;
+    use crate::source::Waited;
 
     /// The first byte of a packet is the number of its receiver.
     struct ByFirstByte;
@@ -128,6 +154,24 @@ mod tests {
         fn queue(&self, frame: &[u8], _: Link, _: Port) -> usize {
             frame[0].into()
         }
+    }
+
+    #[test]
+    fn a_packet_that_is_handed_over_wakes_its_receiver() {
+        const LONG: Duration = Duration::from_secs(60);
+        let (_, mut all) = receivers(2, 512);
+        let mut waits = all.remove(1);
+        let bell = Arc::clone(waits.end.bell().unwrap());
+        let waiting = std::thread::spawn(move || bell.wait(LONG));
+        assert_eq!(all[0].arrives(&[[0, 1], [1, 2]]), 0);
+        assert_eq!(waiting.join().unwrap(), Waited::Woken);
+        waits.end.collect(&mut waits.batch, 8);
+        assert_eq!(waits.has(), [[1, 2]]);
+        assert_eq!(
+            all[0].end.bell().unwrap().wait(Duration::from_millis(1)),
+            Waited::TimedOut,
+            "it was handed nothing"
+        );
     }
 
     struct Receiver {

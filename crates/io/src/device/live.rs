@@ -1,5 +1,6 @@
 //! The interface that a back end implements: one worker's receive and transmit side of a port.
 
+use std::os::fd::RawFd;
 use std::time::{Duration, SystemTime};
 
 use braid_packet::pool::JUMBO_FRAME_MAX;
@@ -123,6 +124,12 @@ fn now_ns() -> u64 {
 pub(crate) trait RxPort: Send {
     /// Adds packets that have arrived, without waiting.
     fn receive(&mut self, into: &mut Arrivals<'_>);
+
+    /// Before a wait: adds the descriptors that are readable while frames wait. Returns false if there are none that say so; then this port
+    /// has to be polled.
+    fn awaits(&self, _readable: &mut Vec<RawFd>) -> bool {
+        false
+    }
 
     /// Number of frames that the kernel dropped before they reached Braid, since the port was opened.
     fn missed(&mut self) -> u64;

@@ -5,8 +5,10 @@
 //! receiver polls its ports in turn and begins with a different one each time, so that a flooded port leaves room for the others.
 
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use braid_packet::{Batch, Buffers, Pool, PoolConfig, Port};
 
@@ -17,8 +19,9 @@ use super::sending::LiveSink;
 use super::spec::PortSpec;
 use super::user::User;
 use crate::af_xdp::Umem;
+use crate::bell::Bell;
 use crate::progress::{Progress, Unit};
-use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
+use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source, Waited};
 
 /// Number of receives between two queries of the kernel's drop counters.
 const MISSED_PERIOD: u32 = 4096;
@@ -221,11 +224,19 @@ struct LiveRx {
     total: RxCounters,
     /// The rings to the other receivers, if there are any.
     others: Option<Handover>,
+    /// What ends a wait; none if there was no descriptor left for it.
+    bell: Option<Arc<Bell>>,
+    /// Scratch space: the descriptors of a wait.
+    readable: Vec<RawFd>,
     closing: bool,
 }
 
 impl LiveRx {
     fn new(of: &Ports, ports: ReceivingEnds, others: Option<Handover>) -> LiveRx {
+        let bell = match &others {
+            Some(others) => others.bell().cloned(),
+            None => Bell::new().ok().map(Arc::new),
+        };
         LiveRx {
             missed: vec![0; ports.len()],
             ports,
@@ -235,6 +246,8 @@ impl LiveRx {
             rounds: 0,
             total: RxCounters::default(),
             others,
+            bell,
+            readable: Vec::new(),
             closing: false,
         }
     }
@@ -325,6 +338,21 @@ impl RxQueue for LiveRx {
 
     fn counters(&self) -> RxCounters {
         self.total
+    }
+
+    fn wait(&mut self, at_most: Duration) -> Waited {
+        // Waits are rare enough, and without receives nobody else would ask.
+        self.count_missed();
+        self.readable.clear();
+        let announces = self.ports.iter().all(|(_, port)| port.awaits(&mut self.readable));
+        match &self.bell {
+            Some(bell) if announces && !self.closing => bell.wait_on(&mut self.readable, at_most),
+            _ => Waited::Cannot,
+        }
+    }
+
+    fn bell(&self) -> Option<Arc<Bell>> {
+        self.bell.clone()
     }
 
     fn close(&mut self) -> bool {

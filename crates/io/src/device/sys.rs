@@ -7,6 +7,7 @@ use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
+use std::time::Duration;
 
 /// The result of a system call, or `errno` if it failed.
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -89,6 +90,54 @@ pub(crate) fn bind<T: Plain>(fd: &OwnedFd, address: &T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: pointer and length describe `address`.
     check(unsafe { libc::bind(fd.as_raw_fd(), ptr::from_ref(address).cast(), len) }).map(drop)
+}
+
+/// Makes an event counter, on which a thread sleeps until another one adds to it (eventfd(2)); reads and writes do not block.
+pub(crate) fn events() -> io::Result<OwnedFd> {
+    // SAFETY: passes no pointers.
+    let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+    // SAFETY: the descriptor is new and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Wakes whoever sleeps on the events.
+pub(crate) fn wake(events: &OwnedFd) {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: passes eight bytes that live during the call. If the counter is full, the other side is awake or gone.
+    let _ = unsafe { libc::write(events.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+}
+
+/// Resets an event counter made by [`events`].
+pub(crate) fn drain(events: &OwnedFd) {
+    let mut count = [0; 8];
+    // SAFETY: passes eight bytes that live during the call. An error means that the counter is zero already.
+    let _ = unsafe { libc::read(events.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+}
+
+/// What [`poll`] found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Polled {
+    /// Number of descriptors that are readable or in error.
+    pub(crate) ready: usize,
+    /// Whether the last descriptor is readable.
+    pub(crate) last_is_readable: bool,
+    /// Whether one of them is in error; a socket's error is cleared.
+    pub(crate) has_failed: bool,
+}
+
+/// Waits until a descriptor is readable or in error, or `at_most` has passed (ppoll(2)). A signal ends the wait with an error.
+pub(crate) fn poll(descriptors: &[RawFd], at_most: Duration) -> io::Result<Polled> {
+    let mut polled: Vec<_> =
+        descriptors.iter().map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+    let time = libc::timespec { tv_sec: at_most.as_secs() as _, tv_nsec: at_most.subsec_nanos() as _ };
+    // SAFETY: pointer and length describe `polled`, and the time lives during the call; without a mask, signals stay as they are.
+    let ready = check(unsafe { libc::ppoll(polled.as_mut_ptr(), polled.len() as _, &time, ptr::null()) })?;
+    let mut failed = polled.iter().filter(|one| one.revents & !libc::POLLIN != 0).peekable();
+    let has_failed = failed.peek().is_some();
+    // An interface that went down leaves an error on its socket, which is reported until somebody reads it. Other descriptors have none.
+    failed.for_each(|one| drop(option(&one.fd, libc::SOL_SOCKET, libc::SO_ERROR, 0i32)));
+    let last_is_readable = polled.last().is_some_and(|last| last.revents & libc::POLLIN != 0);
+    Ok(Polled { ready: ready as usize, last_is_readable, has_failed })
 }
 
 /// A shared mapping of a descriptor; it is unmapped when dropped.

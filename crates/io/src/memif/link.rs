@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use super::message::{Message, SECRET, VERSION};
 use super::sys::{self, Channel, Descriptor, Region, Ring};
+use crate::device::sys as device;
 
 /// Number of descriptors in a ring that we create, as a power of two.
 const LOG2_RING: u8 = 10;
@@ -317,7 +318,7 @@ fn lay_out(region: &Region, offset: usize, log2: u8, buffers: usize) -> io::Resu
         let descriptor = Descriptor { len: BUFFER as u32, offset, ..Descriptor::default() };
         ring.set_descriptor(region, slot, descriptor);
     }
-    Ok(Lane { ring, region: 0, events: sys::events()? })
+    Ok(Lane { ring, region: 0, events: device::events()? })
 }
 
 impl Told {

@@ -21,6 +21,7 @@ use self::message::SECRET;
 use self::sys::Descriptor;
 use crate::device::MemifKeys;
 use crate::device::live::{Arrivals, RxPort, Sent, TxPort};
+use crate::device::sys as device_sys;
 
 /// Descriptor flag: the frame continues in the next descriptor.
 const NEXT: u16 = 1;
@@ -238,7 +239,7 @@ impl Out {
             Side::Server => ring.set_tail(region, self.next),
         }
         if taken > 0 && ring.wants_events(region) {
-            sys::wake(&lane.events);
+            device_sys::wake(&lane.events);
         }
         sent
     }

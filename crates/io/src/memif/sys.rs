@@ -176,21 +176,6 @@ pub(super) fn memory(len: usize) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Makes an event counter, on which a ring's consumer sleeps.
-pub(super) fn events() -> io::Result<OwnedFd> {
-    // SAFETY: passes no pointers.
-    let fd = sys::check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-    // SAFETY: the descriptor is new and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Wakes a consumer that sleeps on the events.
-pub(super) fn wake(events: &OwnedFd) {
-    let one = 1u64.to_ne_bytes();
-    // SAFETY: passes eight bytes that live during the call. If the counter is full, the other side is awake or gone.
-    let _ = unsafe { libc::write(events.as_raw_fd(), one.as_ptr().cast(), one.len()) };
-}
-
 /// Mapped shared memory.
 #[derive(Debug)]
 pub(super) struct Region {

@@ -11,7 +11,7 @@ mod sys;
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use braid_packet::{Batch, Buffers};
 
@@ -85,6 +85,12 @@ impl RxPort for Receiver {
             }
             self.held = 0;
         }
+    }
+
+    fn awaits(&self, readable: &mut Vec<RawFd>) -> bool {
+        readable.push(self.device.as_raw_fd());
+        // A frame that found no buffer is announced by nothing.
+        self.held == 0
     }
 
     fn missed(&mut self) -> u64 {

@@ -4,14 +4,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use braid_packet::{Batch, Buffers, Frame, FrameInfo, Pool, PoolConfig};
 
+use crate::bell::Bell;
 use crate::capture::Damage;
 use crate::generate::ConfigError;
 use crate::progress::Progress;
 use crate::random::Random;
-use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
+use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source, Waited};
 
 /// Probabilities of faults, per packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -248,6 +250,14 @@ impl RxQueue for FaultQueue {
 
     fn close(&mut self) -> bool {
         self.inner.close()
+    }
+
+    fn wait(&mut self, at_most: Duration) -> Waited {
+        self.inner.wait(at_most)
+    }
+
+    fn bell(&self) -> Option<Arc<Bell>> {
+        self.inner.bell()
     }
 
     fn damages(&self) -> Vec<Damage> {

@@ -1,13 +1,15 @@
 //! Records what passes in a capture file: what enters the workers, or what leaves them. The file is in input order.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use braid_packet::{Batch, Buffers, Pool, PoolConfig, Port};
 
+use crate::bell::Bell;
 use crate::capture::{CaptureSink, Damage};
 use crate::progress::Progress;
 use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
-use crate::source::{Ahead, OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
+use crate::source::{Ahead, OpenError, QueueSelect, Received, RxCounters, RxQueue, Source, Waited};
 
 /// A shared report of what a tap could not write.
 #[derive(Clone, Debug, Default)]
@@ -112,6 +114,14 @@ impl RxQueue for TapRx {
 
     fn close(&mut self) -> bool {
         self.inner.close()
+    }
+
+    fn wait(&mut self, at_most: Duration) -> Waited {
+        self.inner.wait(at_most)
+    }
+
+    fn bell(&self) -> Option<Arc<Bell>> {
+        self.inner.bell()
     }
 
     fn damages(&self) -> Vec<Damage> {

@@ -107,6 +107,11 @@ impl Soon {
         }
     }
 
+    /// Whether hints whose ticks have come are left, because there were too many to take at once.
+    pub(super) fn is_behind(&self, now_ms: u64) -> bool {
+        self.len > 0 && self.reached < now_ms / TICK_MS
+    }
+
     /// Allocates a place for one more hint.
     fn place(&mut self) -> Option<u32> {
         if self.free != NONE {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::{AtEnd, Control, Present};
 use crate::dispatch::{Dispatched, Dispatching};
-use crate::idle::{Ending, Patience};
+use crate::idle::{Ending, NAP, Patience};
 use crate::schedule::Scheduler;
 use crate::watchdog::watch;
 use crate::worker::{Ended, Step, Worker};
@@ -89,21 +89,28 @@ fn work(
 ) {
     worker.begin();
     let live = control.live.as_deref();
+    if let Some((live, bell)) = live.zip(worker.bell()) {
+        live.call_by(id, bell);
+    }
     let (mut rounds, mut patience, mut ending) = (0u32, Patience::default(), Ending::default());
     loop {
+        let mut has_waited = false;
         match worker.step() {
             Step::Busy => patience = Patience::default(),
             Step::End => break,
             Step::Idle => match &schedule {
                 Some((scheduler, id)) => scheduler.at(*id, true),
-                None => patience.wait(),
+                // While sets or objects are being moved, some of them each round, there is more to do than to wait.
+                None if live.is_some_and(|live| live.rings(id)) => std::thread::sleep(NAP),
+                None => has_waited = patience.wait(|at_most| worker.wait(at_most)),
             },
         }
         if let Some(live) = live.filter(|live| live.rings(id)) {
             live.serve(id, worker);
         }
         rounds = rounds.wrapping_add(1);
-        let late = rounds.is_multiple_of(64) && deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let late =
+            (has_waited || rounds.is_multiple_of(64)) && deadline.is_some_and(|deadline| Instant::now() >= deadline);
         // Relaxed: the flag carries no data, and noticing it a batch late does no harm.
         if (late || control.stop.load(Ordering::Relaxed)) && ending.is_over(|| worker.close()) {
             break;

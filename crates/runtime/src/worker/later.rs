@@ -82,6 +82,17 @@ impl Worker {
         }
     }
 
+    /// How long the worker may be idle before a tick or a visit of the scan is due, in nanoseconds.
+    pub(super) fn due_in_ns(&self) -> u64 {
+        let (now_ns, share, chain) = (self.last_ns, self.parts.share(), &*self.parts.chain);
+        let ticks = self.ticks.iter().map(|periodic| periodic.due_ns.saturating_sub(now_ns));
+        let scans = self.sets.iter().zip(chain.groups()).map(|(sets, group)| match group.shared {
+            true => sets.scan.pause_shared_ns(now_ns, share, chain, group),
+            false => sets.scan.pause_ns(now_ns, group, &sets.tables),
+        });
+        ticks.chain(scans).min().unwrap_or(u64::MAX)
+    }
+
     /// Runs the ticks whose period has ended for every worker.
     pub(super) fn tick(&mut self) {
         if !self.ticks.is_empty() {
