@@ -24,6 +24,9 @@ pub struct Facts {
     pub vlans: Vec<u16>,
     /// Length of the frame in bytes; `None` for a key.
     pub len: Option<usize>,
+    /// The first bytes, at most [`START_MAX`], of the Ethernet header, of the IP header, and of what follows that; empty for a key, and for
+    /// what is not there.
+    pub starts: [Vec<u8>; 3],
     /// Whether the order of the two ends means nothing, because both directions have this key.
     pub either_way: bool,
 }
@@ -35,6 +38,7 @@ impl Facts {
         if link == Link::Ethernet
             && let Some(ethernet) = Ethernet::parse(bytes)
         {
+            facts.starts[0] = start(bytes);
             facts.macs = [Some(ethernet.source()), Some(ethernet.destination())];
             let mut kind = ethernet.ether_type();
             for tag in VlanTags::new(kind, ethernet.payload()) {
@@ -53,6 +57,7 @@ impl Facts {
             facts.ips = [Some(ip.source), Some(ip.destination)];
             facts.protocol = Some(ip.protocol);
             facts.ports = ip.ports();
+            (facts.starts[1], facts.starts[2]) = (start(ip.header), start(ip.transport));
         }
         facts
     }
@@ -81,10 +86,17 @@ impl Facts {
             protocol: number(FieldId::IpProto).map(|value| value as u8),
             ether_type: number(FieldId::EtherType).map(|value| value as u16),
             vlans: number(FieldId::VlanId).map(|value| value as u16).into_iter().collect(),
-            len: None,
             either_way: parts.is_symmetric(),
+            ..Facts::default()
         }
     }
+}
+
+/// Most bytes that are kept of the beginning of a header.
+pub const START_MAX: usize = 64;
+
+fn start(bytes: &[u8]) -> Vec<u8> {
+    bytes[..bytes.len().min(START_MAX)].to_vec()
 }
 
 /// The IP header of a frame and what follows it.

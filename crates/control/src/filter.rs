@@ -2,17 +2,22 @@
 //!
 //! ```text
 //! expression = term { "or" term }         term = factor { "and" factor }      factor = "not" factor | "(" expression ")" | primitive
-//! primitive  = [src|dst] host ADDRESS | [src|dst] net ADDRESS/BITS | [src|dst] port N | [src|dst] portrange A-B
+//! primitive  = [WAY] host ADDRESS | [WAY] net ADDRESS/BITS | [WAY] port N|NAME | [WAY] portrange A-B     WAY = src | dst | src or dst | src and dst
 //!            | ether [src|dst] host MAC | ip | ip6 | arp | tcp | udp | icmp | icmp6 | sctp | ip proto N | vlan [N]
-//!            | less N | greater N | ADDRESS | ADDRESS/BITS
+//!            | less N | greater N | ADDRESS | ADDRESS/BITS | comparison (of header bytes: tcp[13] & 2 != 0)
 //! ```
 //! `&&`, `||` and `!` are synonyms of the words. A protocol directly before `host`, `port`, … means both conditions: `tcp port 80`.
+//! A value alone means what the one
+//! before it does: `tcp dst port 80 or 443`.
 //! A packet or key without a field does not match a condition on it: the key of a per-address set has no port.
 
 use braid_runtime::nf::packet::headers::ether_type;
 use braid_runtime::nf::packet::{IpAddress, MacAddress, protocol};
 
+use self::compare::Comparison;
 use crate::facts::Facts;
+
+mod compare;
 
 /// Maximum nesting depth of parentheses and `not`.
 const DEPTH_MAX: usize = 64;
@@ -47,6 +52,7 @@ enum Expression {
     Vlan(Option<u16>),
     Shorter(usize),
     Longer(usize),
+    Compared(Box<Comparison>),
 }
 
 /// Which end of a packet's path a condition refers to.
@@ -55,6 +61,7 @@ enum Way {
     Either,
     Source,
     Destination,
+    Both,
 }
 
 impl Way {
@@ -63,6 +70,7 @@ impl Way {
         match self {
             Way::Source if !either_way => source,
             Way::Destination if !either_way => destination,
+            Way::Both => source && destination,
             _ => source || destination,
         }
     }
@@ -75,7 +83,7 @@ impl Filter {
             return Err(error(format!("a filter of {} bytes", text.len()), format!("{TEXT_MAX} are the most")));
         }
         let words = words(text);
-        let mut parser = Parser { words: &words, at: 0, depth: 0 };
+        let mut parser = Parser { words: &words, at: 0, depth: 0, last: None };
         if words.is_empty() {
             return Ok(Filter(Expression::All));
         }
@@ -118,6 +126,7 @@ impl Expression {
             Expression::Vlan(id) => id.map_or(!facts.vlans.is_empty(), |id| facts.vlans.contains(&id)),
             Expression::Shorter(len) => facts.len.is_some_and(|own| own <= *len),
             Expression::Longer(len) => facts.len.is_some_and(|own| own >= *len),
+            Expression::Compared(comparison) => comparison.matches(facts),
         }
     }
 }
@@ -141,6 +150,9 @@ struct Word<'a> {
     column: usize,
 }
 
+/// Characters that are words of their own.
+const ENDS_WORD: &str = "()[]!&|=<>";
+
 fn words(text: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     let mut rest = text;
@@ -151,9 +163,13 @@ fn words(text: &str) -> Vec<Word<'_>> {
                 rest = &rest[c.len_utf8()..];
                 continue;
             }
-            '(' | ')' | '!' => 1,
+            '!' | '=' if rest[1..].starts_with('=') => 2,
+            '<' | '>' if rest[1..].starts_with('=') || rest[1..].starts_with(c) => 2,
             '&' | '|' if rest[1..].starts_with(c) => 2,
-            _ => rest.find(|c: char| c.is_whitespace() || "()!&|".contains(c)).unwrap_or(rest.len()).max(c.len_utf8()),
+            c if ENDS_WORD.contains(c) => 1,
+            _ => {
+                rest.find(|c: char| c.is_whitespace() || ENDS_WORD.contains(c)).unwrap_or(rest.len()).max(c.len_utf8())
+            }
         };
         words.push(Word { text: &rest[..len], column });
         rest = &rest[len..];
@@ -165,6 +181,23 @@ struct Parser<'a> {
     words: &'a [Word<'a>],
     at: usize,
     depth: usize,
+    /// What a value alone means.
+    last: Option<Qualifiers>,
+}
+
+/// What stands before a value: `tcp src port`.
+#[derive(Clone, Debug)]
+struct Qualifiers {
+    protocol: Option<Expression>,
+    way: Way,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Address,
+    Port,
+    PortRange,
 }
 
 const QUALIFIERS: [&str; 8] = ["src", "dst", "host", "net", "port", "portrange", "less", "greater"];
@@ -225,6 +258,8 @@ impl<'a> Parser<'a> {
         self.deeper()?;
         let factor = if self.take(&["not", "!"]) {
             Expression::Not(Box::new(self.factor()?))
+        } else if self.is_at_comparison() {
+            self.comparison()?
         } else if self.take(&["("]) {
             let inner = self.expression()?;
             let close = self.value("`)`")?;
@@ -242,11 +277,9 @@ impl<'a> Parser<'a> {
     fn primitive(&mut self) -> Result<Expression, FilterError> {
         let word = self.value("a host, net, port or protocol, as in `host 10.0.0.1 and tcp port 80`")?;
         let found = match word.text {
-            "src" => return self.end(Way::Source),
-            "dst" => return self.end(Way::Destination),
-            "host" | "net" | "port" | "portrange" => {
+            "src" | "dst" | "host" | "net" | "port" | "portrange" => {
                 self.at -= 1;
-                return self.end(Way::Either);
+                return self.end();
             }
             "ether" => return self.ether(),
             "less" => return Ok(Expression::Shorter(self.number("a number of bytes", usize::MAX)?)),
@@ -264,46 +297,106 @@ impl<'a> Parser<'a> {
             "icmp" => Expression::Protocol(protocol::ICMP),
             "icmp6" => Expression::Protocol(protocol::ICMPV6),
             "sctp" => Expression::Protocol(protocol::SCTP),
-            text => {
-                return range(text)
-                    .ok_or_else(|| self.unexpected(word, KNOWN))
-                    .map(|(address, bits)| Expression::Host(Way::Either, address, bits));
+            _ => {
+                self.at -= 1;
+                return self.alone();
             }
         };
         if self.peek().is_some_and(|next| QUALIFIERS.contains(&next)) {
             self.deeper()?;
             let rest = self.primitive()?;
             self.depth -= 1;
+            if let Some(last) = &mut self.last {
+                last.protocol = Some(found.clone());
+            }
             return Ok(Expression::Each(vec![found, rest]));
         }
         Ok(found)
     }
 
-    /// Parses what follows `src` or `dst`, or what begins with `host`, `net`, `port` or `portrange`.
-    fn end(&mut self, way: Way) -> Result<Expression, FilterError> {
-        let word = self.value("host, net, port or an address")?;
-        match word.text {
-            "host" | "net" => {
+    /// Parses what begins with `src`, `dst`, `host`, `net`, `port` or `portrange`.
+    fn end(&mut self) -> Result<Expression, FilterError> {
+        let way = self.way();
+        let kind = match self.peek() {
+            Some("host" | "net") => Kind::Address,
+            Some("port") => Kind::Port,
+            Some("portrange") => Kind::PortRange,
+            Some(text) if range(text).is_some() => Kind::Address,
+            _ => {
+                let word = self.value("host, net, port or an address")?;
+                return Err(self.unexpected(word, "host, net, port or an address"));
+            }
+        };
+        self.take(&["host", "net", "port", "portrange"]);
+        self.last = Some(Qualifiers { protocol: None, way, kind });
+        self.valued(way, kind)
+    }
+
+    /// Parses `src`, `dst`, `src or dst` or `src and dst`, if one of them stands here.
+    fn way(&mut self) -> Way {
+        let (source, destination) = (self.take(&["src"]), self.take(&["dst"]));
+        let (one, other) = if source { (Way::Source, "dst") } else { (Way::Destination, "src") };
+        if !source && !destination {
+            return Way::Either;
+        }
+        let joined = |at: usize| self.words.get(at).map(|word| word.text);
+        let way = match (joined(self.at), joined(self.at + 1)) {
+            (Some("or" | "||"), Some(word)) if word == other => Way::Either,
+            (Some("and" | "&&"), Some(word)) if word == other => Way::Both,
+            _ => return one,
+        };
+        // `src host A and dst port B` are two primitives.
+        let is_one = joined(self.at + 2).is_some_and(|next| !["or", "and", "||", "&&", ")"].contains(&next));
+        if !is_one {
+            return one;
+        }
+        self.at += 2;
+        way
+    }
+
+    fn valued(&mut self, way: Way, kind: Kind) -> Result<Expression, FilterError> {
+        match kind {
+            Kind::Address => {
                 let value = self.value("an address, as 10.0.0.1, or with `net` 10.0.0.0/8")?;
                 let (address, bits) = range(value.text)
                     .ok_or_else(|| self.unexpected(value, "an address, as 10.0.0.1 or 2001:db8::/32"))?;
                 Ok(Expression::Host(way, address, bits))
             }
-            "port" => {
-                let port = self.number("a port from 0 to 65535", 65535)? as u16;
+            Kind::Port => {
+                let value = self.value(A_PORT)?;
+                let port = value.text.parse().ok().or_else(|| service(value.text));
+                let port = port.ok_or_else(|| self.unexpected(value, A_PORT))?;
                 Ok(Expression::Ports(way, port, port))
             }
-            "portrange" => {
+            Kind::PortRange => {
                 let value = self.value("two ports, as 8000-8080")?;
                 let ports = value.text.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
                 let (one, other): (u16, u16) =
                     ports.ok_or_else(|| self.unexpected(value, "two ports, as 8000-8080"))?;
                 Ok(Expression::Ports(way, one.min(other), one.max(other)))
             }
-            text => match range(text) {
-                Some((address, bits)) => Ok(Expression::Host(way, address, bits)),
-                None => Err(self.unexpected(word, "host, net, port or an address")),
-            },
+        }
+    }
+
+    /// Parses a value without a word that says what it is: the one before it says so, else it is an address.
+    fn alone(&mut self) -> Result<Expression, FilterError> {
+        let word = self.value(KNOWN)?;
+        self.at -= 1;
+        let is_address = range(word.text).is_some();
+        let is_port = word.text.parse::<u16>().is_ok() || service(word.text).is_some();
+        let is_range = word.text.starts_with(|c: char| c.is_ascii_digit()) && word.text.contains('-');
+        let fits = |kind: Kind| match kind {
+            Kind::Address => is_address,
+            Kind::Port => is_port,
+            Kind::PortRange => is_range,
+        };
+        match self.last.clone().filter(|last| fits(last.kind)) {
+            Some(Qualifiers { protocol, way, kind }) => {
+                let found = self.valued(way, kind)?;
+                Ok(protocol.map_or(found.clone(), |protocol| Expression::Each(vec![protocol, found])))
+            }
+            None if is_address => self.valued(Way::Either, Kind::Address),
+            None => Err(self.unexpected(word, KNOWN)),
         }
     }
 
@@ -327,7 +420,49 @@ impl<'a> Parser<'a> {
 }
 
 const KNOWN: &str = "a primitive: host, net, port, portrange, tcp, udp, icmp, icmp6, sctp, ip, ip6, arp, vlan, ether host, \
-less, greater, or an address";
+less, greater, bytes as in tcp[13] & 2 != 0, or an address";
+
+const A_PORT: &str = "a port from 0 to 65535, or the name of a common service, as http";
+
+/// The port of a service, by the names that tcpdump takes from /etc/services.
+fn service(name: &str) -> Option<u16> {
+    SERVICES.iter().find(|(known, _)| *known == name).map(|(_, port)| *port)
+}
+
+const SERVICES: [(&str, u16); 32] = [
+    ("ftp-data", 20),
+    ("ftp", 21),
+    ("ssh", 22),
+    ("telnet", 23),
+    ("smtp", 25),
+    ("domain", 53),
+    ("bootps", 67),
+    ("bootpc", 68),
+    ("tftp", 69),
+    ("http", 80),
+    ("kerberos", 88),
+    ("pop3", 110),
+    ("ntp", 123),
+    ("netbios-ns", 137),
+    ("netbios-dgm", 138),
+    ("netbios-ssn", 139),
+    ("imap2", 143),
+    ("snmp", 161),
+    ("snmp-trap", 162),
+    ("bgp", 179),
+    ("ldap", 389),
+    ("https", 443),
+    ("microsoft-ds", 445),
+    ("isakmp", 500),
+    ("syslog", 514),
+    ("submission", 587),
+    ("ldaps", 636),
+    ("imaps", 993),
+    ("pop3s", 995),
+    ("openvpn", 1194),
+    ("ipsec-nat-t", 4500),
+    ("sip", 5060),
+];
 
 /// Parses an address or a prefix, into its first address and the number of significant bits.
 fn range(text: &str) -> Option<(IpAddress, u8)> {
