@@ -146,9 +146,12 @@ fn told(findings: &BTreeMap<String, Told>, encoder: &mut DescriptorEncoder<'_>) 
 }
 
 fn ports(ports: &[PortStats], encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-    let each = |of: fn(&PortStats) -> u64| {
-        ports.iter().map(move |port| (vec![("port", port.port.to_string())], counter(of(port))))
+    let labels = |port: &PortStats| {
+        // Packets of a capture come by no interface.
+        let interface = (!port.name.is_empty()).then(|| ("interface", port.name.clone()));
+        [("port", port.port.to_string())].into_iter().chain(interface).collect::<Vec<_>>()
     };
+    let each = |of: fn(&PortStats) -> u64| ports.iter().map(move |port| (labels(port), counter(of(port))));
     let bytes = || Some(Unit::Bytes);
     family(encoder, ("port_received_packets", "Packets that came in by a port", None), each(|port| port.packets_in))?;
     family(
@@ -226,6 +229,14 @@ mod tests {
         assert!(text.contains("braid_uptime_seconds 1.5\n"), "{text}");
         assert!(text.contains("braid_object_elements{object=\"a \\\"b\\\"\\n\",kind=\"Map\"} 3.0"), "{text}");
         assert!(text.contains("# TYPE braid_sets_created counter\n") && text.contains("braid_sets_created_total 0\n"));
+    }
+
+    #[test]
+    fn ports_have_the_names_of_their_interfaces() {
+        let port = |port, name: &str| PortStats { port, name: name.into(), packets_in: 7, ..PortStats::default() };
+        let text = text(&Stats { ports: vec![port(0, "eth0"), port(1, "")], ..Stats::default() });
+        assert!(text.contains("braid_port_received_packets_total{port=\"0\",interface=\"eth0\"} 7\n"), "{text}");
+        assert!(text.contains("braid_port_received_packets_total{port=\"1\"} 7\n"), "{text}");
     }
 
     #[test]
