@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use braid_control::command_line::{CommandLine, Setting};
 use braid_control::frames::Frames;
-use braid_control::plan_file::{PlanFile, PortFile, place_of, unplaced};
+use braid_control::plan_file::{InputFile, OutputFile, PlanFile, place_of, unplaced};
 use braid_control::runtime::io::Sink;
 use braid_control::runtime::io::capture::CaptureReader;
 use braid_control::{Carry, Catalog, Compiled, Plan, Problem};
@@ -25,6 +26,11 @@ pub struct Written {
 impl Written {
     /// Reads the plan file, or makes one from the names of functions; then applies the options.
     pub fn read(chain: &ChainArgs, input: Option<&InputArgs>, to: &[String]) -> Result<Written, Failure> {
+        Written::under(chain, &command_line(chain, input, to)?)
+    }
+
+    /// The same with all that the command line says.
+    pub fn under(chain: &ChainArgs, command_line: &CommandLine) -> Result<Written, Failure> {
         let mut written = match &chain.plan {
             Some(path) => Written::of_file(path)?,
             None if chain.nf.is_empty() => {
@@ -37,33 +43,8 @@ impl Written {
                 Written::of(PlanFile::of_functions(names))
             }
         };
-        if chain.workers.len() > 1 {
-            let help = "give one: several are for `braid model` and `braid bench`";
-            return Err(Failure::usage("a run has one number of workers", help));
-        }
-        lay_over(&mut written.file, chain);
-        set_keys(&mut written.file, &chain.set)?;
-        if let Some(input) = input {
-            lay_input_over(&mut written.file, input);
-        }
-        if !to.is_empty() {
-            written.file.output.to = to.iter().cloned().map(unplaced).collect();
-        }
+        command_line.lay_over(&mut written.file).map_err(|problem| Failure::of_plan(problem, None))?;
         Ok(written)
-    }
-
-    /// Overrides the user that the run switches to.
-    pub fn lay_user(&mut self, user: Option<&String>) {
-        self.file.user = user.cloned().map(unplaced).or(self.file.user.take());
-    }
-
-    /// Replaces the ports of the file by interfaces; removes its input, its output and other settings for captures.
-    pub fn lay_ports(&mut self, devices: &[String]) {
-        if devices.is_empty() {
-            return;
-        }
-        let port = |device: &String| PortFile { device: unplaced(device.clone()) };
-        self.file.lay_ports(devices.iter().map(port).collect());
     }
 
     /// Wraps a plan that comes from no file.
@@ -194,103 +175,37 @@ fn named_as_function(path: &Path) -> Option<Failure> {
     })
 }
 
-fn lay_over(file: &mut PlanFile, chain: &ChainArgs) {
-    let numbers = [
-        (&mut file.workers, chain.workers.first().copied()),
-        (&mut file.ports, chain.ports),
-        (&mut file.batch, chain.batch),
-        (&mut file.sets, chain.sets),
-        (&mut file.gather_us, chain.gather_us),
-        (&mut file.balance_every, chain.balance_every),
-    ];
-    for (place, value) in numbers {
-        if let Some(value) = value {
-            *place = Some(unplaced(value));
-        }
+/// What the command line says over the plan file.
+pub fn command_line(chain: &ChainArgs, input: Option<&InputArgs>, to: &[String]) -> Result<CommandLine, Failure> {
+    if chain.workers.len() > 1 {
+        let help = "give one: several are for `braid model` and `braid bench`";
+        return Err(Failure::usage("a run has one number of workers", help));
     }
-    if chain.in_order {
-        file.in_order = Some(unplaced(true));
-    }
-    if chain.balance {
-        file.balance = Some(unplaced(true));
-    }
-    let words = [
-        (&mut file.time, &chain.time),
-        (&mut file.distribution, &chain.distribution),
-        (&mut file.pages, &chain.pages),
-        (&mut file.nic, &chain.nic),
-    ];
-    for (place, value) in words {
-        if let Some(value) = value {
-            *place = Some(unplaced(value.clone()));
-        }
-    }
-}
-
-fn lay_input_over(file: &mut PlanFile, input: &InputArgs) {
-    if !input.from.is_empty() {
-        file.input.from = input.from.iter().cloned().map(unplaced).collect();
-    }
-    if let Some(split) = &input.split {
-        file.input.split = Some(unplaced(split.clone()));
-    }
-    if !input.inside.is_empty() {
-        file.input.inside = Some(unplaced(input.inside.iter().cloned().map(unplaced).collect()));
-        file.input.split.get_or_insert(unplaced("inside".to_owned()));
-    }
-}
-
-/// Applies settings: `KEY=VALUE` for a chain of one function, `NAME.KEY=VALUE` for any chain.
-fn set_keys(file: &mut PlanFile, settings: &[String]) -> Result<(), Failure> {
-    for setting in settings {
-        let Some((path, value)) = setting.split_once('=') else {
-            return Err(Failure::usage(format!("--set {setting} has no `=`"), "write --set key=value"));
-        };
-        let value = value_of(value);
-        let alone = file.nf.len() == 1;
-        let name_of =
-            |nf: &braid_control::plan_file::NfFile| nf.name.as_ref().unwrap_or(&nf.function).get_ref().clone();
-        let (name, key) = path.split_once('.').unwrap_or((path, ""));
-        let named = file.nf.iter_mut().find(|nf| !key.is_empty() && name_of(nf) == name);
-        match named {
-            Some(nf) => nf.config.set(key, value),
-            None if alone => file.nf[0].config.set(path, value),
-            None => {
-                let names: Vec<String> = file.nf.iter().map(name_of).collect();
-                let what = format!("--set {setting}: which function is meant?");
-                return Err(Failure::usage(what, format!("write NAME.KEY=VALUE with one of: {}", names.join(", "))));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Parses a TOML value. Anything else is a string, or a list of strings in brackets, so that addresses need no quotes.
-fn value_of(text: &str) -> toml::Value {
-    let parsed = toml::from_str::<toml::Table>(&format!("value = {text}"));
-    let parsed = parsed.ok().filter(|table| table.len() == 1).and_then(|mut table| table.remove("value"));
-    let list = || {
-        let inner = text.strip_prefix('[')?.strip_suffix(']')?;
-        let is_plain = !inner.contains(['[', ']', '{', '}', '"', '\'', '\n']);
-        is_plain.then(|| toml::Value::Array(inner.split(',').map(|one| value_of(one.trim())).collect()))
+    let number = |value: Option<i64>| value.map(unplaced);
+    let word = |value: &Option<String>| value.clone().map(unplaced);
+    let texts = |list: &[String]| list.iter().cloned().map(unplaced).collect::<Vec<_>>();
+    let input = input.map_or_else(InputFile::default, |input| InputFile {
+        from: texts(&input.from),
+        split: word(&input.split),
+        inside: (!input.inside.is_empty()).then(|| unplaced(texts(&input.inside))),
+    });
+    let keys = PlanFile {
+        workers: number(chain.workers.first().copied()),
+        ports: number(chain.ports),
+        batch: number(chain.batch),
+        sets: number(chain.sets),
+        gather_us: number(chain.gather_us),
+        balance_every: number(chain.balance_every),
+        in_order: chain.in_order.then(|| unplaced(true)),
+        balance: chain.balance.then(|| unplaced(true)),
+        time: word(&chain.time),
+        distribution: word(&chain.distribution),
+        pages: word(&chain.pages),
+        nic: word(&chain.nic),
+        input,
+        output: OutputFile { to: texts(to) },
+        ..PlanFile::default()
     };
-    parsed.or_else(list).unwrap_or_else(|| toml::Value::String(text.to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_toml_and_everything_else_is_text() {
-        assert_eq!(value_of("3"), toml::Value::Integer(3));
-        assert_eq!(value_of("true"), toml::Value::Boolean(true));
-        assert_eq!(value_of("[\"a\"]").as_array().map(Vec::len), Some(1));
-        assert_eq!(value_of("198.51.100.1").as_str(), Some("198.51.100.1"));
-        assert_eq!(value_of("1\nworkers = 2").as_str(), Some("1\nworkers = 2"));
-        let list = |text: &str| value_of(text).as_array().cloned().unwrap_or_default();
-        assert_eq!(list("[198.51.100.1, 7]"), [toml::Value::from("198.51.100.1"), toml::Value::from(7)]);
-        assert_eq!(list("[1\nworkers = 2]"), []);
-        assert_eq!(value_of("[a, \"b\"").as_str(), Some("[a, \"b\""));
-    }
+    let settings = chain.set.iter().map(|text| Setting::parse(text)).collect::<Result<_, _>>();
+    Ok(CommandLine { keys, settings: settings.map_err(|problem| Failure::of_plan(problem, None))? })
 }

@@ -226,7 +226,7 @@ fn reload(config: &Path, service: &Service) {
     let name = config.display();
     match std::fs::read_to_string(config) {
         Err(error) => asideln!("{name}: {error}; nothing has changed"),
-        Ok(text) => match service.apply(&text) {
+        Ok(text) => match service.reload(&text) {
             Ok(applied) => aside!("{name} applied\n{}", crate::commands::apply::text(&applied)),
             Err(refused) => asideln!("{name} refused: {}; {}", refused.what, refused.help),
         },

@@ -12,6 +12,7 @@
 
 pub mod catalog;
 pub mod certify;
+pub mod command_line;
 pub mod compile;
 mod course;
 pub mod explain;

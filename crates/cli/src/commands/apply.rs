@@ -7,6 +7,7 @@ use braid_control::live::{Applied, Request};
 use braid_control::profile::counted;
 
 use super::{print, print_json};
+use crate::aside::asideln;
 use crate::connect::{ControlArgs, connect};
 use crate::failure::Failure;
 
@@ -28,6 +29,7 @@ pub fn run(args: &ApplyArgs) -> Result<ExitCode, Failure> {
     let plan = Failure::or_text(&args.plan)?;
     let answer = connect(&args.control)?.ask(&Request::Apply { plan });
     let applied: Applied = answer.map_err(|error| Failure::from(error).in_file(&args.plan))?;
+    applied.notes.iter().for_each(|note| asideln!("note: {note}"));
     if args.json {
         print_json(&applied)?
     } else {
@@ -38,8 +40,8 @@ pub fn run(args: &ApplyArgs) -> Result<ExitCode, Failure> {
 
 /// Formats what was applied, in lines.
 pub fn text(applied: &Applied) -> String {
-    let Applied { changed, added, removed, kept, copied, elements, elements_held, sets, moving, evicted, held_us } =
-        applied;
+    let Applied { changed, added, removed, kept, copied, elements, elements_held, .. } = applied;
+    let Applied { sets, moving, evicted, held_us, .. } = applied;
     let lists = [("changed", changed), ("added", added), ("removed", removed), ("copied", copied), ("kept", kept)];
     if lists[..3].iter().all(|(_, list)| list.is_empty()) && sets.is_none() && *held_us == 0 {
         return "nothing differs\n".to_owned();

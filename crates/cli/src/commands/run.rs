@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use braid_control::command_line::CommandLine;
 use braid_control::live::{Current, Snapshot};
+use braid_control::plan_file::{PortFile, unplaced};
 use braid_control::profile::{Profile, counted};
 use braid_control::profile_run::profile;
 use braid_control::runtime::io::capture::{PortSplit, is_dash};
@@ -20,7 +22,7 @@ use super::upgrade::become_successor;
 use super::{print, print_json};
 use crate::args::RunArgs;
 use crate::aside::{aside, asideln};
-use crate::chain::Written;
+use crate::chain::{Written, command_line};
 use crate::failure::{Failure, Kind};
 use crate::interfaces::Interfaces;
 use crate::saving::{self, Saving};
@@ -49,6 +51,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let current = Current {
         catalog: catalog.clone(),
         file: written.file.clone(),
+        command_line: typed(args)?,
         plan: plan.clone(),
         compiled: Arc::clone(&compiled),
         carry,
@@ -281,10 +284,15 @@ fn written(args: &RunArgs) -> Result<Written, Failure> {
     }
     let mut chain = args.chain.clone();
     chain.plan = chain.plan.or_else(|| args.config.clone());
-    let mut written = Written::read(&chain, Some(&args.input), &args.to)?;
-    written.lay_ports(&args.devices);
-    written.lay_user(args.user.as_ref());
-    Ok(written)
+    Written::under(&chain, &typed(args)?)
+}
+
+/// What the command line says over the plan file.
+fn typed(args: &RunArgs) -> Result<CommandLine, Failure> {
+    let mut typed = command_line(&args.chain, Some(&args.input), &args.to)?;
+    typed.keys.user = args.user.clone().map(unplaced);
+    typed.keys.port = args.devices.iter().map(|device| PortFile { device: unplaced(device.clone()) }).collect();
+    Ok(typed)
 }
 
 type Ends = (Box<dyn Source>, Box<dyn Sink>);

@@ -11,6 +11,7 @@ use braid_control::runtime::io::device::Ports;
 use serde_json::Value;
 
 use super::print;
+use crate::aside::asideln;
 use crate::connect::{ControlArgs, connect};
 use crate::failure::{Failure, Kind};
 use crate::handover;
@@ -35,7 +36,10 @@ pub fn run(args: &UpgradeArgs) -> Result<ExitCode, Failure> {
     let plan = args.plan.as_ref().map(|path| Failure::or_text(path)).transpose()?;
     let answer = connect(&args.control)?.ask(&Request::Upgrade { program, plan });
     let in_file = |failure: Failure| args.plan.iter().fold(failure, |failure, plan| failure.in_file(plan));
-    let _: Value = answer.map_err(|error| in_file(error.into()))?;
+    let told: Value = answer.map_err(|error| in_file(error.into()))?;
+    // A program of an earlier version tells nothing.
+    let notes = told.as_array().into_iter().flatten().filter_map(Value::as_str);
+    notes.for_each(|note| asideln!("note: {note}"));
     print("the run ends and is continued; it answers again when the new program has begun\n")?;
     Ok(ExitCode::SUCCESS)
 }

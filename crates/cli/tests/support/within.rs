@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use braid_cli::catalog::catalog;
+use braid_cli::control::command_line::CommandLine;
 use braid_cli::control::live::{Current, Refused, Service};
 use braid_cli::control::plan_file::PlanFile;
 use braid_cli::control::runtime::io::NullSink;
@@ -34,8 +35,15 @@ impl Run {
         let (live, stop) = (Live::new(plan.workers), Arc::<AtomicBool>::default());
         let control = Control { live: Some(Arc::clone(&live)), stop: Arc::clone(&stop), ..Control::default() };
         let run = compiled.run.clone();
-        let current =
-            Current { catalog: catalog(Vec::new()), file, plan, compiled, carry: Carry::Capture, successor: None };
+        let current = Current {
+            catalog: catalog(Vec::new()),
+            file,
+            command_line: CommandLine::default(),
+            plan,
+            compiled,
+            carry: Carry::Capture,
+            successor: None,
+        };
         let service = Service::new(&live, &stop, current);
         let thread = std::thread::spawn(move || launch(&run, source, Box::new(NullSink), &control).expect("it runs"));
         let run = Run { live, service, stop, thread };

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::protocol::Refused;
 use super::snapshot::Snapshot;
 use crate::catalog::Catalog;
+use crate::command_line::CommandLine;
 use crate::compile::{Carry, Compiled};
 use crate::plan::Plan;
 use crate::plan_file::{PlanFile, Problem, unplaced};
@@ -29,6 +30,8 @@ pub struct Current {
     pub catalog: Catalog,
     /// The plan file as written, with command-line options applied.
     pub file: PlanFile,
+    /// These options.
+    pub command_line: CommandLine,
     /// The validated plan.
     pub plan: Plan,
     /// The compiled plan.
@@ -69,6 +72,9 @@ pub struct Applied {
     pub evicted: usize,
     /// How long the workers were stopped, in microseconds.
     pub held_us: u64,
+    /// Where the run and the plan differ now, and why.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 impl Applied {
@@ -88,9 +94,26 @@ impl Applied {
 impl Current {
     /// Applies the plan in the text of a plan file to a run. If it is refused, nothing has changed.
     pub fn apply(&mut self, live: &Live, text: &str) -> Result<Applied, Refused> {
+        let mut file = PlanFile::parse(text).map_err(|problem| wrong(&problem, text))?;
+        let mut notes = self.command_line.keep(&mut file, &self.file);
+        notes.append(&mut self.command_line.overruled_by(&file));
+        let applied = self.go_on_with(live, file, text)?;
+        Ok(Applied { notes, ..applied })
+    }
+
+    /// The same with the text of the run's own plan file, which stands under the command line of the run.
+    pub fn reload(&mut self, live: &Live, text: &str) -> Result<Applied, Refused> {
         let wrong = |problem: Problem| wrong(&problem, text);
-        let file = completed(PlanFile::parse(text).map_err(wrong)?, &self.file, self.plan.ports);
-        let plan = Plan::new(&file, &self.catalog).map_err(wrong)?;
+        let mut file = PlanFile::parse(text).map_err(wrong)?;
+        self.command_line.lay_over(&mut file).map_err(wrong)?;
+        // A run that was continued by another process may have other workers or ports than the command line says.
+        self.command_line.keep(&mut file, &self.file);
+        self.go_on_with(live, file, text)
+    }
+
+    fn go_on_with(&mut self, live: &Live, file: PlanFile, text: &str) -> Result<Applied, Refused> {
+        let file = completed(file, &self.file, self.plan.ports);
+        let plan = Plan::new(&file, &self.catalog).map_err(|problem| wrong(&problem, text))?;
         self.check_frame(&plan)?;
         let changed = self.changed(&plan);
         self.exchange(live, (file, plan), changed, text)
@@ -118,12 +141,26 @@ impl Current {
         (self.file, self.plan, self.compiled) = (file, plan, Arc::new(compiled));
         let Exchanged { kept, added, removed, copied, elements, elements_held, moving, evicted, held } = exchanged;
         let (changed, held_us) = (changed.names, held.as_micros() as u64);
-        Ok(Applied { changed, added, removed, kept, copied, elements, elements_held, sets, moving, evicted, held_us })
+        let notes = Vec::new();
+        Ok(Applied {
+            changed,
+            added,
+            removed,
+            kept,
+            copied,
+            elements,
+            elements_held,
+            sets,
+            moving,
+            evicted,
+            held_us,
+            notes,
+        })
     }
 
     /// Whether another process can take over the state under the plan in `text`, whose ports, workers and sizes may differ from the
-    /// current plan. The check uses a copy of the state, so nothing has ended if it fails. Returns the complete plan.
-    pub fn check_successor(&self, live: &Live, text: &str) -> Result<String, Refused> {
+    /// current plan. The check uses a copy of the state, so nothing has ended if it fails. Returns the complete plan, and notes.
+    pub fn check_successor(&self, live: &Live, text: &str) -> Result<(String, Vec<String>), Refused> {
         let wrong = |problem: Problem| wrong(&problem, text);
         let file = completed(PlanFile::parse(text).map_err(wrong)?, &self.file, self.plan.ports);
         let plan = Plan::new(&file, &self.catalog).map_err(wrong)?;
@@ -132,7 +169,7 @@ impl Current {
         let saved = snapshot.for_plan(&plan).map_err(|problem| refused(&problem, text))?;
         let help = "nothing has changed; the state would not survive this plan";
         fits(&compiled.run, &saved).map_err(|error| Refused::new(error.to_string(), help))?;
-        Ok(complete(&plan))
+        Ok((complete(&plan), self.command_line.overruled_by(&file)))
     }
 
     /// Whether another process can continue with the current plan, since files that it names may have changed. Returns the complete plan.

@@ -95,8 +95,17 @@ impl Service {
 
     /// Applies another plan; after a refusal nothing has changed.
     pub fn apply(&self, text: &str) -> Result<Applied, Refused> {
+        self.exchanged(|current| current.apply(&self.live, text))
+    }
+
+    /// Applies the run's own plan file, under the command line of the run.
+    pub fn reload(&self, text: &str) -> Result<Applied, Refused> {
+        self.exchanged(|current| current.reload(&self.live, text))
+    }
+
+    fn exchanged(&self, apply: impl FnOnce(&mut Current) -> Result<Applied, Refused>) -> Result<Applied, Refused> {
         let mut current = lock(&self.current);
-        let applied = current.apply(&self.live, text)?;
+        let applied = apply(&mut current)?;
         // Measurements start anew for a different chain.
         *lock(&self.timed) = None;
         Ok(applied)
@@ -135,8 +144,8 @@ impl Service {
         let _ = self.bound.set(why);
     }
 
-    /// Ends the run; the process that started it then continues it in another program.
-    fn upgrade(&self, program: Option<PathBuf>, plan: Option<&str>) -> Result<(), Refused> {
+    /// Ends the run; the process that started it then continues it in another program. Returns notes about its plan.
+    fn upgrade(&self, program: Option<PathBuf>, plan: Option<&str>) -> Result<Vec<String>, Refused> {
         if let Some(why) = self.bound.get() {
             return Err(why.clone());
         }
@@ -157,14 +166,15 @@ impl Service {
             return refused("does not go on with a run: it knows no `run --restore`");
         };
         let mut current = lock(&self.current);
-        current.successor = Some(match plan {
+        let (complete, notes) = match plan {
             Some(text) => current.check_successor(&self.live, text)?,
-            None => current.check_again()?,
-        });
+            None => (current.check_again()?, Vec::new()),
+        };
+        current.successor = Some(complete);
         drop(current);
         *lock(&self.successor) = Some(successor);
         self.stop();
-        Ok(())
+        Ok(notes)
     }
 
     /// The program in which the run is to continue, if a client asked for it.
@@ -220,10 +230,7 @@ impl Service {
             Request::Configuration { function } => json(&lock(&self.current).configured(&function)),
             Request::Configure { name, from, to } => json(&self.configure(&name, &from, to)?),
             Request::Snapshot { path } => json(&self.snapshot(&path)?),
-            Request::Upgrade { program, plan } => {
-                self.upgrade(program, plan.as_deref())?;
-                Ok(Value::Null)
-            }
+            Request::Upgrade { program, plan } => json(&self.upgrade(program, plan.as_deref())?),
             Request::Stop {} => {
                 self.stop();
                 Ok(Value::Null)
