@@ -39,7 +39,12 @@ fn of_kind(packet: &Packet) -> Result<Frame, Wrong> {
         "arp" => return arp(packet),
         "ip" => {
             let (source, destination) = addresses(packet)?;
-            Frame::ip(&source.to_string(), &destination.to_string(), byte(packet, Field::Protocol, 253)?)
+            let number = byte(packet, Field::Protocol, 253)?;
+            if number == 0 && source.is_ipv6() {
+                let help = "write `ipoptions 0x050200000100` for a hop-by-hop header with these options";
+                return Err(Wrong::new("proto 0 of IPv6 is hop-by-hop options", help));
+            }
+            Frame::ip(&source.to_string(), &destination.to_string(), number)
         }
         other => {
             let ether_type = other.strip_prefix("0x").and_then(|digits| u16::from_str_radix(digits, 16).ok());
