@@ -219,6 +219,7 @@ fn what_cannot_change_is_refused_with_its_reason_and_changes_nothing() {
     let refused = |name: &str, text: &str, part: &str| fails(1, name, text, part);
     refused("a.toml", "[[nf]]\nfunction = \"nat\"\nconfig = { first_port = 2000 }\n", "`first_port`");
     refused("b.toml", "workers = 3\n[[nf]]\nfunction = \"nat\"\n", "`workers` cannot change");
+    refused("j.toml", "steer_udp_ports = true\n[[nf]]\nfunction = \"nat\"\n", "`steer_udp_ports` cannot change");
     refused("c.toml", "[[nf]]\nfunction = \"firewall\"\nname = \"nat\"\n", "cannot become a firewall");
     // No run would take these.
     fails(2, "d.toml", "[[nf]]\nfunction = \"fierwall\"\n", "d.toml:2:12: there is no function");
@@ -228,7 +229,7 @@ fn what_cannot_change_is_refused_with_its_reason_and_changes_nothing() {
     let before = "[[nf]]\nfunction = \"policer\"\n[[nf]]\nfunction = \"nat\"\n";
     refused("f.toml", &format!("[chain]\norder = \"same\"\n{before}"), "steered");
     let both = "[[nf]]\nfunction = \"firewall\"\n";
-    refused("h.toml", both, "ip.src, ip.dst, port.src, port.dst (both directions alike) instead of ip.src");
+    refused("h.toml", both, "port.src, port.dst (both directions alike), UDP without its ports instead of ip.src");
     refused("g.toml", before, "another order");
     let stats = run.until("packets", |_| true);
     assert_eq!((stats["functions"].as_array().map(Vec::len), stats["missing"].as_i64()), (Some(1), Some(0)));

@@ -72,6 +72,39 @@ fn a_gateway_has_two_orders_and_keeps_connections_on_one_worker() {
 }
 
 #[test]
+fn what_becomes_of_the_ports_of_udp_is_explained() {
+    let braid = Braid::new();
+    let planned = |head: &str, functions: &str| {
+        let functions: String = functions.split(',').map(|name| format!("[[nf]]\nfunction = \"{name}\"\n")).collect();
+        braid.write("plan.toml", &format!("workers = 2\n{head}\n[chain]\norder = \"same\"\n{functions}"));
+        let (json, text) = (braid.json("plan plan.toml"), braid.ok("plan plan.toml"));
+        let first = text.lines().find(|line| line.starts_with("steering")).expect("a line").to_owned();
+        (json["steering"]["udp_ports"].as_bool(), json["steering"]["udp_why"].as_str().map(str::to_owned), first, text)
+    };
+    let (ports, why, first, text) = planned("", "flow_counter,nat");
+    let reason = "all fragments of a datagram reach one worker: nat follows fragments";
+    assert!(ports == Some(false) && why.as_ref().is_some_and(|why| why.ends_with(reason)), "{why:?}");
+    assert!(first.ends_with("UDP without its ports") && text.contains(reason), "{text}");
+    let (ports, why, first, _) = planned("", "flow_counter");
+    assert!(ports == Some(true) && why.is_none() && !first.contains("UDP"), "{why:?}, {first}");
+    let (ports, why, ..) = planned("steer_udp_ports = true", "nat");
+    assert!(
+        ports == Some(true) && why.as_ref().is_some_and(|why| why.contains("are held until that has come")),
+        "{why:?}"
+    );
+    let (ports, why, ..) = planned("steer_udp_ports = false", "flow_counter");
+    assert!(ports == Some(false) && why.as_ref().is_some_and(|why| why.contains("as asked")), "{why:?}");
+    let by_source =
+        "steer_udp_ports = true\n[[nf]]\nfunction = \"flow_counter\"\npacket_set = { fields = [\"ip.src\"] }\n";
+    braid.write("plan.toml", &format!("workers = 2\n{by_source}"));
+    let idle = "`steer_udp_ports` has no effect: no ports are hashed";
+    assert!(braid.ok("plan plan.toml").contains(idle));
+    let output = braid.run("run plan.toml --in gen:uniform?packets=10");
+    assert!(String::from_utf8_lossy(&output.stderr).contains(idle), "{output:?}");
+    assert!(braid.ok("plan plan.toml --workers 1").contains("has no effect: there is one worker"));
+}
+
+#[test]
 fn records_and_their_cost_are_explained() {
     let braid = Braid::new();
     braid.write(
@@ -136,9 +169,15 @@ fn nics_are_judged_one_by_one() {
     assert_eq!(rows.as_array().map(Vec::len), Some(1));
     braid.ok("check-rss --nf nat --nic mlx5");
     // What it cannot hash of some kinds of packets it can hash of others.
-    let of_kinds = "mlx5     does not fit  TCP, UDP whole; SCTP, other IP whole, several to a queue; IP fragments torn";
+    let of_kinds = |torn: &str| {
+        format!(
+            "mlx5     does not fit  TCP, UDP whole; SCTP, other IP whole, several to a queue; IP fragments of {torn} torn"
+        )
+    };
+    let text = braid.ok("check-rss --nf flow_counter");
+    assert!(text.contains(&of_kinds("TCP, UDP")), "{text}");
     let text = braid.ok("check-rss --nf nat");
-    assert!(text.contains(of_kinds), "{text}");
+    assert!(text.contains(&of_kinds("TCP")) && text.contains("UDP without its ports"), "{text}");
 }
 
 #[test]

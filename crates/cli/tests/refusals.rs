@@ -184,6 +184,30 @@ fn load_moves_only_where_a_dispatcher_owns_the_table_and_sets_are_found_by_keys(
 }
 
 #[test]
+fn ports_of_udp_are_left_out_only_where_no_set_is_torn() {
+    let plan = |head: &str, set: &str| {
+        format!("workers = 2\n{head}\n[[nf]]\nfunction = \"flow_counter\"\npacket_set = {{ fields = [{set}] }}\n")
+    };
+    let ports = r#""ip.src", "ip.dst", "port.src", "port.dst""#;
+    let out = "steer_udp_ports = false";
+    check(&plan(out, ports), 2, &["sets of `flow_counter` would be torn", "add \"ip.proto\""]);
+    let services = r#""port.src", "port.dst", "ip.proto""#;
+    check(&plan(out, services), 2, &["a few workers would get them all", "leave `steer_udp_ports` out"]);
+    let braid = Braid::new();
+    for (head, set) in [
+        (out, format!("{ports}, \"ip.proto\"")),
+        (out, "\"ip.src\"".to_owned()),
+        ("steer_udp_ports = true", ports.to_owned()),
+    ] {
+        braid.write("plan.toml", &plan(head, &set));
+        braid.ok("run plan.toml --in gen:uniform?packets=10");
+    }
+    // Which fields are hashed matters to several workers only.
+    braid.write("plan.toml", &plan(out, ports));
+    braid.ok("run plan.toml --workers 1 --in gen:uniform?packets=10");
+}
+
+#[test]
 fn batches_are_not_gathered_up_by_workers_that_go_abreast() {
     let plan =
         |workers: u8| format!("workers = {workers}\nin_order = true\ngather_us = 20\n[[nf]]\nfunction = \"nat\"\n");

@@ -1,6 +1,6 @@
 //! The XDP program in front of AF_XDP sockets steers as the plan does, whatever queues an interface has.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -81,4 +81,39 @@ fn a_program_steers_from_every_queue_of_an_interface() {
         assert!(braid.said.contains("queues: 2"), "{}", braid.said);
         braid
     });
+}
+
+/// Datagrams of 4,000 bytes from many ports of two hosts: none of their fragments waits on another worker for the first one.
+fn fragments_come_to_one_worker(mode: &str) {
+    let Some(scene) = crate::scene("fragments on two workers") else { return };
+    let scene = scene.without_offloads().expect("ethtool");
+    scene.client.run("ip", "address add 10.7.0.9/24 dev c0").expect("a second address");
+    let braid = scene.run_braid(&format!("--nf nat -w 2 --port {mode}m0 --port {mode}m1"));
+    let far = scene.server.inside(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 5300))).expect("a socket");
+    far.set_read_timeout(Some(Duration::from_secs(2))).expect("a time");
+    for number in 0..24 {
+        let host = if number % 2 == 0 { [10, 7, 0, 1] } else { [10, 7, 0, 9] };
+        let near = scene.client.inside(|| UdpSocket::bind((Ipv4Addr::from(host), 0))).expect("a socket");
+        near.set_read_timeout(Some(Duration::from_secs(2))).expect("a time");
+        let (sent, mut arrived) = (vec![number; 4000], vec![0; 5000]);
+        eventually("a long datagram goes there and back", || {
+            near.send_to(&sent, (SERVER, 5300)).expect("a route");
+            let Ok((count, source)) = far.recv_from(&mut arrived) else { return false };
+            far.send_to(&arrived[..count], source).expect("a route");
+            matches!(near.recv_from(&mut arrived), Ok((count, _)) if arrived[..count] == sent)
+        });
+    }
+    let report = braid.stop();
+    assert_eq!(report["dropped"]["fragment_held"], Value::Null, "{report}");
+    assert!(report["packets_out"].as_u64() >= Some(24 * 2 * 3), "{report}");
+}
+
+#[test]
+fn fragments_of_udp_come_to_one_worker_behind_the_program() {
+    fragments_come_to_one_worker("af_xdp:");
+}
+
+#[test]
+fn fragments_of_udp_come_to_one_worker_by_rings() {
+    fragments_come_to_one_worker("af_packet:");
 }
