@@ -132,6 +132,7 @@ fn device_text(spec: &PortSpec) -> String {
         XdpCopy::Copy => Some("copy=copy".to_owned()),
     });
     keys.extend((*busy_poll_us > 0).then(|| format!("busy_poll={busy_poll_us}")));
+    keys.extend(spec.ring.map(|ring| format!("ring={ring}")));
     if spec.back_end == BackEnd::Memif {
         keys.push(format!("role={}", if memif.is_server { "server" } else { "client" }));
         keys.push(format!("id={}", memif.id));

@@ -107,6 +107,38 @@ fn a_frame_ends_the_wait_of_tap() {
     check("a_frame_ends_the_wait_of_tap", "tap:wire", "wire");
 }
 
+#[test]
+fn a_ring_of_any_size_goes_round() {
+    let test = "a_ring_of_any_size_goes_round";
+    for (port, frames) in [("af_xdp:near?ring=64", 64), ("af_packet:near?ring=128", 128), ("af_xdp:near?ring=8192", 64)]
+    {
+        let namespace = match cable() {
+            Ok(namespace) => namespace,
+            Err(reason) => return skip(test, &reason),
+        };
+        let opened = namespace.inside(|| open(port, 1, Arc::new(FirstQueue)).map_err(io::Error::other));
+        let Open { mut queues, pool, _senders } = match opened {
+            Ok(open) => open,
+            Err(reason) => return skip(test, &reason),
+        };
+        let queue = &mut *queues[0];
+        receive(queue, &pool);
+        let mut sender = namespace.frame_sender("far").expect("far is there");
+        // Half of the smallest ring at a time, three times its size in all.
+        for round in 0..6 {
+            (0..frames / 2).for_each(|_| sender.write_all(&FRAME).expect("a frame leaves"));
+            let mut packets = receive(queue, &pool);
+            while packets < frames / 2 {
+                assert_eq!(queue.wait(LONG), Waited::Woken, "{port}, round {round}: {packets} came");
+                packets += receive(queue, &pool);
+            }
+            assert_eq!(packets, frames / 2, "{port}, round {round}");
+        }
+        assert_eq!(queue.wait(SHORT), Waited::TimedOut);
+        assert_eq!(queue.counters().missed, 0, "{port}");
+    }
+}
+
 /// Selects the last queue.
 struct Last;
 

@@ -2,12 +2,12 @@
 //! and the kernel keeps filling the rings. The next program receives what waits there, from the slot at which the previous one
 //! stopped. So nothing is lost unless more frames arrive meanwhile than a ring has slots; the kernel counts those as usual.
 //!
-//! Rings that do not fit the next program (other workers, other slot size) are closed by it and opened anew.
+//! Rings that do not fit the next program (other workers, another `ring=`, other slot size) are closed by it and opened anew.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::sys::{self, Kept, Ring, SLOT, SLOTS};
+use super::sys::{self, Kept, Ring, SLOT};
 use crate::device::sys::set_outlives_exec;
 
 /// Environment variable that describes the rings which the previous program in this process left open.
@@ -17,12 +17,14 @@ pub(crate) const INHERITED: &str = "BRAID_PACKET_RINGS";
 #[derive(Debug)]
 pub(crate) struct Wire {
     interface: u32,
+    /// Number of slots.
+    slots: usize,
     ring: Kept,
 }
 
 impl Wire {
     pub(super) fn of(interface: u32, ring: &Ring) -> io::Result<Wire> {
-        Ok(Wire { interface, ring: ring.keep_open()? })
+        Ok(Wire { interface, slots: ring.slots(), ring: ring.keep_open()? })
     }
 }
 
@@ -30,11 +32,11 @@ impl Wire {
 /// value of [`INHERITED`] for that program.
 pub(crate) fn leave(wires: &[Wire]) -> io::Result<String> {
     let mut rings = Vec::new();
-    for Wire { interface, ring } in wires {
+    for Wire { interface, slots, ring } in wires {
         if let Some(next) = ring.left_at() {
             let socket = ring.socket.as_raw_fd();
             set_outlives_exec(socket, true)?;
-            rings.push(Left { socket, shape: (SLOT, SLOTS), interface: *interface, next }.to_string());
+            rings.push(Left { socket, shape: (SLOT, *slots), interface: *interface, next }.to_string());
         }
     }
     Ok(rings.join(","))
@@ -87,12 +89,12 @@ impl Inherited {
         self.0.iter().filter(|(left, _)| left.interface == interface).count()
     }
 
-    /// Takes the rings of an interface, if there are exactly `count` and their slots fit.
-    pub(super) fn take(&mut self, interface: u32, count: usize) -> Option<Vec<Ring>> {
+    /// Takes the rings of an interface, if there are exactly `count` of `slots` slots that fit.
+    pub(super) fn take(&mut self, interface: u32, slots: usize, count: usize) -> Option<Vec<Ring>> {
         let is_own = |(left, _): &mut (Left, OwnedFd)| left.interface == interface;
         let own: Vec<_> = self.0.extract_if(.., is_own).collect();
-        let fit = own.len() == count && own.iter().all(|(left, _)| left.shape == (SLOT, SLOTS));
-        let rings = own.into_iter().map(|(left, socket)| Ring::continued(socket, left.next));
+        let fit = own.len() == count && own.iter().all(|(left, _)| left.shape == (SLOT, slots));
+        let rings = own.into_iter().map(|(left, socket)| Ring::continued(socket, slots, left.next));
         if fit { rings.collect::<io::Result<_>>().ok() } else { None }
     }
 }
@@ -103,7 +105,7 @@ mod tests {
 
     #[test]
     fn what_one_program_says_of_a_ring_is_what_the_next_one_reads() {
-        let left = Left { socket: 7, shape: (SLOT, SLOTS), interface: 3, next: 4095 };
+        let left = Left { socket: 7, shape: (SLOT, 4096), interface: 3, next: 4095 };
         assert_eq!(Left::parse(&left.to_string()), Some(left));
         for wrong in ["", "7", "7:2048:4096:3", "7:2048:4096:3:1:2", "7:2048:4096:3:-1", "x:2048:4096:3:1"] {
             assert_eq!(Left::parse(wrong), None, "{wrong}");

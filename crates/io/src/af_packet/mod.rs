@@ -14,10 +14,10 @@ use std::os::fd::{AsRawFd, RawFd};
 use braid_packet::{Batch, Buffers};
 
 pub(crate) use self::kept::{INHERITED, Inherited, Wire, leave};
-use self::sys::{Filled, Ring, SEND_MAX, Sender};
-use crate::device::Interface;
+use self::sys::{Filled, Ring, SEND_MAX, SLOTS_DEFAULT, Sender};
 use crate::device::live::{Arrivals, RxPort, Sent, TxPort};
 use crate::device::offload::{Train, VnetHeader};
+use crate::device::{Interface, PortSpec};
 
 /// Number of retries on a full device before packets are dropped.
 const RETRIES: usize = 16;
@@ -27,13 +27,15 @@ pub(crate) type Open = (Vec<Receiver>, Vec<Transmitter>, Vec<Wire>);
 
 /// Opens an interface for `receivers` receivers and `senders` senders.
 pub(crate) fn open(
+    spec: &PortSpec,
     interface: &Interface,
     receivers: usize,
     senders: usize,
     inherited: &mut Inherited,
 ) -> io::Result<Open> {
-    let rings = inherited.take(interface.index, receivers);
-    let rings = rings.map_or_else(|| Ring::open_all(interface.index, receivers), Ok)?;
+    let slots = spec.ring.map_or(SLOTS_DEFAULT, |ring| ring as usize);
+    let rings = inherited.take(interface.index, slots, receivers);
+    let rings = rings.map_or_else(|| Ring::open_all(interface.index, slots, receivers), Ok)?;
     let wires = rings.iter().map(|ring| Wire::of(interface.index, ring)).collect::<io::Result<_>>()?;
     let receiver = |ring| Receiver { ring, train: Train::default(), segment: Vec::new(), senseless: 0 };
     let sender = |_| Sender::open(interface.index).map(|socket| Transmitter { socket });

@@ -45,8 +45,8 @@ const ETH_P_8021Q: u16 = 0x8100;
 pub(super) const SLOT: usize = 2048;
 /// Bytes of one contiguous block of kernel memory.
 const BLOCK: usize = 1 << 18;
-/// Number of slots in a ring.
-pub(super) const SLOTS: usize = 4096;
+/// Number of slots in a ring, unless the port says otherwise.
+pub(super) const SLOTS_DEFAULT: usize = 4096;
 /// Total bytes of frames that wait outside the ring because they are longer than a slot.
 const LONG_FRAMES_BYTES: i32 = 32 << 20;
 /// Length of the longest frame that waits there: a train of segments with its headers.
@@ -126,6 +126,8 @@ const CLOSED: ClosedFilter = ClosedFilter { count: 1, padding: [0; 3], instructi
 pub(super) struct Ring {
     socket: OwnedFd,
     memory: Mapping,
+    /// Number of slots.
+    slots: usize,
     next: usize,
     missed: u64,
     long: Vec<u8>,
@@ -172,14 +174,27 @@ pub(super) fn adopt(fd: RawFd) -> Option<OwnedFd> {
 }
 
 impl Ring {
-    /// Continues to receive from a ring of [`SLOTS`] slots of [`SLOT`] bytes.
-    pub(super) fn continued(socket: OwnedFd, next: usize) -> io::Result<Ring> {
-        let memory = Mapping::new(socket.as_fd(), SLOTS * SLOT, 0)?;
-        Ok(Ring::new(socket, memory, next % SLOTS))
+    /// Continues to receive from a ring of `slots` slots of [`SLOT`] bytes.
+    pub(super) fn continued(socket: OwnedFd, slots: usize, next: usize) -> io::Result<Ring> {
+        let memory = Mapping::new(socket.as_fd(), slots * SLOT, 0)?;
+        Ok(Ring::new(socket, memory, slots, next % slots))
     }
 
-    fn new(socket: OwnedFd, memory: Mapping, next: usize) -> Ring {
-        Ring { socket, memory, next, missed: 0, long: vec![0; LONG_FRAME_MAX], left_at: Arc::new(NOT_LEFT.into()) }
+    fn new(socket: OwnedFd, memory: Mapping, slots: usize, next: usize) -> Ring {
+        Ring {
+            socket,
+            memory,
+            slots,
+            next,
+            missed: 0,
+            long: vec![0; LONG_FRAME_MAX],
+            left_at: Arc::new(NOT_LEFT.into()),
+        }
+    }
+
+    /// Number of slots.
+    pub(super) fn slots(&self) -> usize {
+        self.slots
     }
 
     /// A handle that keeps the ring open.
@@ -187,16 +202,16 @@ impl Ring {
         Ok(Kept { socket: self.socket.try_clone()?, left_at: Arc::clone(&self.left_at) })
     }
 
-    /// Opens `count` rings. The kernel chooses among them by a hash of a packet's ends, so all packets of a connection go into one ring.
-    pub(super) fn open_all(interface: u32, count: usize) -> io::Result<Vec<Ring>> {
-        let first = Ring::open(interface)?;
+    /// Opens `count` rings of `slots` slots. The kernel chooses among them by a hash of a packet's ends, so all packets of a connection go into one ring.
+    pub(super) fn open_all(interface: u32, slots: usize, count: usize) -> io::Result<Vec<Ring>> {
+        let first = Ring::open(interface, slots, |_| Ok(()))?;
         if count > 1 {
             sys::set_option(&first.socket, SOL_PACKET, PACKET_FANOUT, &(FANOUT_UNIQUE | FANOUT_HASH << 16))?;
         }
         let mut rings = vec![first];
         while rings.len() < count {
             let group = sys::option(&rings[0].socket, SOL_PACKET, PACKET_FANOUT, 0u32)? & 0xffff;
-            let ring = Ring::open_with(interface, |socket| {
+            let ring = Ring::open(interface, slots, |socket| {
                 // Packets that arrive before this ring joins the group are already in the first ring.
                 sys::set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &CLOSED)
             })?;
@@ -207,13 +222,8 @@ impl Ring {
         Ok(rings)
     }
 
-    /// Opens a ring in promiscuous mode, which ends with the socket.
-    fn open(interface: u32) -> io::Result<Ring> {
-        Ring::open_with(interface, |_| Ok(()))
-    }
-
-    /// Opens a ring; calls `prepare` just before the socket begins to receive.
-    fn open_with(interface: u32, prepare: impl FnOnce(&OwnedFd) -> io::Result<()>) -> io::Result<Ring> {
+    /// Opens a ring in promiscuous mode, which ends with the socket; calls `prepare` just before the socket begins to receive.
+    fn open(interface: u32, slots: usize, prepare: impl FnOnce(&OwnedFd) -> io::Result<()>) -> io::Result<Ring> {
         // Protocol 0: nothing is received until the socket is bound to the interface.
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0)?;
         let set = |name, value: i32| sys::set_option(&socket, SOL_PACKET, name, &value);
@@ -225,15 +235,15 @@ impl Ring {
         sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &LONG_FRAMES_BYTES)
             .or_else(|_| sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &LONG_FRAMES_BYTES))?;
         // struct tpacket_req: bytes of a block, number of blocks, bytes of a slot, number of slots
-        let ring = [BLOCK, SLOTS * SLOT / BLOCK, SLOT, SLOTS].map(|number| number as u32);
+        let ring = [BLOCK, slots * SLOT / BLOCK, SLOT, slots].map(|number| number as u32);
         sys::set_option(&socket, SOL_PACKET, PACKET_RX_RING, &ring)?;
-        let memory = Mapping::new(socket.as_fd(), SLOTS * SLOT, 0)?;
+        let memory = Mapping::new(socket.as_fd(), slots * SLOT, 0)?;
         let promiscuous =
             Membership { interface: interface as i32, kind: PACKET_MR_PROMISC, address_len: 0, address: [0; 8] };
         sys::set_option(&socket, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous)?;
         prepare(&socket)?;
         bind(&socket, interface, ETH_P_ALL)?;
-        Ok(Ring::new(socket, memory, 0))
+        Ok(Ring::new(socket, memory, slots, 0))
     }
 
     /// The next slot, if the kernel has filled it.
@@ -308,7 +318,7 @@ impl Drop for Slot<'_> {
         // Release: all our reads from the slot precede the kernel's next write to it. Pairs with the read
         // of the status in `packet_lookup_frame`.
         status.store(TP_STATUS_KERNEL, Ordering::Release);
-        self.ring.next = (self.ring.next + 1) % SLOTS;
+        self.ring.next = (self.ring.next + 1) % self.ring.slots;
     }
 }
 

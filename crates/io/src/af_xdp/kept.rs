@@ -1,7 +1,7 @@
 //! AF_XDP sockets that outlive their program. When the process executes another program (`braid upgrade`),
 //! the sockets, the XDP program and the buffer memory stay open. The kernel keeps receiving into the buffers
 //! that it holds, and the next program finds the frames in the receive rings. So nothing is lost unless more
-//! frames arrive meanwhile than a queue has buffers to fill, 2,048; the kernel counts those as usual.
+//! frames arrive meanwhile than a queue has buffers to fill (`ring=`); the kernel counts those as usual.
 //!
 //! Ownership of buffers is passed on as a list of numbers instead of being read from the rings, because the kernel takes entries
 //! before it reports so and holds further buffers in a driver's rings and in transmission. The ending program knows which buffers
@@ -25,8 +25,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::ledger::{Ledger, PortEntry, QueueEntry};
 use super::program::Program;
 use super::queues::{Filling, Missed, QueueIn, QueueOut};
-use super::sys::{Descriptor, Link, RING, Ring, Rings, Socket};
-use super::{Queue, sockets_of_a_queue};
+use super::sys::{Descriptor, Link, Ring, Rings, Socket};
+use super::{Queue, ring_of, sockets_of_a_queue};
 use crate::device::open::Lanes;
 use crate::device::sys::{adopt, set_outlives_exec};
 use crate::device::{Interface, PortSpec, XdpCopy};
@@ -103,13 +103,13 @@ impl KeptQueue {
 
 /// The properties of a port that must be the same for its sockets to be continued.
 fn keys(spec: &PortSpec) -> String {
-    format!("{:?}-{:?}-{}", spec.mode, spec.copy, spec.busy_poll_us)
+    format!("{:?}-{:?}-{}-{}", spec.mode, spec.copy, spec.busy_poll_us, ring_of(spec))
 }
 
 /// The properties of the shared memory that must be the same.
 fn shape(config: &PoolConfig) -> String {
     let (buffers, bytes, pages) = (config.buffers, HEADROOM + FRAME_MAX, config.pages);
-    format!("{buffers} buffers of {bytes} bytes (pages: {pages:?}), rings of {RING}")
+    format!("{buffers} buffers of {bytes} bytes (pages: {pages:?})")
 }
 
 /// Leaves sockets, programs and memory open for the program that this process will execute, if nobody uses them any more. Returns
@@ -230,8 +230,8 @@ impl Inherited {
         }
         let mut mapped = Vec::new();
         for InheritedPort { entry, link, sockets } in self.ports {
-            check(&entry, ports, sockets_of_a_queue(lanes))?;
-            let queues = entry.queues.iter().zip(sockets).map(|(entry, sockets)| Mapped::new(entry, sockets));
+            let ring = ring_of(check(&entry, ports, sockets_of_a_queue(lanes))?);
+            let queues = entry.queues.iter().zip(sockets).map(|(entry, sockets)| Mapped::new(entry, sockets, ring));
             let queues = queues.collect::<io::Result<Vec<_>>>();
             let queues = queues.map_err(|error| format!("rings are mapped again since Linux 6.4 only ({error})"))?;
             mapped.push((entry, link, queues));
@@ -255,8 +255,8 @@ impl Inherited {
     }
 }
 
-/// Checks that a port can continue as it was left, with this number of sockets per queue.
-fn check(entry: &PortEntry, ports: &[Wanted], sockets: usize) -> Result<(), String> {
+/// Checks that a port can continue as it was left, with this number of sockets per queue; returns its specification.
+fn check<'a>(entry: &PortEntry, ports: &'a [Wanted], sockets: usize) -> Result<&'a PortSpec, String> {
     let wanted = ports.iter().find(|(interface, _)| interface.index == entry.interface);
     let Some((Interface { name, queues, .. }, spec)) = wanted else {
         return Err(format!("interface {} has no port any more", entry.interface));
@@ -269,7 +269,7 @@ fn check(entry: &PortEntry, ports: &[Wanted], sockets: usize) -> Result<(), Stri
     }
     match entry.queues.iter().find(|queue| queue.sockets.len() != sockets) {
         Some(queue) => Err(format!("{name} had {} sockets for a queue, and now has {sockets}", queue.sockets.len())),
-        None => Ok(()),
+        None => Ok(spec),
     }
 }
 
@@ -282,13 +282,13 @@ struct Mapped {
 }
 
 impl Mapped {
-    fn new(entry: &QueueEntry, sockets: Vec<Socket>) -> io::Result<Mapped> {
+    fn new(entry: &QueueEntry, sockets: Vec<Socket>, ring: u32) -> io::Result<Mapped> {
         let mut sockets = sockets.into_iter().zip(entry.sockets.iter().map(|(_, missed)| *missed));
         let (first, missed) = sockets.next().ok_or(io::ErrorKind::InvalidData)?;
-        let Rings { fill, receive, send, completed } = first.rings()?;
+        let Rings { fill, receive, send, completed } = first.rings(ring)?;
         let mut ends = vec![(Arc::new(first), receive, missed)];
         for (socket, missed) in sockets {
-            let receive = socket.receive_ring()?;
+            let receive = socket.receive_ring(ring)?;
             ends.push((Arc::new(socket), receive, missed));
         }
         Ok(Mapped { ends, fill, send, completed })

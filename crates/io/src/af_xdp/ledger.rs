@@ -2,8 +2,8 @@
 //! both by number. The format is text, with one line per item:
 //!
 //! ```text
-//! memory 7 16896 buffers of 2112 bytes (Prefer), rings of 2048
-//! port 3 41 native 6283185307179586476 Any-Any-0
+//! memory 7 16896 buffers of 2112 bytes (Prefer)
+//! port 3 41 native 6283185307179586476 Any-Any-0-2048
 //! queue 9:0,10:0 0-2040,2050 17
 //! ```
 //! The memory with its shape; for each port the interface, the descriptor of the program's link, where the program runs, its
@@ -162,7 +162,7 @@ mod tests {
                 link,
                 is_native,
                 print,
-                keys: "Any-Any-0".to_owned(),
+                keys: "Any-Any-0-2048".to_owned(),
                 queues,
             },
         );

@@ -32,14 +32,22 @@ pub(crate) use self::kept::{INHERITED, Umem, Wire, leave, pool};
 use self::program::{Program, Steered, print_of};
 use self::queues::{Filling, Missed, QueueIn};
 pub(crate) use self::queues::{QueueOut, Receiver};
-use self::sys::{Descriptor, RING, Ring, Rings, Socket};
+use self::sys::{Descriptor, Ring, Rings, SEND_RING, Socket};
 use crate::device::lending::Transmitter;
 use crate::device::open::Lanes;
 use crate::device::{Interface, PortSpec, XdpCopy, XdpMode};
 
-/// Number of buffers that one queue holds: a full fill ring, a full send ring, as many awaiting completion, and each receiver's ring.
-pub(crate) fn buffers_of_a_queue(receivers: usize) -> usize {
-    (3 + receivers) * RING as usize
+/// Number of entries of a receive ring and of a fill ring, unless the port says otherwise.
+const RING_DEFAULT: u32 = 2048;
+
+/// Number of entries of a receive ring and of a fill ring of this port.
+fn ring_of(spec: &PortSpec) -> u32 {
+    spec.ring.unwrap_or(RING_DEFAULT)
+}
+
+/// Number of buffers that one queue holds: a full fill ring, each receiver's ring, a full send ring, and as many awaiting completion.
+pub(crate) fn buffers_of_a_queue(spec: &PortSpec, receivers: usize) -> usize {
+    (1 + receivers) * ring_of(spec) as usize + 2 * SEND_RING as usize
 }
 
 /// Bytes that the kernel reserves before a frame (`XDP_PACKET_HEADROOM`).
@@ -151,7 +159,8 @@ fn how(spec: &PortSpec, queues: &[Queue], [is_native, is_zero_copy, steers, goes
     let polling = if spec.busy_poll_us > 0 { ", busy polling" } else { "" };
     let lent: usize = queues.iter().map(|queue| queue.filled.count() + queue.sent.count()).sum();
     let left = if goes_on { format!(", goes on with its sockets and {lent} buffers in them") } else { String::new() };
-    format!("AF_XDP, program in the {program}{steers}, {copy}, queues: {}{polling}{left}", queues.len())
+    let ring = spec.ring.map(|ring| format!(" with rings of {ring}")).unwrap_or_default();
+    format!("AF_XDP, program in the {program}{steers}, {copy}, queues: {}{ring}{polling}{left}", queues.len())
 }
 
 /// Splits a queue into its receiving ends and its sending end.
@@ -212,8 +221,8 @@ fn open_queue(
     if umem.first.is_none() {
         socket.register(&Loans::new(pool).region())?;
     }
-    socket.size_rings()?;
-    let rings = socket.rings()?;
+    socket.size_rings(ring_of(spec))?;
+    let rings = socket.rings(ring_of(spec))?;
     patiently(|| socket.bind(interface.index, queue, umem.first.as_deref(), spec.copy == XdpCopy::Zero))?;
     if spec.busy_poll_us > 0 {
         socket.busy_poll(spec.busy_poll_us)?;
@@ -231,8 +240,8 @@ fn open_sharer(
     queue: u32,
 ) -> Result<(Arc<Socket>, Ring<Descriptor>), Refused> {
     let socket = Socket::new()?;
-    socket.size_receive_ring()?;
-    let receive = socket.receive_ring()?;
+    socket.size_receive_ring(ring_of(spec))?;
+    let receive = socket.receive_ring(ring_of(spec))?;
     socket.bind(interface.index, queue, Some(first), false)?;
     if spec.busy_poll_us > 0 {
         socket.busy_poll(spec.busy_poll_us)?;

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use braid_packet::{Buffers, Lent, Loans};
 
 use super::program::Program;
-use super::sys::{Descriptor, RING, Ring, Socket};
+use super::sys::{Descriptor, Ring, SEND_RING, Socket};
 use crate::device::lending::{LendingQueue, lend_each};
 use crate::device::live::{Arrivals, RxPort, Sent};
 use crate::device::offload::complete_if_partial;
 
 /// Maximum number of buffers that one send queue holds: those in its ring, and those whose transmission is not complete.
-const LENT_MAX: usize = 2 * RING as usize;
+const LENT_MAX: usize = 2 * SEND_RING as usize;
 /// Number of requests to the kernel to send before packets are dropped.
 const RETRIES: usize = 64;
 
@@ -85,7 +85,7 @@ impl Receiver {
 impl Filling {
     /// Gives the kernel as many buffers as it has room for, unless there is too little room to be worth it.
     fn refill(&mut self, buffers: &mut Buffers) {
-        if self.fill.room() >= RING / 8 {
+        if self.fill.room() >= self.fill.size() / 8 {
             self.fill_up(buffers);
         }
     }

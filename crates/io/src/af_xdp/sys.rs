@@ -49,8 +49,8 @@ const BPF_XDP: u32 = 37;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// Number of entries of each ring; a power of two.
-pub(super) const RING: u32 = 2048;
+/// Number of entries of the rings through which a queue sends: the send ring and the completion ring; a power of two.
+pub(super) const SEND_RING: u32 = 2048;
 
 /// `struct xdp_desc`.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +86,8 @@ enum Side {
 #[derive(Debug)]
 pub(super) struct Ring<T> {
     memory: Mapping,
+    /// Number of entries; a power of two.
+    size: u32,
     producer: usize,
     consumer: usize,
     flags: usize,
@@ -98,12 +100,21 @@ pub(super) struct Ring<T> {
 }
 
 impl<T: Copy> Ring<T> {
-    /// Maps a ring; `offsets` are those of producer, consumer, entries and flags.
-    fn map(socket: &OwnedFd, page_offset: u64, offsets: &[u64], side: Side) -> io::Result<Ring<T>> {
+    /// Maps a ring of `size` entries; `offsets` are those of producer, consumer, entries and flags.
+    fn map(socket: &OwnedFd, page_offset: u64, offsets: &[u64], side: Side, size: u32) -> io::Result<Ring<T>> {
         let [producer, consumer, entries, flags] = [0, 1, 2, 3].map(|i| offsets[i] as usize);
-        let memory = Mapping::new(socket.as_fd(), entries + RING as usize * size_of::<T>(), page_offset)?;
-        let mut ring =
-            Ring { memory, producer, consumer, flags, entries, own: 0, other: 0, entry: std::marker::PhantomData };
+        let memory = Mapping::new(socket.as_fd(), entries + size as usize * size_of::<T>(), page_offset)?;
+        let mut ring = Ring {
+            memory,
+            size,
+            producer,
+            consumer,
+            flags,
+            entries,
+            own: 0,
+            other: 0,
+            entry: std::marker::PhantomData,
+        };
         // Relaxed: only we advance this counter, or the previous program, which has ended. The other counter is loaded before it is
         // used: a consumer that knows of no entry loads it, and so does a producer that asks for room.
         ring.own = ring.word(if let Side::Producer = side { producer } else { consumer }).load(Ordering::Relaxed);
@@ -117,7 +128,7 @@ impl<T: Copy> Ring<T> {
     }
 
     fn place(&self, number: u32) -> *mut T {
-        self.memory.at(self.entries + (number & (RING - 1)) as usize * size_of::<T>())
+        self.memory.at(self.entries + (number & (self.size - 1)) as usize * size_of::<T>())
     }
 
     /// Whether the kernel needs a system call before it looks at this ring again.
@@ -126,16 +137,21 @@ impl<T: Copy> Ring<T> {
         self.word(self.flags).load(Ordering::Relaxed) & XDP_RING_NEED_WAKEUP != 0
     }
 
+    /// Number of entries, used or not.
+    pub(super) fn size(&self) -> u32 {
+        self.size
+    }
+
     /// As the producer: number of entries that can be added.
     pub(super) fn room(&mut self) -> u32 {
         // Acquire: the kernel has finished reading the consumed entries. Pairs with `__xskq_cons_release`.
         self.other = self.word(self.consumer).load(Ordering::Acquire);
-        RING - self.own.wrapping_sub(self.other)
+        self.size - self.own.wrapping_sub(self.other)
     }
 
     /// As the producer: adds an entry, for which there must be room. [`Ring::publish`] publishes it.
     pub(super) fn put(&mut self, entry: T) {
-        debug_assert!(self.own.wrapping_sub(self.other) < RING);
+        debug_assert!(self.own.wrapping_sub(self.other) < self.size);
         // SAFETY: this entry of the ring has been consumed by the kernel, which does not access it before it is published.
         unsafe { self.place(self.own).write(entry) };
         self.own = self.own.wrapping_add(1);
@@ -149,7 +165,7 @@ impl<T: Copy> Ring<T> {
 
     /// As the producer: number of entries that the kernel has not taken yet.
     pub(super) fn waiting(&mut self) -> u32 {
-        RING - self.room()
+        self.size - self.room()
     }
 
     /// As the consumer: whether an entry is available.
@@ -232,34 +248,35 @@ impl Socket {
         sys::adopt(fd).map(Socket)
     }
 
-    /// Sets the sizes of all rings, for the first socket of a queue.
-    pub(super) fn size_rings(&self) -> io::Result<()> {
-        self.size(&[XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING, XDP_TX_RING])
+    /// Sets the sizes of all rings, for the first socket of a queue: `ring` is that of the receive ring and the fill ring.
+    pub(super) fn size_rings(&self, ring: u32) -> io::Result<()> {
+        self.size(&[XDP_UMEM_FILL_RING, XDP_RX_RING], ring)?;
+        self.size(&[XDP_UMEM_COMPLETION_RING, XDP_TX_RING], SEND_RING)
     }
 
     /// Sets the size of the receive ring only, for a socket that shares all other rings with the first one of its queue.
-    pub(super) fn size_receive_ring(&self) -> io::Result<()> {
-        self.size(&[XDP_RX_RING])
+    pub(super) fn size_receive_ring(&self, ring: u32) -> io::Result<()> {
+        self.size(&[XDP_RX_RING], ring)
     }
 
-    fn size(&self, rings: &[i32]) -> io::Result<()> {
-        rings.iter().try_for_each(|&ring| sys::set_option(&self.0, SOL_XDP, ring, &RING))
+    fn size(&self, rings: &[i32], entries: u32) -> io::Result<()> {
+        rings.iter().try_for_each(|&ring| sys::set_option(&self.0, SOL_XDP, ring, &entries))
     }
 
-    /// Maps the rings in their current state. For a socket that is already bound this requires Linux 6.4.
-    pub(super) fn rings(&self) -> io::Result<Rings> {
+    /// Maps the rings, sized with the same `ring`, in their current state. For a socket that is already bound this requires Linux 6.4.
+    pub(super) fn rings(&self, ring: u32) -> io::Result<Rings> {
         let offsets = self.offsets()?;
         Ok(Rings {
-            receive: Ring::map(&self.0, 0, &offsets[0..4], Side::Consumer)?,
-            send: Ring::map(&self.0, 0x8000_0000, &offsets[4..8], Side::Producer)?,
-            fill: Ring::map(&self.0, 0x1_0000_0000, &offsets[8..12], Side::Producer)?,
-            completed: Ring::map(&self.0, 0x1_8000_0000, &offsets[12..16], Side::Consumer)?,
+            receive: Ring::map(&self.0, 0, &offsets[0..4], Side::Consumer, ring)?,
+            send: Ring::map(&self.0, 0x8000_0000, &offsets[4..8], Side::Producer, SEND_RING)?,
+            fill: Ring::map(&self.0, 0x1_0000_0000, &offsets[8..12], Side::Producer, ring)?,
+            completed: Ring::map(&self.0, 0x1_8000_0000, &offsets[12..16], Side::Consumer, SEND_RING)?,
         })
     }
 
     /// Maps the receive ring only.
-    pub(super) fn receive_ring(&self) -> io::Result<Ring<Descriptor>> {
-        Ring::map(&self.0, 0, &self.offsets()?[0..4], Side::Consumer)
+    pub(super) fn receive_ring(&self, ring: u32) -> io::Result<Ring<Descriptor>> {
+        Ring::map(&self.0, 0, &self.offsets()?[0..4], Side::Consumer, ring)
     }
 
     /// `struct xdp_mmap_offsets`: four words each for the receive, send, fill and completion ring.
@@ -278,7 +295,7 @@ impl Socket {
         let family = libc::AF_XDP as u16;
         sys::bind(&self.0, &XdpAddress { family, flags, interface, queue, shared_umem })?;
         // Ignore an error: kernels before 6.17 always send 32 packets per call, and are called more often.
-        let _ = sys::set_option(&self.0, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &(RING / 2));
+        let _ = sys::set_option(&self.0, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &(SEND_RING / 2));
         Ok(())
     }
 

@@ -155,7 +155,8 @@ pub(crate) fn open_all(
 pub(crate) fn buffers(specs: &[PortSpec], receivers: usize) -> usize {
     let wanted = |spec: &PortSpec| match spec.back_end {
         BackEnd::Best | BackEnd::AfXdp => {
-            Interface::ask(&spec.name).map_or(0, |interface| interface.queues) * af_xdp::buffers_of_a_queue(receivers)
+            Interface::ask(&spec.name).map_or(0, |interface| interface.queues)
+                * af_xdp::buffers_of_a_queue(spec, receivers)
         }
         BackEnd::AfPacket | BackEnd::Tap | BackEnd::Memif => 0,
         BackEnd::Dpdk => buffers_of_dpdk(spec.dpdk.queues.map_or(receivers, usize::from).max(receivers)),
@@ -225,7 +226,7 @@ fn open_af_packet(
     why: &str,
 ) -> Result<Opened, OpenError> {
     let left = inherited.left(interface.index);
-    let (receive, send, packet) = af_packet::open(interface, lanes.receivers, lanes.senders, inherited)
+    let (receive, send, packet) = af_packet::open(spec, interface, lanes.receivers, lanes.senders, inherited)
         .map_err(|error| refused(spec, &error, "cap_net_raw"))?;
     let rings = |count| if count == 1 { "a ring".to_owned() } else { format!("{count} rings") };
     let closed = match left {
@@ -233,7 +234,8 @@ fn open_af_packet(
         left if left == receive.len() => String::new(),
         left => format!("; {} of the program before closed, and what came meanwhile lost", rings(left)),
     };
-    let how = format!("AF_PACKET, {} ({}){why}{closed}", rings(receive.len()), described(interface));
+    let slots = spec.ring.map(|ring| format!(" of {ring} frames")).unwrap_or_default();
+    let how = format!("AF_PACKET, {}{slots} ({}){why}{closed}", rings(receive.len()), described(interface));
     Ok(Opened { wires: Wires { packet, ..Wires::default() }, ..opened(how, receive, send) })
 }
 

@@ -2,10 +2,15 @@
 //! `memif:/run/memif.sock?role=server`, `dpdk:0000:03:00.0?queues=4`.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// Maximum length of an interface name (`IFNAMSIZ` of include/uapi/linux/if.h, minus the terminating zero).
 const NAME_MAX: usize = 15;
+/// Minimum and maximum of `ring=`: the former is what one batch usually has, the latter takes 64 MiB.
+const RING: RangeInclusive<u32> = 64..=32_768;
+/// Minimum of `ring=` with AF_PACKET, whose rings consist of blocks of 256 KiB.
+const PACKET_RING_MIN: u32 = 128;
 /// Maximum number of receive queues of a DPDK device.
 const QUEUES_MAX: u16 = 64;
 
@@ -99,6 +104,8 @@ pub struct PortSpec {
     pub copy: XdpCopy,
     /// AF_XDP: microseconds for which the kernel busy-polls the device in our system calls; 0 for interrupts.
     pub busy_poll_us: u32,
+    /// AF_XDP and AF_PACKET: number of frames that wait in a receive ring, a power of two; `None` for the back end's default.
+    pub ring: Option<u32>,
     /// Options for memif.
     pub memif: MemifKeys,
     /// Options for DPDK.
@@ -160,6 +167,7 @@ impl FromStr for PortSpec {
             mode: XdpMode::Any,
             copy: XdpCopy::Any,
             busy_poll_us: 0,
+            ring: None,
             memif: MemifKeys::default(),
             dpdk: DpdkKeys::default(),
         };
@@ -175,9 +183,12 @@ impl PortSpec {
         let Some((key, value)) = pair.split_once('=') else { return Err(format!("`{pair}` has no `=`")) };
         match self.back_end {
             BackEnd::AfXdp => self.set_af_xdp(key, value),
+            BackEnd::AfPacket => self.set_af_packet(key, value),
             BackEnd::Memif => self.set_memif(key, value),
             BackEnd::Dpdk => self.set_dpdk(key, value),
-            _ => Err(format!("only af_xdp:, memif: and dpdk: have keys behind a question mark, so not `{pair}`")),
+            _ => Err(format!(
+                "only af_xdp:, af_packet:, memif: and dpdk: have keys behind a question mark, so not `{pair}`"
+            )),
         }
     }
 
@@ -190,7 +201,19 @@ impl PortSpec {
             ("busy_poll", number) => {
                 self.busy_poll_us = number.parse().map_err(|_| "busy_poll is a number of microseconds".to_owned())?;
             }
-            _ => return Err("keys are mode=native|generic, copy=zero|copy, busy_poll=MICROSECONDS".to_owned()),
+            ("ring", frames) => self.ring = Some(ring(frames, *RING.start())?),
+            _ => {
+                let keys = "keys are mode=native|generic, copy=zero|copy, busy_poll=MICROSECONDS, ring=FRAMES";
+                return Err(keys.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn set_af_packet(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "ring" => self.ring = Some(ring(value, PACKET_RING_MIN)?),
+            _ => return Err("the key is ring=FRAMES".to_owned()),
         }
         Ok(())
     }
@@ -215,6 +238,13 @@ impl PortSpec {
         }
         Ok(())
     }
+}
+
+/// The size of a ring, at least `least`.
+fn ring(frames: &str, least: u32) -> Result<u32, String> {
+    let sizes = least..=*RING.end();
+    let size = frames.parse().ok().filter(|frames: &u32| frames.is_power_of_two() && sizes.contains(frames));
+    size.ok_or_else(|| format!("ring is a power of two from {} to {}, not `{frames}`", sizes.start(), sizes.end()))
 }
 
 impl fmt::Display for PortSpec {
@@ -251,6 +281,8 @@ mod tests {
         let spec: PortSpec = "af_xdp:eth0?mode=generic&busy_poll=20&copy=zero".parse().unwrap();
         assert_eq!((spec.mode, spec.copy, spec.busy_poll_us), (XdpMode::Generic, XdpCopy::Zero, 20));
         assert_eq!(spec.to_string(), "af_xdp:eth0");
+        assert_eq!("af_xdp:eth0?ring=32768".parse::<PortSpec>().unwrap().ring, Some(32_768));
+        assert_eq!("af_packet:eth0?ring=128".parse::<PortSpec>().unwrap().ring, Some(128));
         let spec: PortSpec = "dpdk:net_ring0?queues=2&eal=-l 2 --no-huge".parse().unwrap();
         assert_eq!((spec.dpdk.queues, spec.dpdk.eal.as_str()), (Some(2), "-l 2 --no-huge"));
     }
@@ -265,7 +297,13 @@ mod tests {
         check("a_name_that_is_too_long", "1 to 15 characters");
         check("xdp:veth0", "one of af_xdp, af_packet");
         check("af_xdp:veth0?mode=fast", "mode=native|generic");
-        check("tap:t0?mode=native", "only af_xdp:, memif: and dpdk:");
+        check("tap:t0?mode=native", "only af_xdp:, af_packet:, memif: and dpdk:");
+        check("eth0?ring=4096", "only af_xdp:, af_packet:, memif: and dpdk:");
+        for wrong in ["", "0", "32", "1000", "65536", "-64", "2k"] {
+            check(&format!("af_xdp:eth0?ring={wrong}"), "a power of two from 64 to 32768");
+        }
+        check("af_packet:eth0?ring=64", "a power of two from 128 to 32768");
+        check("af_packet:eth0?mode=native", "ring=FRAMES");
         check("dpdk:", "0000:03:00.0");
         check("dpdk:net_ring0?queues=0", "from 1 to 64");
         check("memif:", "path of a socket");
