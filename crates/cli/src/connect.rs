@@ -56,10 +56,14 @@ fn is_broken(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)
 }
 
+/// Where the run's control socket is.
+pub fn place(args: &ControlArgs) -> PathBuf {
+    args.control.clone().unwrap_or_else(default_path)
+}
+
 /// Connects to the run.
 pub fn connect(args: &ControlArgs) -> Result<Client, Failure> {
-    let path = args.control.clone().unwrap_or_else(default_path);
-    Ok(Client::connect(&path)?)
+    Ok(Client::connect(&place(args))?)
 }
 
 impl From<ClientError> for Failure {

@@ -43,17 +43,23 @@ impl Upgraded<'_> {
     fn upgrade(&mut self, words: &[&str]) -> String {
         self.gateway.tell(&[&["upgrade"], words].concat(), None).expect("it is continued");
         let said = self.braid.hear_successor();
-        eventually("the new program answers", || self.gateway.tell(&["stats"], None).is_ok());
+        self.gateway.tell(&["stats"], None).expect("the new program answers by then");
         said
     }
 
     /// The same to its plan on two workers, with both ports in it.
     fn upgrade_to_two_workers(&mut self, port: &str) -> String {
+        let more = self.plan_of(port, ["m0", "m1"]);
+        self.upgrade(&[more.to_str().expect("a path")])
+    }
+
+    /// Writes its plan on two workers, with these ports in it.
+    fn plan_of(&self, back_end: &str, devices: [&str; 2]) -> PathBuf {
         let plan = std::fs::read_to_string(self.gateway.path("plan.toml")).expect("a plan").replace(OF_CAPTURE, "");
         let more = self.gateway.path("more.toml");
-        let ports = ["m0", "m1"].map(|device| format!("[[port]]\ndevice = \"{port}:{device}\"\n")).concat();
+        let ports = devices.map(|device| format!("[[port]]\ndevice = \"{back_end}:{device}\"\n")).concat();
         std::fs::write(&more, format!("workers = 2\n{plan}{ports}")).expect("the same folder");
-        self.upgrade(&[more.to_str().expect("a path")])
+        more
     }
 
     /// Does something while echoes go to and fro: how many of them were lost, and what came of it.
@@ -91,6 +97,17 @@ fn no_packet_is_lost_in_an_upgrade_over_af_packet() {
         assert_eq!(lost, 0, "{workers} workers");
         run.stop();
     }
+}
+
+#[test]
+fn an_upgrade_that_no_program_continues_is_reported_as_such() {
+    let Some(scene) = crate::scene("an upgrade that fails") else { return };
+    let run = Upgraded::run(&scene, "af_packet", "", 1);
+    let plan = run.plan_of("af_packet", ["m0", "m9"]);
+    let said = run.gateway.tell(&["upgrade", plan.to_str().expect("a path")], None).expect_err("there is no m9");
+    assert!(said.contains("no other program continues it") && said.contains("--restore"), "{said}");
+    let Upgraded { mut braid, .. } = run;
+    assert!(braid.hear_of("no such interface").contains("m9"));
 }
 
 /// Two upgrades while echoes go to and fro and a third one: nothing is lost, and the kernel has as many buffers as ever.

@@ -8,7 +8,7 @@
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -67,6 +67,21 @@ impl Client {
     /// A handle to the connection itself. Shutting it down ends a pending wait with an error.
     pub fn line(&self) -> Result<UnixStream, ClientError> {
         self.stream.get_ref().stream.try_clone().map_err(|source| failed(&self.path, source))
+    }
+
+    /// Waits until the run closes the connection, as it does when it ends or executes another program. Returns whether it has within `at_most`.
+    pub fn is_closed_within(&mut self, at_most: Duration) -> bool {
+        let (begun, stream) = (Instant::now(), &mut self.stream.get_mut().stream);
+        while let Some(left) = at_most.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
+            let read = stream.set_read_timeout(Some(left)).and_then(|()| stream.read(&mut [0; 64]));
+            match read {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) if is_late(&error) || error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return true,
+            }
+        }
+        false
     }
 
     /// Sends a request and waits for the answer.

@@ -29,7 +29,7 @@ pub use apply::{Applied, Current, completed};
 pub use client::{Client, ClientError};
 pub use configure::Configured;
 pub use entries::Entries;
-pub use protocol::{Refused, Request};
+pub use protocol::{Continued, Refused, Request};
 pub use service::{Service, Successor};
 pub use sets::Listing;
 pub use snapshot::Snapshot;

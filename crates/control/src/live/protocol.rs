@@ -108,6 +108,16 @@ fn seconds_default() -> f64 {
     30.0
 }
 
+/// The answer to [`Request::Upgrade`]; versions before it had one say nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continued {
+    /// The process that continues the run: the same one, which executes another program.
+    pub process: u32,
+    /// What the plan says that the run has been told otherwise, and what comes of it.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
 /// Why a request was not carried out; nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{what}")]

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::apply::{Applied, Current};
 use super::configure::differences;
 use super::entries;
-use super::protocol::{Refused, Request};
+use super::protocol::{Continued, Refused, Request};
 use super::seat::Seating;
 use super::sets;
 use super::snapshot::{Snapshot, Taken};
@@ -230,7 +230,10 @@ impl Service {
             Request::Configuration { function } => json(&lock(&self.current).configured(&function)),
             Request::Configure { name, from, to } => json(&self.configure(&name, &from, to)?),
             Request::Snapshot { path } => json(&self.snapshot(&path)?),
-            Request::Upgrade { program, plan } => json(&self.upgrade(program, plan.as_deref())?),
+            Request::Upgrade { program, plan } => {
+                let notes = self.upgrade(program, plan.as_deref())?;
+                json(&Continued { process: std::process::id(), notes })
+            }
             Request::Stop {} => {
                 self.stop();
                 Ok(Value::Null)
