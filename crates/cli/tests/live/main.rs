@@ -247,7 +247,7 @@ fn after_kill_9_nothing_is_left_behind_and_the_next_one_starts() {
     first.kill();
     is_free(&scene);
     assert!(scene.middle.run("ip", "link show t0").is_err(), "the TAP interface has gone");
-    let second = scene.run_braid("--nf forward --port af_xdp:m0?mode=generic --port m1");
+    let second = scene.run_braid("--nf forward --port af_xdp:m0?mode=generic --port af_xdp:m1");
     assert!(
         second.said.contains("generic") && second.said.contains("m1: AF_XDP, program in the driver"),
         "{}",
@@ -258,14 +258,17 @@ fn after_kill_9_nothing_is_left_behind_and_the_next_one_starts() {
 }
 
 #[test]
-fn the_best_back_end_falls_back_and_says_why() {
-    let Some(scene) = scene("falling back") else { return };
-    for (end, name) in [(&scene.client, "c0"), (&scene.middle, "m0")] {
-        end.run("ip", &format!("link set {name} mtu 4000")).expect("veth allows it");
-    }
+fn on_veth_the_best_back_end_is_af_packet_and_elsewhere_it_falls_back_to_it_and_says_why() {
+    let Some(scene) = scene("the best back end") else { return };
     let braid = scene.run_braid("--nf forward --port m0 --port m1");
-    assert!(braid.said.contains("m0: AF_PACKET") && braid.said.contains("do not fit"), "{}", braid.said);
+    assert!(braid.said.contains("m0: AF_PACKET") && braid.said.contains("faster than AF_XDP"), "{}", braid.said);
     eventually("packets pass from one to the other", || pings(&scene.client, SERVER));
+    braid.stop();
+    for arguments in ["link add bridge0 type bridge", "link set bridge0 up"] {
+        scene.middle.run("ip", arguments).expect("the kernel has bridges");
+    }
+    let braid = scene.run_braid("--nf forward --port bridge0 --port m1");
+    assert!(braid.said.contains("bridge0: AF_PACKET") && braid.said.contains("no AF_XDP: "), "{}", braid.said);
     braid.stop();
 }
 

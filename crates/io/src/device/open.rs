@@ -113,8 +113,11 @@ pub(crate) fn pool(
     lanes: &Lanes<'_>,
     announce: impl Fn(&str),
 ) -> Result<(Arc<Pool>, Umem), braid_memory::Error> {
-    let by_xdp = specs.iter().filter_map(by_xdp);
-    let wanted: Vec<_> = by_xdp.filter_map(|spec| Some((Interface::ask(&spec.name).ok()?, spec))).collect();
+    let wanted = specs.iter().filter(|spec| spec.back_end.may_be_xdp()).filter_map(|spec| {
+        let interface = Interface::ask(&spec.name).ok()?;
+        by_xdp(spec, &interface).map(|spec| (interface, spec))
+    });
+    let wanted: Vec<_> = wanted.collect();
     let (pool, umem, why) = af_xdp::pool(config, &wanted, lanes)?;
     if let Some(why) = why {
         announce(&format!("sockets of AF_XDP that the program before has left are closed, and opened anew: {why}"));
@@ -123,11 +126,11 @@ pub(crate) fn pool(
 }
 
 /// How a port is opened with AF_XDP, if AF_XDP is tried. Unless the user asked for AF_XDP, it is used only in the driver: in the
-/// kernel's network stack it is no faster than AF_PACKET, and it cannot cut trains of segments.
-fn by_xdp(spec: &PortSpec) -> Option<PortSpec> {
+/// kernel's network stack it is no faster than AF_PACKET, and it cannot cut trains of segments; nor is it faster on every driver.
+fn by_xdp(spec: &PortSpec, interface: &Interface) -> Option<PortSpec> {
     match spec.back_end {
         BackEnd::AfXdp => Some(spec.clone()),
-        BackEnd::Best => Some(PortSpec { mode: XdpMode::Native, ..spec.clone() }),
+        BackEnd::Best if !interface.prefers_af_packet() => Some(PortSpec { mode: XdpMode::Native, ..spec.clone() }),
         _ => None,
     }
 }
@@ -155,8 +158,8 @@ pub(crate) fn open_all(
 pub(crate) fn buffers(specs: &[PortSpec], receivers: usize) -> usize {
     let wanted = |spec: &PortSpec| match spec.back_end {
         BackEnd::Best | BackEnd::AfXdp => {
-            Interface::ask(&spec.name).map_or(0, |interface| interface.queues)
-                * af_xdp::buffers_of_a_queue(spec, receivers)
+            let interface = Interface::ask(&spec.name).ok().filter(|interface| by_xdp(spec, interface).is_some());
+            interface.map_or(0, |interface| interface.queues) * af_xdp::buffers_of_a_queue(spec, receivers)
         }
         BackEnd::AfPacket | BackEnd::Tap | BackEnd::Memif => 0,
         BackEnd::Dpdk => buffers_of_dpdk(spec.dpdk.queues.map_or(receivers, usize::from).max(receivers)),
@@ -208,7 +211,11 @@ fn open_interface(
         let wires = |wire| Wires { xdp: vec![wire], ..Wires::default() };
         open.map(|(how, receive, send, wire)| Opened { wires: wires(wire), ..opened(how, receive, send) })
     };
-    match by_xdp(spec).map(|by_xdp| af_xdp(&by_xdp)) {
+    match by_xdp(spec, interface).map(|by_xdp| af_xdp(&by_xdp)) {
+        None if spec.back_end == BackEnd::Best => {
+            let why = format!("; on {} faster than AF_XDP, as it takes TCP segments whole", interface.driver);
+            open_af_packet(spec, interface, lanes, rings, &why)
+        }
         None => open_af_packet(spec, interface, lanes, rings, ""),
         Some(Err(refused)) if spec.back_end == BackEnd::Best => {
             let why = refused_xdp(spec, &refused);

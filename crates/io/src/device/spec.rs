@@ -17,7 +17,7 @@ const QUEUES_MAX: u16 = 64;
 /// How packets of a port reach Braid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackEnd {
-    /// The best back end that this machine and this interface support: AF_XDP in the driver, else AF_PACKET.
+    /// The best back end that this machine and this interface support: AF_XDP in the driver, else AF_PACKET; AF_PACKET on a veth pair.
     Best,
     /// AF_XDP sockets.
     AfXdp,
@@ -40,6 +40,11 @@ impl BackEnd {
         ("memif", BackEnd::Memif),
         ("dpdk", BackEnd::Dpdk),
     ];
+
+    /// Whether AF_XDP may be tried.
+    pub(crate) fn may_be_xdp(self) -> bool {
+        matches!(self, BackEnd::Best | BackEnd::AfXdp)
+    }
 
     /// The name before the colon; `None` for `Best`.
     pub fn name(self) -> Option<&'static str> {

@@ -238,6 +238,10 @@ fn of_interface(interface: &Interface) -> Vec<Check> {
     if !is_ethernet {
         checks.push(advice("packets", "they have no Ethernet headers: it is no port", NO_ETHERNET));
     }
+    if interface.prefers_af_packet() {
+        let why = format!("AF_PACKET, faster here than AF_XDP, which af_xdp:{name} asks for");
+        checks.push(good("back end", why));
+    }
     if *has_address && *is_ethernet {
         let mend = format!(
             "as a port of a live run: sudo ip address flush dev {name} (not the interface you are logged in by)"
@@ -362,5 +366,21 @@ mod tests {
             State::Advice,
             "tap:braid0",
         );
+    }
+
+    #[test]
+    fn where_af_packet_is_the_better_back_end_that_is_said() {
+        let interface = |driver: &str| Interface {
+            name: "veth0".into(),
+            index: 2,
+            mtu: 1500,
+            is_up: true,
+            is_ethernet: true,
+            has_address: false,
+            driver: driver.into(),
+            queues: 1,
+        };
+        let says = |driver| of_interface(&interface(driver)).iter().any(|check| check.name == "back end");
+        assert!(says("veth") && !says("ixgbe"));
     }
 }
