@@ -149,7 +149,7 @@ pub struct InputArgs {
     /// one port each
     #[arg(long = "in", value_name = "INPUT", value_hint = ValueHint::FilePath)]
     pub from: Vec<String>,
-    /// How one capture is split by port: single, inside or mac_hash [default: as the functions want it]
+    /// How one capture is split by port: single, inside, mac_hash or interface [default: as the functions want it]
     #[arg(long, value_name = "RULE")]
     pub split: Option<String>,
     /// Addresses that come in by port 0; all others by port 1

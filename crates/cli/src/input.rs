@@ -9,7 +9,9 @@ use crate::{generated, glance};
 use braid_control::Plan;
 use braid_control::frames::Frames;
 use braid_control::profile::counted;
-use braid_control::runtime::io::capture::{CaptureSink, CaptureSource, CaptureWriter, PortSplit, Precision};
+use braid_control::runtime::io::capture::{
+    CaptureSink, CaptureSource, CaptureWriter, PortSplit, Precision, interface_names,
+};
 use braid_control::runtime::io::generate::{GenConfig, Generator, GeneratorSource};
 use braid_control::runtime::io::{FrameStream, NullSink, Sink, Source};
 
@@ -60,6 +62,10 @@ impl Input {
             Some(_) if plan.from.len() > 1 => {
                 Err(Failure::usage("generated traffic cannot be mixed with other inputs", "name one input"))
             }
+            Some(_) if matches!(plan.split, PortSplit::Interface(_)) => {
+                let help = "name a capture, or another split: single, inside, mac_hash";
+                Err(Failure::usage("generated traffic comes by no interface", help))
+            }
             Some(specification) => {
                 let mut config = generated::config(specification)?;
                 if plan.split_is_asked || matches!(plan.split, PortSplit::MacHash(_)) {
@@ -82,6 +88,14 @@ impl Input {
                 paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
             }
             Input::Generated(name, _) => format!("gen:{name}"),
+        }
+    }
+
+    /// What its ports are called, if they are the interfaces of a capture.
+    fn port_names(&self) -> Vec<String> {
+        match self {
+            Input::Captures(paths, PortSplit::Interface(_)) if paths.len() == 1 => interface_names(&paths[0]),
+            _ => Vec::new(),
         }
     }
 
@@ -175,10 +189,12 @@ pub fn sink(plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
     let (mut paths, per_port) = outputs(plan, Some(input))?;
     Ok(match paths.pop() {
         None => Box::new(NullSink),
-        Some(only) if !per_port => Box::new(CaptureSink::new(only).precision(Precision::Nanoseconds)),
+        Some(only) if !per_port => {
+            Box::new(CaptureSink::new(only).precision(Precision::Nanoseconds).named(input.port_names()))
+        }
         Some(last) => {
             paths.push(last);
-            Box::new(CaptureSink::per_port(paths).precision(Precision::Nanoseconds))
+            Box::new(CaptureSink::per_port(paths).precision(Precision::Nanoseconds).named(input.port_names()))
         }
     })
 }

@@ -15,6 +15,8 @@ pub enum DefaultSplit {
     Inside,
     /// A hash of the Ethernet source address selects one of the function's ports.
     MacHash,
+    /// The interface by which a packet was captured is its port; no function asks for that by itself.
+    Interface,
 }
 
 /// Why a configuration is not valid for its function.

@@ -350,8 +350,12 @@ fn split(input: &InputFile, chain: &[Link], ports: u16) -> Result<PortSplit, Pro
         None => default,
         Some(_) => DefaultSplit::Inside,
     };
-    let words =
-        [("single", DefaultSplit::Single), ("inside", DefaultSplit::Inside), ("mac_hash", DefaultSplit::MacHash)];
+    let words = [
+        ("single", DefaultSplit::Single),
+        ("inside", DefaultSplit::Inside),
+        ("mac_hash", DefaultSplit::MacHash),
+        ("interface", DefaultSplit::Interface),
+    ];
     let known: Vec<(&str, usize)> = words.iter().enumerate().map(|(i, (word, _))| (*word, i)).collect();
     let chosen = match &input.split {
         None => default,
@@ -364,6 +368,7 @@ fn split(input: &InputFile, chain: &[Link], ports: u16) -> Result<PortSplit, Pro
     Ok(match chosen {
         DefaultSplit::Single => PortSplit::Single,
         DefaultSplit::MacHash => PortSplit::MacHash(ports),
+        DefaultSplit::Interface => PortSplit::Interface(ports),
         DefaultSplit::Inside => PortSplit::InsidePrefixes(inside(input.inside.as_ref())?),
     })
 }

@@ -136,7 +136,7 @@ pub struct ChainFile {
 pub struct InputFile {
     /// Files or a generator, in the syntax of `--in`.
     pub from: Vec<Spanned<String>>,
-    /// `single`, `inside` or `mac_hash`.
+    /// `single`, `inside`, `mac_hash` or `interface`.
     pub split: Option<Spanned<String>>,
     /// Prefixes whose packets arrive on port 0.
     pub inside: Option<Spanned<Vec<Spanned<String>>>>,

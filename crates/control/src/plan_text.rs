@@ -96,6 +96,7 @@ fn files(out: &mut String, plan: &Plan) {
             PortSplit::Single if is_generated && !plan.split_is_asked => {}
             PortSplit::Single => out.push_str("split = \"single\"\n"),
             PortSplit::MacHash(_) => out.push_str("split = \"mac_hash\"\n"),
+            PortSplit::Interface(_) => out.push_str("split = \"interface\"\n"),
             PortSplit::InsidePrefixes(prefixes) => {
                 let prefixes: Vec<String> = prefixes.iter().map(ToString::to_string).collect();
                 let _ = writeln!(out, "inside = {}", list(prefixes.iter().map(String::as_str)));

@@ -46,6 +46,8 @@ pub struct RxCounters {
     pub bytes: u64,
     /// Frames left out because they are longer than any buffer.
     pub too_long: u64,
+    /// Frames left out because they arrived by an interface for which there is no port.
+    pub no_port: u64,
     /// Frames that a wrapper dropped on purpose.
     pub injected_loss: u64,
     /// Frames that the device dropped before Braid received them, because they were not fetched in time.
@@ -56,8 +58,13 @@ pub struct RxCounters {
 
 impl RxCounters {
     /// Returns the frames that came and were not delivered, by reason.
-    pub fn losses(&self) -> [(&'static str, u64); 3] {
-        [("frame_too_long", self.too_long), ("injected_loss", self.injected_loss), ("missed", self.missed)]
+    pub fn losses(&self) -> [(&'static str, u64); 4] {
+        [
+            ("frame_too_long", self.too_long),
+            ("no_port", self.no_port),
+            ("injected_loss", self.injected_loss),
+            ("missed", self.missed),
+        ]
     }
 }
 

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use braid_packet::pool::JUMBO_FRAME_MAX;
-use braid_packet::{Batch, Buffers, FrameInfo};
+use braid_packet::{Batch, Buffers, FrameInfo, Port};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 
 use crate::capture::Damage;
@@ -40,16 +40,20 @@ pub(crate) fn spread<S: FrameStream + 'static>(
 }
 
 /// Copies a frame into the batch and counts it. Returns the number of packets added, which is 0 for a frame
-/// that is too long; `None` if no buffer is free.
+/// that is too long or for which there is no port; `None` if no buffer is free.
 fn take(
-    bytes: &[u8],
-    info: &FrameInfo,
+    (bytes, info): (&[u8], &FrameInfo),
+    ports_max: Port,
     batch: &mut Batch,
     buffers: &mut Buffers,
     counters: &mut RxCounters,
 ) -> Option<usize> {
     if bytes.len() > JUMBO_FRAME_MAX {
         counters.too_long += 1;
+        return Some(0);
+    }
+    if info.port >= ports_max {
+        counters.no_port += 1;
         return Some(0);
     }
     if !batch.copy_in(buffers, bytes, info) {
@@ -105,7 +109,9 @@ impl<S: FrameStream> RxQueue for Inline<S> {
                 break;
             }
             let (bytes, info) = self.stream.frame();
-            let Some(count) = take(bytes, &info, batch, buffers, &mut self.counters) else { break };
+            let ports_max = self.stream.ports_max();
+            let taken_in = take((bytes, &info), ports_max, batch, buffers, &mut self.counters);
+            let Some(count) = taken_in else { break };
             taken += count;
             self.held = false;
             self.horizon = info.sequence + 1;
@@ -168,6 +174,7 @@ fn spread_by_thread<S: FrameStream + 'static>(
             load: Packed::default(),
             at: 0,
             horizon: 0,
+            ports_max: stream.ports_max(),
             counters: RxCounters::default(),
             shared: Arc::clone(&shared),
         }));
@@ -218,7 +225,9 @@ impl<S: FrameStream> Reader<S> {
     fn place(&mut self) {
         let (bytes, info) = self.stream.frame();
         let last = self.lanes.len() - 1;
-        let number = self.select.queue(bytes, info.link, info.port).min(last);
+        // Nobody knows where to steer a frame for which there is no port.
+        let is_steered = info.port < self.stream.ports_max();
+        let number = if is_steered { self.select.queue(bytes, info.link, info.port).min(last) } else { 0 };
         self.sequence = info.sequence + 1;
         let lane = &mut self.lanes[number];
         if lane.open {
@@ -295,6 +304,7 @@ struct Spread {
     /// Index of the next frame in the load.
     at: usize,
     horizon: u64,
+    ports_max: Port,
     counters: RxCounters,
     shared: Arc<Shared>,
 }
@@ -335,7 +345,8 @@ impl RxQueue for Spread {
                 return if taken > 0 { Received::Packets } else { nothing };
             }
             let Some((bytes, info)) = self.load.frame(self.at) else { break };
-            let Some(count) = take(bytes, &info, batch, buffers, &mut self.counters) else { break };
+            let taken_in = take((bytes, &info), self.ports_max, batch, buffers, &mut self.counters);
+            let Some(count) = taken_in else { break };
             taken += count;
             self.at += 1;
             self.horizon = info.sequence + 1;

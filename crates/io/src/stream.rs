@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use braid_packet::FrameInfo;
+use braid_packet::{FrameInfo, Port};
 
 use crate::capture::Damage;
 
@@ -29,6 +29,11 @@ pub trait FrameStream: Send {
     /// blocks, it once returns a [`Next::Wait`] of zero duration.
     fn may_block(&self) -> bool {
         false
+    }
+
+    /// The number of ports that are there for its frames; what arrives by others is left out.
+    fn ports_max(&self) -> Port {
+        Port::MAX
     }
 
     /// Positions at which the input is damaged, as far as it has been read.

@@ -73,6 +73,7 @@ impl Classic {
             wire_len,
             timestamp_ns: Some(u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.unit_ns),
             linktype: self.linktype,
+            interface: 0,
             flaw,
         }))
     }

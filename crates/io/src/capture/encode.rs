@@ -78,6 +78,8 @@ pub struct CaptureWriter {
     precision: Precision,
     /// Ports and link types seen so far. A pcap file has one pair; a pcapng file has one interface for each pair.
     interfaces: Vec<(Port, Link)>,
+    /// What the ports are called, as far as they have names.
+    names: Vec<String>,
     begun: bool,
     scratch: Vec<u8>,
     failure: Option<SinkError>,
@@ -121,10 +123,17 @@ impl CaptureWriter {
             format,
             precision,
             interfaces: Vec::new(),
+            names: Vec::new(),
             begun: false,
             scratch: Vec::new(),
             failure: None,
         })
+    }
+
+    /// Names the interfaces of a pcapng file by port; one without a name, or with an empty one, is called `port N`.
+    pub fn named(mut self, names: Vec<String>) -> CaptureWriter {
+        self.names = names;
+        self
     }
 
     /// Writes a frame. Errors are kept: all frames after the first error count as lost.
@@ -244,7 +253,8 @@ impl CaptureWriter {
             return number as u32;
         }
         self.interfaces.push((port, link));
-        let name = format!("port {port}");
+        let name = self.names.get(usize::from(port)).filter(|name| !name.is_empty());
+        let name = name.map_or_else(|| format!("port {port}"), String::clone);
         let mut options = Vec::new();
         option(&mut options, ng::OPTION_NAME, name.as_bytes());
         let resolution = if self.precision == Precision::Nanoseconds { 9 } else { 6 };

@@ -12,6 +12,7 @@ pub(crate) mod classic;
 mod damage;
 mod encode;
 mod gzip;
+mod interface;
 mod link;
 mod ng;
 mod output;
@@ -24,6 +25,7 @@ mod stream;
 
 pub use damage::{Damage, Flaw};
 pub use encode::{CaptureWriter, Precision};
+pub use interface::interface_names;
 pub use piped::is_dash;
 pub use reader::{CaptureReader, Captured};
 pub use sink::CaptureSink;

@@ -27,6 +27,7 @@ struct Interface {
     /// As in the option: a negative power of ten, or of two if the highest bit is set.
     resolution: u8,
     offset_s: i64,
+    name: String,
 }
 
 impl Interface {
@@ -126,15 +127,21 @@ impl Ng {
         Ok(())
     }
 
+    pub(crate) fn interface_names(&self) -> Vec<String> {
+        self.interfaces.iter().map(|interface| interface.name.clone()).collect()
+    }
+
     fn interface(&self, block: &[u8]) -> Interface {
         let linktype = u32::from(self.half(block, 8));
-        let mut interface = Interface { linktype, snap_len: self.word(block, 12), resolution: 6, offset_s: 0 };
+        let mut interface =
+            Interface { linktype, snap_len: self.word(block, 12), resolution: 6, offset_s: 0, name: String::new() };
         let mut at = 16;
         while at + 4 <= block.len() - 4 {
             let (option, len) = (self.half(block, at), usize::from(self.half(block, at + 2)));
             let Some(value) = block.get(at + 4..at + 4 + len) else { break };
             match (option, value) {
                 (0, _) => break,
+                (OPTION_NAME, name) => interface.name = String::from_utf8_lossy(name).into_owned(),
                 (OPTION_TSRESOL, [resolution, ..]) => interface.resolution = *resolution,
                 (OPTION_TSOFFSET, _) if len >= 8 => {
                     let (first, second) = (u64::from(self.word(value, 0)), u64::from(self.word(value, 4)));
@@ -165,6 +172,7 @@ impl Ng {
             wire_len: self.word(block, 24),
             timestamp_ns: Some(interface.nanoseconds(raw)),
             linktype: interface.linktype,
+            interface: number,
             flaw: None,
         })
     }
@@ -181,6 +189,7 @@ impl Ng {
             wire_len,
             timestamp_ns: None,
             linktype: interface.map_or(LINKTYPE_ETHERNET, |interface| interface.linktype),
+            interface: 0,
             flaw: None,
         }
     }

@@ -34,6 +34,8 @@ pub struct Captured<'a> {
     pub timestamp_ns: Option<u64>,
     /// The file's number for the link type.
     pub linktype: u32,
+    /// The number of the interface by which it came, in the order in which a pcapng file describes them; 0 in others.
+    pub interface: u32,
 }
 
 impl Captured<'_> {
@@ -52,6 +54,7 @@ pub(crate) struct Head {
     pub(crate) wire_len: u32,
     pub(crate) timestamp_ns: Option<u64>,
     pub(crate) linktype: u32,
+    pub(crate) interface: u32,
     /// A flaw to report after this packet.
     pub(crate) flaw: Option<Flaw>,
 }
@@ -174,8 +177,19 @@ impl CaptureReader {
                 wire_len: head.wire_len,
                 timestamp_ns: head.timestamp_ns,
                 linktype: head.linktype,
+                interface: head.interface,
             },
-            None => Captured { bytes: &[], wire_len: 0, timestamp_ns: None, linktype: link::LINKTYPE_USER0 },
+            None => {
+                Captured { bytes: &[], wire_len: 0, timestamp_ns: None, linktype: link::LINKTYPE_USER0, interface: 0 }
+            }
+        }
+    }
+
+    /// The names of the interfaces that were described so far, empty for those without a name.
+    pub(crate) fn interface_names(&self) -> Vec<String> {
+        match &self.format {
+            Format::Ng(ng) => ng.interface_names(),
+            Format::Classic(_) => Vec::new(),
         }
     }
 

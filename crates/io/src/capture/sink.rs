@@ -37,22 +37,29 @@ const TICK: Duration = Duration::from_millis(2);
 pub struct CaptureSink {
     paths: Vec<PathBuf>,
     precision: Precision,
+    names: Vec<String>,
 }
 
 impl CaptureSink {
     /// Writes all ports to one file; in pcapng each port is an interface. `-` is standard output, in pcapng.
     pub fn new(path: PathBuf) -> CaptureSink {
-        CaptureSink { paths: vec![path], precision: Precision::default() }
+        CaptureSink::per_port(vec![path])
     }
 
     /// Writes each port to its own file.
     pub fn per_port(paths: Vec<PathBuf>) -> CaptureSink {
-        CaptureSink { paths, precision: Precision::default() }
+        CaptureSink { paths, precision: Precision::default(), names: Vec::new() }
     }
 
     /// Sets the resolution of the timestamps.
     pub fn precision(mut self, precision: Precision) -> CaptureSink {
         self.precision = precision;
+        self
+    }
+
+    /// Names the ports, for the interfaces of pcapng files.
+    pub fn named(mut self, names: Vec<String>) -> CaptureSink {
+        self.names = names;
         self
     }
 }
@@ -67,8 +74,8 @@ impl Sink for CaptureSink {
         if self.paths.is_empty() || queues == 0 {
             return Err(OpenError::Nothing { what: "a sink needs a file and a queue" });
         }
-        let files: Result<Vec<_>, _> =
-            self.paths.iter().map(|path| CaptureWriter::create(path, self.precision)).collect();
+        let create = |path: &PathBuf| Ok(CaptureWriter::create(path, self.precision)?.named(self.names.clone()));
+        let files: Result<Vec<_>, OpenError> = self.paths.iter().map(create).collect();
         let (sender, loads) = bounded(LOADS_WAITING * queues);
         let (empties, empty) = bounded(2 * LOADS_WAITING * queues);
         let shared = Arc::new(Shared {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::interface::interface_names;
 use super::piped::is_dash;
 use super::split::PortSplit;
 use super::stream::{CaptureStream, Replay};
@@ -52,7 +53,12 @@ impl Source for CaptureSource {
     }
 
     fn ports(&self) -> usize {
-        if self.paths.len() > 1 { self.paths.len() } else { self.split.ports() }
+        match (&self.split, self.paths.as_slice()) {
+            // If the file has more, it is better not to begin.
+            (PortSplit::Interface(_), [only]) => self.split.ports().max(interface_names(only).len()),
+            (split, [_]) => split.ports(),
+            (_, several) => several.len(),
+        }
     }
 
     fn progress(&self) -> Arc<Progress> {

@@ -19,6 +19,10 @@ pub enum PortSplit {
     /// A hash of the Ethernet source address over this many ports, so that every station stays at its port: (7 × sum of its bytes +
     /// last byte) modulo ports. Frames with a group address as source, or of other link types, arrive on port 0.
     MacHash(Port),
+    /// The interface by which the capturing machine received a frame, of so many: those that a pcapng file describes in its order, those of
+    /// Linux cooked packets (version 2) as they appear. What came in by further ones is left out, as
+    /// [`RxCounters::no_port`](crate::source::RxCounters::no_port).
+    Interface(Port),
 }
 
 impl PortSplit {
@@ -27,14 +31,14 @@ impl PortSplit {
         match self {
             PortSplit::Single => 1,
             PortSplit::InsidePrefixes(_) => 2,
-            PortSplit::MacHash(ports) => usize::from(*ports).max(1),
+            PortSplit::MacHash(ports) | PortSplit::Interface(ports) => usize::from(*ports).max(1),
         }
     }
 
-    /// The port on which a frame arrives.
+    /// The port on which a frame arrives, as far as its bytes say so: port 0 if that is a matter of its interface.
     pub fn port(&self, frame: &[u8], link: Link) -> Port {
         match self {
-            PortSplit::Single => 0,
+            PortSplit::Single | PortSplit::Interface(_) => 0,
             PortSplit::InsidePrefixes(prefixes) => match addresses(frame, link).map(|(source, _)| source) {
                 Some(address) => Port::from(!prefixes.iter().any(|prefix| prefix.contains(address))),
                 None => 0,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use braid_packet::{FrameInfo, Port};
 
 use super::damage::{Damage, Flaw};
+use super::interface::Interfaces;
 use super::piped::is_dash;
 use super::reader::CaptureReader;
 use super::split::PortSplit;
@@ -46,6 +47,9 @@ struct Feed {
 pub struct CaptureStream {
     paths: Vec<PathBuf>,
     split: PortSplit,
+    interfaces: Interfaces,
+    /// Port of the current packet, if it is a matter of its interface.
+    port: Port,
     replay: Replay,
     progress: Arc<Progress>,
     feeds: Vec<Feed>,
@@ -86,6 +90,8 @@ impl CaptureStream {
         let mut stream = CaptureStream {
             paths,
             split,
+            interfaces: Interfaces::default(),
+            port: 0,
             replay,
             progress,
             feeds: Vec::new(),
@@ -176,6 +182,9 @@ impl FrameStream for CaptureStream {
             return Next::Wait(wait);
         }
         self.waiting = false;
+        if matches!(self.split, PortSplit::Interface(_)) {
+            self.port = self.interfaces.port(&self.feeds[number].reader.captured());
+        }
         let (first, last) = self.span_ns.unwrap_or((now_ns, now_ns));
         self.span_ns = Some((first.min(now_ns), last.max(now_ns)));
         Next::Frame
@@ -186,7 +195,11 @@ impl FrameStream for CaptureStream {
         let feed = &self.feeds[number];
         let captured = feed.reader.captured();
         let link = captured.link();
-        let port = if self.feeds.len() > 1 { number as Port } else { self.split.port(captured.bytes, link) };
+        let port = match self.split {
+            _ if self.feeds.len() > 1 => number as Port,
+            PortSplit::Interface(_) => self.port,
+            _ => self.split.port(captured.bytes, link),
+        };
         let info = FrameInfo {
             port,
             link,
@@ -195,6 +208,13 @@ impl FrameStream for CaptureStream {
             sequence: self.sequence,
         };
         (captured.bytes, info)
+    }
+
+    fn ports_max(&self) -> Port {
+        match self.split {
+            PortSplit::Interface(ports) if self.paths.len() == 1 => ports,
+            _ => Port::MAX,
+        }
     }
 
     fn damages(&self) -> &[Damage] {

@@ -53,3 +53,34 @@ fn what_came_before_a_wait_is_delivered_however_slow_the_worker_was() {
     }
     drop(held);
 }
+
+/// A capture that is read by its interfaces, of which there are three, for a run with two ports.
+#[test]
+fn what_came_in_by_an_interface_without_a_port_is_counted() {
+    use crate::capture::{CaptureReader, CaptureSource, CaptureWriter, PortSplit, Precision, interface_names};
+
+    let path = std::env::temp_dir().join(format!("braid-interfaces-{}.pcapng", std::process::id()));
+    let names = vec!["eth0".to_owned(), String::new()];
+    let mut writer = CaptureWriter::create(&path, Precision::Nanoseconds).expect("room").named(names);
+    // An interface is described before its first packet, so the order of these is 0, 2, 1.
+    for (sequence, port) in [0, 2, 1, 0, 2].into_iter().enumerate() {
+        let info = FrameInfo { port, sequence: sequence as u64, wire_len: 60, ..FrameInfo::default() };
+        writer.write(&[port as u8; 60], &info);
+    }
+    writer.finish().expect("room");
+    assert_eq!(interface_names(&path), ["eth0"], "the others are described later");
+    let mut reader = CaptureReader::open(&path).expect("a capture");
+    while reader.advance().expect("whole") {}
+    assert_eq!(reader.interface_names(), ["eth0", "port 2", "port 1"]);
+    for workers in 1..3 {
+        let source = CaptureSource::new(vec![path.clone()]).split(PortSplit::Interface(2));
+        let stream = source.into_stream().expect("a capture");
+        let mut queues = spread(stream, workers, Arc::new(FirstQueue)).expect("queues");
+        let pool = Pool::new(&PoolConfig { buffers: 2048, ..PoolConfig::default() }).expect("memory");
+        let (mut batch, mut buffers) = (Batch::new(&pool, &Arc::new(Layout::bare())), Buffers::new(&pool));
+        while queues[0].receive(&mut batch, &mut buffers, 16) != Received::End {}
+        let ports: Vec<_> = batch.records().iter().map(|record| record.port).collect();
+        assert_eq!((ports, queues[0].counters().no_port), (vec![0, 1, 0, 1], 1), "{workers} workers");
+    }
+    std::fs::remove_file(&path).expect("it is there");
+}

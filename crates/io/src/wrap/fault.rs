@@ -244,8 +244,8 @@ impl RxQueue for FaultQueue {
     }
 
     fn counters(&self) -> RxCounters {
-        let RxCounters { too_long, missed, .. } = self.inner.counters();
-        RxCounters { too_long, missed, ..self.total }
+        let RxCounters { too_long, no_port, missed, .. } = self.inner.counters();
+        RxCounters { too_long, no_port, missed, ..self.total }
     }
 
     fn close(&mut self) -> bool {
