@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+
 use serde_json::Value;
 use support::running::Running;
 use support::{Braid, conserved};
@@ -283,5 +286,50 @@ fn a_service_reads_its_plan_again_on_sighup() {
     std::thread::sleep(std::time::Duration::from_millis(300));
     let stats = run.until("packets", |_| true);
     assert_eq!(stats["functions"].as_array().map(Vec::len), Some(2), "a refused plan changes nothing: {stats}");
+    conserved(&run.stop());
+}
+
+/// The configuration of a function, as its run has it.
+fn configured(run: &Running<'_>, function: &str, key: &str) -> Option<i64> {
+    let mut socket = UnixStream::connect(run.socket()).expect("the run answers");
+    writeln!(socket, "{{\"ask\":\"configuration\",\"function\":\"{function}\"}}").expect("it is asked");
+    let mut line = String::new();
+    BufReader::new(socket).read_line(&mut line).expect("an answer");
+    serde_json::from_str::<Value>(&line).expect("JSON")["ok"][0]["config"][key].as_i64()
+}
+
+#[test]
+fn a_plan_that_is_read_again_stands_under_the_command_line_of_the_run() {
+    let braid = Braid::new();
+    let plan = |workers: u32, more: &str| {
+        format!(
+            "workers = {workers}\nsets = 30000\ntime = \"capture\"\n[input]\nfrom = [\"no.pcap\"]\n\
+             [[nf]]\nfunction = \"nat\"\nconfig = {{ udp_s = 100 }}\n{more}"
+        )
+    };
+    let count = |stats: &Value, of: &str| stats[of].as_array().map(Vec::len);
+    braid.write("plan.toml", &plan(1, ""));
+    let mut run = Running::start(&braid, &format!("--config plan.toml {TRAFFIC} --sets 20000 --set nat.udp_s=50"));
+    assert_eq!(configured(&run, "nat", "udp_s"), Some(50));
+    braid.write("plan.toml", &plan(1, FIREWALL));
+    run.signal("-HUP");
+    run.until("the firewall is there", |stats| count(stats, "functions") == Some(2));
+    assert_eq!(configured(&run, "nat", "udp_s"), Some(50), "--set counts as before");
+    // The text of a plan that is applied has its way, except with what cannot change; and it is said what that means.
+    let applied = braid.json("apply plan.toml --control control.sock");
+    let notes = names(&applied["notes"]);
+    let begins =
+        ["`workers` stays 2,", "`time` stays live,", "`input.from` stays gen:", "`--sets 20000`,", "`--set nat."];
+    assert_eq!(notes.len(), begins.len(), "{notes:?}");
+    assert!(notes.iter().zip(begins).all(|(note, begin)| note.starts_with(begin)), "{notes:?}");
+    assert_eq!((&applied["sets"], configured(&run, "nat", "udp_s")), (&serde_json::json!([20000, 30000]), Some(100)));
+    // A plan with which another process goes on may have other workers, which then stay.
+    braid.write("other.toml", &plan(1, FIREWALL).replace("time = \"capture\"\n[input]\nfrom = [\"no.pcap\"]\n", ""));
+    let stats = run.upgrade("other.toml");
+    assert_eq!((count(&stats, "workers"), configured(&run, "nat", "udp_s")), (Some(1), Some(100)));
+    braid.write("plan.toml", &plan(3, ""));
+    run.signal("-HUP");
+    let stats = run.until("the firewall is gone", |stats| count(stats, "functions") == Some(1));
+    assert_eq!((count(&stats, "workers"), configured(&run, "nat", "udp_s")), (Some(1), Some(50)));
     conserved(&run.stop());
 }

@@ -245,3 +245,93 @@ fn no_record_is_longer_than_readers_of_captures_take() {
     // As they came and as they left.
     assert_eq!(lengths, [(MOST, MOST + 1), (MOST, MOST + 1), (MOST, MOST + 192), (MOST, MOST + 192)]);
 }
+
+/// A pcapng file: the names and link types of its interfaces, and its packets with the numbers of their interfaces.
+fn pcapng(interfaces: &[(&str, u16)], packets: &[(u32, Vec<u8>)]) -> Vec<u8> {
+    let block = |kind: u32, body: &[u8]| {
+        let len = (12 + body.len() as u32).to_le_bytes();
+        [&kind.to_le_bytes()[..], &len, body, &len].concat()
+    };
+    let padded = |bytes: &[u8]| [bytes, &[0; 3][..bytes.len().next_multiple_of(4) - bytes.len()]].concat();
+    let mut file = block(0x0a0d_0d0a, &[&[0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0][..], &[0xff; 8]].concat());
+    for (name, linktype) in interfaces {
+        let option = [&[2, 0][..], &(name.len() as u16).to_le_bytes(), &padded(name.as_bytes()), &[0; 4]].concat();
+        file.extend(block(1, &[&linktype.to_le_bytes()[..], &[0; 2], &262_144u32.to_le_bytes(), &option].concat()));
+    }
+    for (number, (interface, packet)) in packets.iter().enumerate() {
+        let us = (BEGUN_S * 1_000_000 + number) as u64;
+        let words = [*interface, (us >> 32) as u32, us as u32, packet.len() as u32, packet.len() as u32];
+        let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        file.extend(block(6, &[words, padded(packet)].concat()));
+    }
+    file
+}
+
+/// Packets by the port by which they came in, from what a run writes for each.
+fn came_by(braid: &Braid, line: &str) -> (serde_json::Value, Vec<Vec<u16>>) {
+    let report = braid.json(&format!("run --nf forward --split interface {line}"));
+    support::conserved(&report);
+    let ports = |file: &str| {
+        let mut reader = CaptureReader::open(&braid.path(file)).expect("a capture");
+        let mut ports = Vec::new();
+        while reader.advance().expect("the capture is whole") {
+            let bytes = reader.captured().bytes;
+            ports.push(u16::from_be_bytes([bytes[bytes.len() - 12], bytes[bytes.len() - 11]]));
+        }
+        ports
+    };
+    // A packet leaves by the other port of its pair.
+    let files = if line.contains("--ports 4") {
+        vec!["1.pcapng", "0.pcapng", "3.pcapng", "2.pcapng"]
+    } else {
+        vec!["1.pcapng", "0.pcapng"]
+    };
+    (report, files.into_iter().map(ports).collect())
+}
+
+#[test]
+fn each_interface_of_a_capture_is_a_port() {
+    let braid = Braid::new();
+    let packet = |number: u16| [&[2; 12][..], &[8, 0], &udp([10, 0, 0, 1], [192, 0, 2, 9], [number, 53])].concat();
+    let packets: Vec<(u32, Vec<u8>)> =
+        [0, 1, 2, 1, 0].iter().zip(1..).map(|(by, number)| (*by, packet(number))).collect();
+    let three = pcapng(&[("eth0", 1), ("eth1", 1), ("wlan0", 1)], &packets);
+    std::fs::write(braid.path("three.pcapng"), three).expect("room");
+    let refused = |line: &str| braid.fails(2, line).split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = refused("run --nf forward --split interface --in three.pcapng");
+    assert!(said.contains("comes in by 3 ports, but the plan has 2") && said.contains("add --ports 3"), "{said}");
+    let four = "--ports 4 --out 0=0.pcapng --out 1=1.pcapng --out 2=2.pcapng --out 3=3.pcapng";
+    let (_, by_port) = came_by(&braid, &format!("--in three.pcapng {four}"));
+    assert_eq!(by_port, [vec![1, 5], vec![2, 4], vec![3], vec![]]);
+    // They keep their names.
+    braid.ok("run --nf forward --split interface --ports 4 --in three.pcapng --out all.pcapng");
+    let written = std::fs::read(braid.path("all.pcapng")).expect("readable");
+    let has = |name: &[u8]| written.windows(name.len()).any(|part| part == name);
+    assert!([&b"eth0"[..], b"eth1", b"port 3"].iter().all(|name| has(name)) && !has(b"port 0"));
+    // A pipe cannot be looked at beforehand.
+    let input = std::fs::File::open(braid.path("three.pcapng")).expect("readable");
+    let line = "run --nf forward --split interface --in - --json -w 2";
+    let output = braid.command(line).stdin(input).output().expect("it runs");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+    support::conserved(&report);
+    assert_eq!((&report["packets_in"], &report["dropped"]["no_port"]), (&5.into(), &1.into()), "{report}");
+    let said = refused("run --nf forward --split interface --in gen:campus");
+    assert!(said.contains("generated traffic comes by no interface"), "{said}");
+}
+
+#[test]
+fn cooked_packets_come_by_the_ports_of_their_interfaces_in_the_order_in_which_these_appear() {
+    let braid = Braid::new();
+    let cooked = |index: u8, number: u16| {
+        let header = [&[8, 0, 0, 0, 0, 0, 0, index, 0, 1, 0, 6][..], &[2; 8]].concat();
+        [header, udp([10, 0, 0, 1], [192, 0, 2, 9], [number, 53])].concat()
+    };
+    let packets: Vec<Vec<u8>> = [7, 3, 7, 9, 3].iter().zip(1..).map(|(index, number)| cooked(*index, number)).collect();
+    std::fs::write(braid.path("any.pcap"), pcap(276, &packets, usize::MAX)).expect("room");
+    for workers in 1..3 {
+        let line = format!("--in any.pcap --out 0=0.pcapng --out 1=1.pcapng -w {workers}");
+        let (report, by_port) = came_by(&braid, &line);
+        assert_eq!(by_port, [vec![1, 3], vec![2, 5]], "{workers} workers");
+        assert_eq!(report["dropped_by_nf"]["source"]["no_port"], 1, "{report}");
+    }
+}

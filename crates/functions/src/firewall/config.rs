@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::clock::UtcOffset;
 use super::limits::Most;
+use super::non_ip::NonIp;
 use super::permit::Ways;
 use super::policy::Policy;
 use super::rule_file::{Hooks, Ports};
@@ -16,6 +17,7 @@ use super::rules::{Action, Rule};
 use super::timeouts::Timeouts;
 use super::values::{Addresses, Forward};
 use crate::config::{ConfigError, idle_ns};
+use crate::nat::Others;
 use crate::parts::answer::Router;
 use crate::parts::{Side, Sides};
 
@@ -62,6 +64,8 @@ pub struct Config {
     pub fragments_max: u32,
     pub held_max: u32,
     pub fragment_s: u64,
+    pub non_ip: Others,
+    pub non_ip_types: Option<Vec<u16>>,
     pub ttl: Ttl,
     pub router: Option<Ipv4Addr>,
     pub router_v6: Option<Ipv6Addr>,
@@ -126,6 +130,8 @@ impl Default for Config {
             fragments_max: 4096,
             held_max: 256,
             fragment_s: 30,
+            non_ip: Others::Pass,
+            non_ip_types: None,
             ttl: Ttl::Keep,
             router: None,
             router_v6: None,
@@ -188,6 +194,7 @@ pub(super) struct Settings {
     pub(super) most: Most,
     pub(super) query_ns: u64,
     pub(super) fragment_ns: u64,
+    pub(super) non_ip: NonIp,
     pub(super) ttl: Ttl,
     pub(super) router: Router,
     /// The addresses of both families from which hosts inside hear of a refusal; without one, from the packet's destination.
@@ -261,6 +268,7 @@ impl Settings {
             },
             query_ns: idle_ns("icmp_s", config.icmp_s)?,
             fragment_ns: idle_ns("fragment_s", config.fragment_s)?,
+            non_ip: NonIp::check(config.non_ip, config.non_ip_types)?,
             ttl: config.ttl,
             refuses_as: [config.router.map(IpAddress::from), config.router_v6.map(IpAddress::from)],
             router: Router::check(("router", config.router.unwrap_or(DUMMY)), ("router_v6", config.router_v6))?,

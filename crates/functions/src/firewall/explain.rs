@@ -34,7 +34,9 @@ pub enum ExplainError {
     #[error("port {0} is on neither side: packets from there are dropped as wrong_side")]
     Side(Port),
     /// No rule applies to the packet.
-    #[error("it is no whole IP packet: what is not IP passes, what is damaged is dropped as malformed")]
+    #[error(
+        "it is no whole IP packet: what is not IP passes unless `non_ip` says otherwise, what is damaged is dropped as malformed"
+    )]
     NotIp,
 }
 

@@ -33,6 +33,7 @@ mod looks;
 mod marks;
 mod masked;
 mod names;
+mod non_ip;
 mod often;
 mod opening;
 mod payload;
@@ -239,7 +240,7 @@ impl NetworkFunction for Firewall {
     }
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
-        Ok(if scope::is_damaged_ip(packet) { Verdict::Drop(Reason::MALFORMED) } else { cx.pass() })
+        Ok(self.settings.non_ip.judge(cx, packet))
     }
 
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, connection: &Connection) -> Result<(), Conflict> {

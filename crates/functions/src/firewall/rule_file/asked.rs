@@ -115,7 +115,10 @@ pub(super) fn asked(
     match (base.kind.as_str(), base.hook.as_str(), hooks) {
         _ if direction.is_some() => {
             if !base.accepts && matches!(table.family.as_str(), "bridge" | "netdev") {
-                tell(format!("the policy of chain {} is for IP packets: ARP and all else passes", chain.name));
+                tell(format!(
+                    "the policy of chain {} is for IP packets: about ARP and all else `non_ip` decides",
+                    chain.name
+                ));
             }
             Ok(direction)
         }
