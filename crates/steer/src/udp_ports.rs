@@ -6,7 +6,7 @@
 //! TCP keeps its spread. Linux drivers such as igb and ixgbe do so by default, for the same reason (`ethtool -n eth0 rx-flow-hash udp4`).
 //!
 //! Invariant: a packet's protocol decides whether its ports are hashed, so no set may have UDP packets and others with ports. Sets with the
-//! protocol number in their key have not; of others it depends on the protocols that they admit ([`UdpPorts::keeps`]).
+//! protocol number in their key have not; of others it depends on the protocols that they admit (`UdpPorts::keeps`).
 //!
 //! Not covered: fragments of TCP and SCTP, which functions hold as before.
 

@@ -81,7 +81,7 @@ use self::window::Reopening;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
-use crate::parts::{Aged, AnswerRate, Fragments, Side, is_opening, scope};
+use crate::parts::{Aged, AnswerRate, Fragments, Side, is_opening};
 
 /// Denied by a rule or by default.
 pub const DENIED: Reason = Reason("denied");
