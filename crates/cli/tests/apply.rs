@@ -11,6 +11,7 @@ use support::{Braid, conserved};
 
 const TRAFFIC: &str = "--in gen:campus?packets=4000000000&flows=300&seed=5 --workers 2 --time live";
 const FIREWALL: &str = "[[nf]]\nfunction = \"firewall\"\n";
+const COUNTED: &str = "[[nf]]\nfunction = \"flow_counter\"\n";
 const COUNTER: &str = "[[nf]]\nfunction = \"flow_counter\"\nconfig = { symmetric = true }\n";
 const POLICED: &str = "[[nf]]\nfunction = \"policer\"\n[nf.config]\nbytes_per_s = 1\nburst_bytes = 100\n";
 
@@ -221,7 +222,6 @@ fn what_cannot_change_is_refused_with_its_reason_and_changes_nothing() {
     };
     let refused = |name: &str, text: &str, part: &str| fails(1, name, text, part);
     refused("a.toml", "[[nf]]\nfunction = \"nat\"\nconfig = { first_port = 2000 }\n", "`first_port`");
-    refused("b.toml", "workers = 3\n[[nf]]\nfunction = \"nat\"\n", "`workers` cannot change");
     refused("j.toml", "steer_udp_ports = true\n[[nf]]\nfunction = \"nat\"\n", "`steer_udp_ports` cannot change");
     refused("c.toml", "[[nf]]\nfunction = \"firewall\"\nname = \"nat\"\n", "cannot become a firewall");
     // No run would take these.
@@ -304,16 +304,16 @@ fn a_plan_that_is_read_again_stands_under_the_command_line_of_the_run() {
     let plan = |workers: u32, more: &str| {
         format!(
             "workers = {workers}\nsets = 30000\ntime = \"capture\"\n[input]\nfrom = [\"no.pcap\"]\n\
-             [[nf]]\nfunction = \"nat\"\nconfig = {{ udp_s = 100 }}\n{more}"
+             [chain]\norder = \"same\"\n[[nf]]\nfunction = \"nat\"\nconfig = {{ udp_s = 100 }}\n{more}"
         )
     };
     let count = |stats: &Value, of: &str| stats[of].as_array().map(Vec::len);
     braid.write("plan.toml", &plan(1, ""));
     let mut run = Running::start(&braid, &format!("--config plan.toml {TRAFFIC} --sets 20000 --set nat.udp_s=50"));
     assert_eq!(configured(&run, "nat", "udp_s"), Some(50));
-    braid.write("plan.toml", &plan(1, FIREWALL));
+    braid.write("plan.toml", &plan(1, COUNTED));
     run.signal("-HUP");
-    run.until("the firewall is there", |stats| count(stats, "functions") == Some(2));
+    run.until("the counter is there", |stats| count(stats, "functions") == Some(2));
     assert_eq!(configured(&run, "nat", "udp_s"), Some(50), "--set counts as before");
     // The text of a plan that is applied has its way, except with what cannot change; and it is said what that means.
     let applied = braid.json("apply plan.toml --control control.sock");
@@ -324,12 +324,12 @@ fn a_plan_that_is_read_again_stands_under_the_command_line_of_the_run() {
     assert!(notes.iter().zip(begins).all(|(note, begin)| note.starts_with(begin)), "{notes:?}");
     assert_eq!((&applied["sets"], configured(&run, "nat", "udp_s")), (&serde_json::json!([20000, 30000]), Some(100)));
     // A plan with which another process goes on may have other workers, which then stay.
-    braid.write("other.toml", &plan(1, FIREWALL).replace("time = \"capture\"\n[input]\nfrom = [\"no.pcap\"]\n", ""));
+    braid.write("other.toml", &plan(1, COUNTED).replace("time = \"capture\"\n[input]\nfrom = [\"no.pcap\"]\n", ""));
     let stats = run.upgrade("other.toml");
     assert_eq!((count(&stats, "workers"), configured(&run, "nat", "udp_s")), (Some(1), Some(100)));
     braid.write("plan.toml", &plan(3, ""));
     run.signal("-HUP");
-    let stats = run.until("the firewall is gone", |stats| count(stats, "functions") == Some(1));
+    let stats = run.until("the counter is gone", |stats| count(stats, "functions") == Some(1));
     assert_eq!((count(&stats, "workers"), configured(&run, "nat", "udp_s")), (Some(1), Some(50)));
     conserved(&run.stop());
 }

@@ -92,6 +92,8 @@ fn what_a_kind_has_not_it_cannot_claim() {
         ("udp 10.0.0.1:1 > 10.0.0.2:2 ihl 16", "ihl 16 is too large"),
         ("arp request 10.0.0.1 > 10.0.0.2 iplen 9", "only IP packets have lengths"),
         ("type 0x88cc len 60 frame 3", "a frame of 3 bytes cannot be"),
+        ("ip 2001:db8::1 > 2001:db8::2 proto 0", "proto 0 of IPv6 is hop-by-hop options"),
+        ("udp 1.1.1.1:1 > 2.2.2.2:2 len 65600", "65600 bytes are too many"),
     ] {
         let wrong = build::frame(&parse::packet(&mut Words::of(line)).unwrap()).unwrap_err();
         assert!(wrong.what.contains(what), "{}", wrong.what);
@@ -131,8 +133,6 @@ fn what_cannot_be_read_is_refused_with_its_line_and_what_to_write() {
     refused("in 0 udp 1.1.1.1:1 > 2.2.2.2:2\n", 1, "nothing says what becomes of it", "drop REASON");
     refused("out 0 udp 1.1.1.1:1 > 2.2.2.2:2", 1, "nothing came in", "in PORT");
     refused("in 0 udp 1.1.1.1:1 > 2.2.2.2:2 checksum bad", 1, "a checksum is not `bad`", "wrong, right");
-    refused("in 0 ip 2001:db8::1 > 2001:db8::2 proto 0", 1, "proto 0 of IPv6 is hop-by-hop options", "ipoptions");
-    refused("in 0 udp 1.1.1.1:1 > 2.2.2.2:2 len 65600", 1, "65600 bytes are too many", "at most 65455");
     refused("at 2s\nat 1s", 2, "time goes back", "order");
     refused("at 2", 1, "`2` is no time", "0.5s");
     refused("", 0, "no packet comes in", "what becomes of it");

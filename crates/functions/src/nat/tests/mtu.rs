@@ -52,6 +52,9 @@ fn of_pieces_that_must_not_be_cut_the_first_is_told() {
     for (offset, told) in [(0, 1), (172, 0)] {
         let mut piece = Frame::udp(HOST, SERVER).len(1390).fragment(7, offset, true).bytes();
         piece[20] |= 0x40;
+        piece[24..26].fill(0);
+        let sum = braid_nf::packet::checksum::ipv4_header(&piece[14..34]);
+        piece[24..26].copy_from_slice(&sum.to_be_bytes());
         let outcome = nat.send(0, 0, &piece);
         assert_eq!((outcome.dropped, outcome.sent.len()), (Some("too_long"), told));
     }
