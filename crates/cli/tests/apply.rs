@@ -11,7 +11,8 @@ use support::{Braid, conserved};
 
 const TRAFFIC: &str = "--in gen:campus?packets=4000000000&flows=300&seed=5 --workers 2 --time live";
 const FIREWALL: &str = "[[nf]]\nfunction = \"firewall\"\n";
-const COUNTED: &str = "[[nf]]\nfunction = \"flow_counter\"\n";
+/// A function without packet sets, which goes with any number of workers.
+const FORWARD: &str = "[[nf]]\nfunction = \"forward\"\n";
 const COUNTER: &str = "[[nf]]\nfunction = \"flow_counter\"\nconfig = { symmetric = true }\n";
 const POLICED: &str = "[[nf]]\nfunction = \"policer\"\n[nf.config]\nbytes_per_s = 1\nburst_bytes = 100\n";
 
@@ -303,33 +304,33 @@ fn a_plan_that_is_read_again_stands_under_the_command_line_of_the_run() {
     let braid = Braid::new();
     let plan = |workers: u32, more: &str| {
         format!(
-            "workers = {workers}\nsets = 30000\ntime = \"capture\"\n[input]\nfrom = [\"no.pcap\"]\n\
+            "workers = {workers}\nsets = 300000\ntime = \"capture\"\n[input]\nfrom = [\"no.pcap\"]\n\
              [chain]\norder = \"same\"\n[[nf]]\nfunction = \"nat\"\nconfig = {{ udp_s = 100 }}\n{more}"
         )
     };
     let count = |stats: &Value, of: &str| stats[of].as_array().map(Vec::len);
     braid.write("plan.toml", &plan(1, ""));
-    let mut run = Running::start(&braid, &format!("--config plan.toml {TRAFFIC} --sets 20000 --set nat.udp_s=50"));
+    let mut run = Running::start(&braid, &format!("--config plan.toml {TRAFFIC} --sets 200000 --set nat.udp_s=50"));
     assert_eq!(configured(&run, "nat", "udp_s"), Some(50));
-    braid.write("plan.toml", &plan(1, COUNTED));
+    braid.write("plan.toml", &plan(1, FORWARD));
     run.signal("-HUP");
-    run.until("the counter is there", |stats| count(stats, "functions") == Some(2));
+    run.until("the second function is there", |stats| count(stats, "functions") == Some(2));
     assert_eq!(configured(&run, "nat", "udp_s"), Some(50), "--set counts as before");
     // The text of a plan that is applied has its way, except with what cannot change; and it is said what that means.
     let applied = braid.json("apply plan.toml --control control.sock");
     let notes = names(&applied["notes"]);
     let begins =
-        ["`workers` stays 2,", "`time` stays live,", "`input.from` stays gen:", "`--sets 20000`,", "`--set nat."];
+        ["`workers` stays 2,", "`time` stays live,", "`input.from` stays gen:", "`--sets 200000`,", "`--set nat."];
     assert_eq!(notes.len(), begins.len(), "{notes:?}");
     assert!(notes.iter().zip(begins).all(|(note, begin)| note.starts_with(begin)), "{notes:?}");
-    assert_eq!((&applied["sets"], configured(&run, "nat", "udp_s")), (&serde_json::json!([20000, 30000]), Some(100)));
+    assert_eq!((&applied["sets"], configured(&run, "nat", "udp_s")), (&serde_json::json!([200000, 300000]), Some(100)));
     // A plan with which another process goes on may have other workers, which then stay.
-    braid.write("other.toml", &plan(1, COUNTED).replace("time = \"capture\"\n[input]\nfrom = [\"no.pcap\"]\n", ""));
+    braid.write("other.toml", &plan(1, FORWARD).replace("time = \"capture\"\n[input]\nfrom = [\"no.pcap\"]\n", ""));
     let stats = run.upgrade("other.toml");
     assert_eq!((count(&stats, "workers"), configured(&run, "nat", "udp_s")), (Some(1), Some(100)));
     braid.write("plan.toml", &plan(3, ""));
     run.signal("-HUP");
-    let stats = run.until("the counter is gone", |stats| count(stats, "functions") == Some(1));
+    let stats = run.until("the second function is gone", |stats| count(stats, "functions") == Some(1));
     assert_eq!((count(&stats, "workers"), configured(&run, "nat", "udp_s")), (Some(1), Some(50)));
     conserved(&run.stop());
 }
