@@ -9,7 +9,7 @@ use braid_runtime::nf::packet::{FieldId, IpAddress, Link, MacAddress, SetKey, pa
 
 /// The values that filters test.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct Facts<'a> {
     /// Source and destination IP address; for ARP, sender and target.
     pub ips: [Option<IpAddress>; 2],
     /// Source and destination port.
@@ -24,21 +24,21 @@ pub struct Facts {
     pub vlans: Vec<u16>,
     /// Length of the frame in bytes; `None` for a key.
     pub len: Option<usize>,
-    /// The first bytes, at most [`START_MAX`], of the Ethernet header, of the IP header, and of what follows that; empty for a key, and for
-    /// what is not there.
-    pub starts: [Vec<u8>; 3],
+    /// The frame from its Ethernet header on, from its IP header on, and from what follows that on; empty for a key, and for what is not
+    /// there.
+    pub starts: [&'a [u8]; 3],
     /// Whether the order of the two ends means nothing, because both directions have this key.
     pub either_way: bool,
 }
 
-impl Facts {
+impl<'a> Facts<'a> {
     /// Extracts the facts of a frame.
-    pub fn of_frame(bytes: &[u8], link: Link) -> Facts {
+    pub fn of_frame(bytes: &'a [u8], link: Link) -> Facts<'a> {
         let mut facts = Facts { len: Some(bytes.len()), ..Facts::default() };
         if link == Link::Ethernet
             && let Some(ethernet) = Ethernet::parse(bytes)
         {
-            facts.starts[0] = start(bytes);
+            facts.starts[0] = bytes;
             facts.macs = [Some(ethernet.source()), Some(ethernet.destination())];
             let mut kind = ethernet.ether_type();
             for tag in VlanTags::new(kind, ethernet.payload()) {
@@ -57,13 +57,13 @@ impl Facts {
             facts.ips = [Some(ip.source), Some(ip.destination)];
             facts.protocol = Some(ip.protocol);
             facts.ports = ip.ports();
-            (facts.starts[1], facts.starts[2]) = (start(ip.header), start(ip.transport));
+            (facts.starts[1], facts.starts[2]) = (ip.header, ip.transport);
         }
         facts
     }
 
     /// Of an entry of a function's table: its first end is the source, and identifiers of ICMP queries stand for ports.
-    pub fn of_entry(entry: &TableEntry) -> Facts {
+    pub fn of_entry(entry: &TableEntry) -> Facts<'a> {
         let [(source, from), (destination, to)] = entry.ends;
         Facts {
             ips: [Some(source), Some(destination)],
@@ -75,7 +75,7 @@ impl Facts {
     }
 
     /// Of the key of a packet set, as far as it has the fields.
-    pub fn of_key(key: &SetKey) -> Facts {
+    pub fn of_key(key: &SetKey) -> Facts<'a> {
         let parts = key.parts();
         let number = |field| parts.number(field);
         let arp = number(FieldId::ArpTarget).map(|address| IpAddress::from_v4(address.to_be_bytes()));
@@ -90,13 +90,6 @@ impl Facts {
             ..Facts::default()
         }
     }
-}
-
-/// Most bytes that are kept of the beginning of a header.
-pub const START_MAX: usize = 64;
-
-fn start(bytes: &[u8]) -> Vec<u8> {
-    bytes[..bytes.len().min(START_MAX)].to_vec()
 }
 
 /// The IP header of a frame and what follows it.

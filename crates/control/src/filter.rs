@@ -12,7 +12,7 @@
 //! A packet or key without a field does not match a condition on it: the key of a per-address set has no port.
 
 use braid_runtime::nf::packet::headers::ether_type;
-use braid_runtime::nf::packet::{IpAddress, MacAddress, protocol};
+use braid_runtime::nf::packet::{IpAddress, MacAddress, protocol, services};
 
 use self::compare::Comparison;
 use crate::facts::Facts;
@@ -95,7 +95,7 @@ impl Filter {
     }
 
     /// Whether a packet or key with these facts matches.
-    pub fn matches(&self, facts: &Facts) -> bool {
+    pub fn matches(&self, facts: &Facts<'_>) -> bool {
         self.0.matches(facts)
     }
 }
@@ -109,7 +109,7 @@ impl std::str::FromStr for Filter {
 }
 
 impl Expression {
-    fn matches(&self, facts: &Facts) -> bool {
+    fn matches(&self, facts: &Facts<'_>) -> bool {
         let either = facts.either_way;
         match self {
             Expression::All => true,
@@ -131,7 +131,7 @@ impl Expression {
     }
 }
 
-impl Facts {
+impl Facts<'_> {
     /// Whether the Ethernet type is `kind`. A key has no Ethernet type, but its addresses imply one.
     fn has_type(&self, kind: u16) -> bool {
         let v4 = self.ips.iter().flatten().next().map(IpAddress::is_v4);
@@ -364,7 +364,7 @@ impl<'a> Parser<'a> {
             }
             Kind::Port => {
                 let value = self.value(A_PORT)?;
-                let port = value.text.parse().ok().or_else(|| service(value.text));
+                let port = value.text.parse().ok().or_else(|| services::port(value.text));
                 let port = port.ok_or_else(|| self.unexpected(value, A_PORT))?;
                 Ok(Expression::Ports(way, port, port))
             }
@@ -383,7 +383,7 @@ impl<'a> Parser<'a> {
         let word = self.value(KNOWN)?;
         self.at -= 1;
         let is_address = range(word.text).is_some();
-        let is_port = word.text.parse::<u16>().is_ok() || service(word.text).is_some();
+        let is_port = word.text.parse::<u16>().is_ok() || services::port(word.text).is_some();
         let is_range = word.text.starts_with(|c: char| c.is_ascii_digit()) && word.text.contains('-');
         let fits = |kind: Kind| match kind {
             Kind::Address => is_address,
@@ -423,46 +423,6 @@ const KNOWN: &str = "a primitive: host, net, port, portrange, tcp, udp, icmp, ic
 less, greater, bytes as in tcp[13] & 2 != 0, or an address";
 
 const A_PORT: &str = "a port from 0 to 65535, or the name of a common service, as http";
-
-/// The port of a service, by the names that tcpdump takes from /etc/services.
-fn service(name: &str) -> Option<u16> {
-    SERVICES.iter().find(|(known, _)| *known == name).map(|(_, port)| *port)
-}
-
-const SERVICES: [(&str, u16); 32] = [
-    ("ftp-data", 20),
-    ("ftp", 21),
-    ("ssh", 22),
-    ("telnet", 23),
-    ("smtp", 25),
-    ("domain", 53),
-    ("bootps", 67),
-    ("bootpc", 68),
-    ("tftp", 69),
-    ("http", 80),
-    ("kerberos", 88),
-    ("pop3", 110),
-    ("ntp", 123),
-    ("netbios-ns", 137),
-    ("netbios-dgm", 138),
-    ("netbios-ssn", 139),
-    ("imap2", 143),
-    ("snmp", 161),
-    ("snmp-trap", 162),
-    ("bgp", 179),
-    ("ldap", 389),
-    ("https", 443),
-    ("microsoft-ds", 445),
-    ("isakmp", 500),
-    ("syslog", 514),
-    ("submission", 587),
-    ("ldaps", 636),
-    ("imaps", 993),
-    ("pop3s", 995),
-    ("openvpn", 1194),
-    ("ipsec-nat-t", 4500),
-    ("sip", 5060),
-];
 
 /// Parses an address or a prefix, into its first address and the number of significant bits.
 fn range(text: &str) -> Option<(IpAddress, u8)> {

@@ -25,6 +25,7 @@ mod port_set;
 mod raw;
 pub mod record;
 pub mod segments;
+pub mod services;
 #[cfg(test)]
 mod testing;
 mod undo;

@@ -10,7 +10,10 @@ use braid_runtime::nf::packet::headers::ether_type;
 use braid_runtime::nf::packet::protocol;
 
 use super::{Expression, FilterError, Parser, error};
-use crate::facts::{Facts, START_MAX};
+use crate::facts::Facts;
+
+/// How far a comparison reaches into a header, in bytes.
+const START_MAX: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Comparison {
@@ -61,8 +64,8 @@ impl Layer {
         })
     }
 
-    fn start(self, facts: &Facts) -> Option<&[u8]> {
-        let [ether, ip, transport] = &facts.starts;
+    fn start<'a>(self, facts: &Facts<'a>) -> Option<&'a [u8]> {
+        let [ether, ip, transport] = facts.starts;
         match self {
             Layer::Ethernet => Some(ether),
             Layer::Ip(kind) => (facts.ether_type == Some(kind)).then_some(ip),
@@ -110,7 +113,7 @@ const NAMES: [(&str, u32); 34] = [
 ];
 
 impl Comparison {
-    pub(super) fn matches(&self, facts: &Facts) -> bool {
+    pub(super) fn matches(&self, facts: &Facts<'_>) -> bool {
         let Some((left, right)) = self.left.of(facts).zip(self.right.of(facts)) else { return false };
         match self.relation {
             Relation::Equal => left == right,
@@ -124,7 +127,7 @@ impl Comparison {
 }
 
 impl Value {
-    fn of(&self, facts: &Facts) -> Option<u32> {
+    fn of(&self, facts: &Facts<'_>) -> Option<u32> {
         Some(match self {
             Value::Number(number) => *number,
             Value::Bytes(layer, at, len) => {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn facts(source: &str, destination: &str, protocol: u8) -> Facts {
+fn facts(source: &str, destination: &str, protocol: u8) -> Facts<'static> {
     let end = |text: &str| {
         let (ip, port) = text.rsplit_once('@').expect("ADDRESS@PORT");
         (ip.parse::<IpAddress>().ok(), port.parse::<u16>().ok())

@@ -3,9 +3,9 @@
 
 use std::net::SocketAddr;
 
-use braid_nf::packet::IpAddress;
 use braid_nf::packet::headers::tcp_flags;
 use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{IpAddress, services};
 use serde::Deserialize;
 
 use super::{fields, names};
@@ -344,7 +344,7 @@ impl TryFrom<NameOrNumber> for PortRange {
             NameOrNumber::Number(port) => port.to_string(),
             NameOrNumber::Name(text) => text,
         };
-        if let Some(port) = names::service(&text) {
+        if let Some(port) = services::port(&text) {
             return Ok(PortRange { first: port, last: port });
         }
         let (first, last) = text.split_once('-').unwrap_or((&text, &text));

@@ -1,6 +1,7 @@
 //! Statements and conditions about sets that packets change: `add @floods { ip saddr limit rate over 10/second } drop`, `update`, `delete`, `meter`,
 //! `ct count over 20`, and `ip saddr @banned` where rules add to `banned`.
 
+use braid_nf::packet::services;
 use std::sync::Arc;
 
 use super::amounts::rate;
@@ -13,7 +14,6 @@ use super::{Parsed, wrong};
 use crate::firewall::fields::Field;
 use crate::firewall::given::Given;
 use crate::firewall::keyed::{Act, Dynamic, Key, Keyed, PARTS_MAX, Part, SIZE};
-use crate::firewall::names;
 use crate::firewall::rules::Direction;
 use crate::firewall::values::Addresses;
 
@@ -193,7 +193,7 @@ fn field(rest: &mut Words<'_>, fits: &mut [Fits], key: &mut Key) -> Parsed<()> {
 /// Parses a part of an element that a rule gives itself: an address, or the number or name of a port.
 fn constant(word: &str) -> Option<u128> {
     let address = || word.parse::<Addresses>().ok().filter(|one| one.first == one.last).map(|one| one.first);
-    let port = word.parse::<u16>().ok().or_else(|| names::service(word));
+    let port = word.parse::<u16>().ok().or_else(|| services::port(word));
     port.map(u128::from).or_else(address)
 }
 

@@ -1,5 +1,6 @@
 //! Reads the rest of a statement: its next word, a set, ports; and resolves the names in it.
 
+use braid_nf::packet::services;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
@@ -8,7 +9,6 @@ use super::numbers::Numbers;
 use super::tokens::{Kind, Place, Token};
 use super::{Around, Note, Parsed, Ports, wrong};
 use crate::firewall::keyed::Dynamic;
-use crate::firewall::names;
 use crate::firewall::payload;
 use crate::firewall::rules::Direction;
 use crate::firewall::values::PortRange;
@@ -192,7 +192,7 @@ impl<'a> Words<'a> {
 pub(super) const PORT: Numbers = Numbers {
     what: "a port, a range or a name such as 80, 6000-6063 or ssh",
     last: u16::MAX as u64,
-    named: |name| names::service(name).map(u64::from),
+    named: |name| services::port(name).map(u64::from),
 };
 
 /// The value of an element: a word, or a range with blanks in it; `None` if there is nothing between two commas.
