@@ -231,12 +231,12 @@ impl NetworkFunction for Firewall {
     /// Handles a packet of a live connection that `steady` declines.
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Handled {
         let verdict = self.go_on(cx, packet, connection)?;
-        self.end_pieces(cx, packet, verdict)
+        self.fragments.conclude(cx, packet, verdict)
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Connection>) -> Handled {
         let verdict = self.meet(cx, packet, |cx, connection| set.register(cx, connection))?;
-        self.end_pieces(cx, packet, verdict)
+        self.fragments.conclude(cx, packet, verdict)
     }
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {

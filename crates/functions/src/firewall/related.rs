@@ -216,15 +216,6 @@ impl Firewall {
         self.hop(cx, packet)
     }
 
-    /// Ends the later fragments of a first one that is dropped.
-    #[inline(always)]
-    pub(super) fn end_pieces(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, verdict: Verdict) -> Handled {
-        match verdict {
-            Verdict::Drop(reason) if packet.is_fragment() => self.fragments.drop(cx, packet, reason),
-            verdict => Ok(verdict),
-        }
-    }
-
     /// Passes a later fragment whose first one has passed, or holds it until that arrives.
     #[cold]
     pub(super) fn follow_first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {

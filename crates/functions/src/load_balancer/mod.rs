@@ -231,12 +231,12 @@ impl NetworkFunction for LoadBalancer {
     /// one that has ended.
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
         let verdict = self.go_on(cx, packet, flow)?;
-        self.end_pieces(cx, packet, verdict)
+        self.fragments.conclude(cx, packet, verdict)
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Flow>) -> Handled {
         let verdict = self.begin(cx, packet, set)?;
-        self.end_pieces(cx, packet, verdict)
+        self.fragments.conclude(cx, packet, verdict)
     }
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {

@@ -71,14 +71,6 @@ impl LoadBalancer {
         Ok(cx.pass())
     }
 
-    /// Ends the later fragments of a first one that is dropped.
-    pub(super) fn end_pieces(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, verdict: Verdict) -> Handled {
-        match verdict {
-            Verdict::Drop(reason) if packet.is_fragment() => self.fragments.drop(cx, packet, reason),
-            verdict => Ok(verdict),
-        }
-    }
-
     /// Sends a later fragment where the first went, or holds it until that arrives. Fragments that cannot belong to a
     /// service pass.
     #[cold]

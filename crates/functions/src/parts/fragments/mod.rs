@@ -198,6 +198,15 @@ impl Fragments {
         Ok(Verdict::Drop(reason))
     }
 
+    /// Carries out a verdict; the later fragments of a first one that is dropped [end with it](Self::drop).
+    #[inline(always)]
+    pub fn conclude(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, verdict: Verdict) -> Handled {
+        match verdict {
+            Verdict::Drop(reason) if packet.is_fragment() => self.drop(cx, packet, reason),
+            verdict => Ok(verdict),
+        }
+    }
+
     /// Returns why the first fragment was dropped, for a later one given as received; `None` if that is not known.
     pub fn end_of(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Option<Reason>, Conflict> {
         let (Some(ended), Some(datagram)) = (&self.ended, Datagram::of(packet)) else { return Ok(None) };
