@@ -49,6 +49,14 @@ fn open(port: &str, receivers: usize, select: Arc<dyn QueueSelect>) -> Result<Op
     Ok(Open { queues: Box::new(source).open(receivers, select)?, pool, _senders })
 }
 
+/// Opens `port` inside a namespace; `None`, having said so, where this machine cannot.
+fn opened(test: &str, port: &str, receivers: usize, select: Arc<dyn QueueSelect>) -> Option<(Namespace, Open)> {
+    let namespace = cable().map_err(|reason| skip(test, &reason)).ok()?;
+    let opened = namespace.inside(|| open(port, receivers, select).map_err(io::Error::other));
+    let opened = opened.map_err(|reason| skip(test, &reason)).ok()?;
+    Some((namespace, opened))
+}
+
 /// Sends one frame through the interface of this name, from its kernel's side.
 fn send(namespace: &Namespace, name: &str) {
     namespace.frame_sender(name).and_then(|mut sender| sender.write_all(&FRAME)).expect("a frame leaves");
@@ -65,14 +73,8 @@ fn receive(queue: &mut dyn RxQueue, pool: &Arc<Pool>) -> usize {
 
 /// Opens `port` inside a namespace and checks that a wait ends by time, and by a frame that leaves through `far`.
 fn check(test: &str, port: &str, far: &str) {
-    let namespace = match cable() {
-        Ok(namespace) => namespace,
-        Err(reason) => return skip(test, &reason),
-    };
-    let opened = namespace.inside(|| open(port, 1, Arc::new(FirstQueue)).map_err(io::Error::other));
-    let Open { mut queues, pool, _senders } = match opened {
-        Ok(open) => open,
-        Err(reason) => return skip(test, &reason),
+    let Some((namespace, Open { mut queues, pool, _senders })) = opened(test, port, 1, Arc::new(FirstQueue)) else {
+        return;
     };
     let queue = &mut *queues[0];
     receive(queue, &pool);
@@ -112,14 +114,8 @@ fn a_ring_of_any_size_goes_round() {
     let test = "a_ring_of_any_size_goes_round";
     for (port, frames) in [("af_xdp:near?ring=64", 64), ("af_packet:near?ring=128", 128), ("af_xdp:near?ring=8192", 64)]
     {
-        let namespace = match cable() {
-            Ok(namespace) => namespace,
-            Err(reason) => return skip(test, &reason),
-        };
-        let opened = namespace.inside(|| open(port, 1, Arc::new(FirstQueue)).map_err(io::Error::other));
-        let Open { mut queues, pool, _senders } = match opened {
-            Ok(open) => open,
-            Err(reason) => return skip(test, &reason),
+        let Some((namespace, Open { mut queues, pool, _senders })) = opened(test, port, 1, Arc::new(FirstQueue)) else {
+            return;
         };
         let queue = &mut *queues[0];
         receive(queue, &pool);
@@ -151,15 +147,9 @@ impl QueueSelect for Last {
 #[test]
 fn a_frame_for_another_receiver_ends_that_ones_wait() {
     let test = "a_frame_for_another_receiver_ends_that_ones_wait";
-    let namespace = match cable() {
-        Ok(namespace) => namespace,
-        Err(reason) => return skip(test, &reason),
-    };
     // One queue and two receivers: the first one has the device, the second one gets the packet.
-    let opened = namespace.inside(|| open("tap:wire", 2, Arc::new(Last)).map_err(io::Error::other));
-    let Open { mut queues, pool, _senders } = match opened {
-        Ok(open) => open,
-        Err(reason) => return skip(test, &reason),
+    let Some((namespace, Open { mut queues, pool, _senders })) = opened(test, "tap:wire", 2, Arc::new(Last)) else {
+        return;
     };
     let [first, second] = &mut queues[..] else { unreachable!("two receivers") };
     assert_eq!(second.wait(SHORT), Waited::TimedOut);
