@@ -8,8 +8,8 @@ use std::time::Duration;
 use braid_runtime::nf::packet::key::{SetDef, SetKey};
 use braid_runtime::nf::state::{Conflict, StateBuilder, StateObject, Tx};
 use braid_runtime::nf::{
-    Candidate, Event, FieldUse, Findings, Interrupted, Pass, Place, Relaxation, Rewrites, SetMeaning, SetSlot,
-    SetTables, ShareError, SharedSet, Stage, TableEntry, Tick,
+    Candidate, Event, FieldUse, Findings, Hairpins, Interrupted, Pass, Place, Relaxation, Rewrites, SetMeaning,
+    SetSlot, SetTables, ShareError, SharedSet, Stage, TableEntry, Tick,
 };
 
 /// Delegates everything except the packet set to the inner function.
@@ -114,6 +114,9 @@ impl Stage for Overridden {
     }
     fn holds_packets(&self) -> bool {
         self.inner.holds_packets()
+    }
+    fn hairpins(&self) -> Hairpins {
+        self.inner.hairpins()
     }
     fn turns_back(&self) -> bool {
         self.inner.turns_back()

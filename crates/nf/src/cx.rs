@@ -15,6 +15,8 @@ pub struct Emitted {
     list: Vec<Own>,
     /// Position in the chain of the function whose handlers are running.
     maker: u16,
+    /// Whether hairpins of that function meet the functions before it.
+    returns: bool,
     /// Output port of each packet as decided by earlier functions; filled only for functions that ask.
     decided: Vec<Port>,
 }
@@ -78,10 +80,11 @@ impl Emitted {
         self.bytes.truncate(self.list.last().map_or(0, |own| own.end));
     }
 
-    /// Sets the position in the chain of the function that makes the following packets.
+    /// Sets the position in the chain of the function that makes the following packets, and whether its
+    /// [hairpins](Cx::hairpins_return) meet the functions before it.
     #[inline(always)]
-    pub fn begin(&mut self, position: usize) {
-        self.maker = position as u16;
+    pub fn begin(&mut self, position: usize, returns: bool) {
+        (self.maker, self.returns) = (position as u16, returns);
     }
 
     /// Saves the decisions so far about the packets of a batch, for a function that asks for them.
@@ -191,6 +194,19 @@ impl<'a> Cx<'a> {
     /// [`leaves_by`](Self::leaves_by) from when the packet arrived. For a function that
     /// [`HOLDS`](crate::NetworkFunction::HOLDS) packets.
     pub fn emit_held(&mut self, came: Came, port: Port, bytes: &[u8]) {
+        self.emitted.push(self.index, port, bytes, Leg::Onward(Some(came)));
+    }
+
+    /// Returns whether a packet that this function sends back to the inside, a hairpin, returns through the functions before
+    /// it, as packets from outside do: whether the chain is mirrored and there are any. If so, a function that declares
+    /// [`hairpins`](crate::NetworkFunction::hairpins) sends it by [`emit_hairpin`](Self::emit_hairpin) and drops the original.
+    pub fn hairpins_return(&self) -> bool {
+        self.emitted.returns
+    }
+
+    /// Sends a packet back inside by `port`, through the functions before this one, from the last to the first, as if it had
+    /// come from outside ([`hairpins_return`](Self::hairpins_return)). `came` names a port outside.
+    pub fn emit_hairpin(&mut self, came: Came, port: Port, bytes: &[u8]) {
         self.emitted.push(self.index, port, bytes, Leg::Onward(Some(came)));
     }
 

@@ -55,6 +55,20 @@ impl Rewrites {
     }
 }
 
+/// Hairpins: packets that a function sends back to the side from which they came, as packets from the other side
+/// ([`NetworkFunction::hairpins`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hairpins {
+    /// There are none, or they do not meet the functions before this one.
+    #[default]
+    None,
+    /// The destination with which they came is the source with which they return: a translator's only external address.
+    /// Steered by sides, they are on the worker of packets from outside that look like them.
+    OneAddress,
+    /// Any.
+    Any,
+}
+
 /// A period that has elapsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {
@@ -252,6 +266,13 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// which the original packet arrived. An answer belongs to no set, whichever function handles it.
     fn back(&self, cx: &mut Cx<'_>, _packet: &mut Packet<'_>) -> Handled {
         Ok(cx.pass())
+    }
+
+    /// Returns which packets the function sends back to the inside through the functions before it ([`Cx::emit_hairpin`]). The
+    /// planner shares the packet sets of those functions among workers where hairpins may come to another worker than packets
+    /// from outside with the same addresses would.
+    fn hairpins(&self) -> Hairpins {
+        Hairpins::None
     }
 
     /// Whether the function treats later fragments of a datagram as it did the first one, which alone carries ports. Steering then

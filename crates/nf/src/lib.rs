@@ -34,7 +34,7 @@ pub use braid_state::{Conflict, Plain, SetMeta};
 pub use cx::{Came, Cx, Emitted, Leg, opposite};
 pub use declare::{Declare, Part};
 pub use findings::{Finding, Findings};
-pub use function::{Arrival, FieldUse, Handled, NetworkFunction, Relaxation, Rewrites, Tick};
+pub use function::{Arrival, FieldUse, Hairpins, Handled, NetworkFunction, Relaxation, Rewrites, Tick};
 pub use index::Index;
 pub use listed::{SetMeaning, TableEntry, end_in_words};
 pub use pass::{AHEAD, Beginning, Found, Interrupted, Logs, Pass, PassSets, Place, Prefetched, TakenBack};

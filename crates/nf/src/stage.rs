@@ -13,7 +13,7 @@ use crate::cx::{Cx, Emitted};
 use crate::pass::{Interrupted, MS, Pass, Place};
 use crate::sets::{Candidate, SetSlot, SetTables};
 use crate::shared::{SHARED_STATE_MAX, SharedSet, SharedSets};
-use crate::{FieldUse, Findings, NetworkFunction, Relaxation, Rewrites, SetMeaning, TableEntry, Tick};
+use crate::{FieldUse, Findings, Hairpins, NetworkFunction, Relaxation, Rewrites, SetMeaning, TableEntry, Tick};
 
 /// One function of a chain. It is called once per batch; the loop over packets is inside, compiled for the function.
 pub trait Stage: Send + Sync {
@@ -104,6 +104,8 @@ pub trait Stage: Send + Sync {
     fn turns_back(&self) -> bool;
     /// Returns [`NetworkFunction::FOLLOWS_FRAGMENTS`].
     fn follows_fragments(&self) -> bool;
+    /// Calls [`NetworkFunction::hairpins`].
+    fn hairpins(&self) -> Hairpins;
     /// Calls [`NetworkFunction::holds`].
     fn holds(&self, event: &mut Event<'_>) -> Result<Option<u64>, Conflict>;
     /// Calls [`NetworkFunction::start`], before the first packet.
@@ -391,6 +393,10 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn follows_fragments(&self) -> bool {
         N::FOLLOWS_FRAGMENTS
+    }
+
+    fn hairpins(&self) -> Hairpins {
+        self.function.hairpins()
     }
 
     fn holds(&self, event: &mut Event<'_>) -> Result<Option<u64>, Conflict> {

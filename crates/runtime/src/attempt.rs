@@ -124,7 +124,6 @@ pub fn run_pass(
     witness: &mut dyn Witness,
 ) {
     let end = pass.todo.len();
-    pass.logs.emitted.begin(position);
     let (mut from, mut now) = (0, stretch.0);
     // Up to here packets have already been executed once in vain, at the probe's request.
     let mut refused = 0;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use braid_nf::packet::key::{FieldId, KeyError, SetDef};
 use braid_nf::state::StateObject;
-use braid_nf::{ShareError, Stage};
+use braid_nf::{Hairpins, ShareError, Stage};
 use braid_packet::fields::{FieldError, StageUse};
 use braid_packet::{Batch, Flags, Layout, Port, protocol};
 use braid_steer::planner::Changed;
@@ -82,7 +82,7 @@ impl Chain {
         }
         let mut groups: Vec<Group> = Vec::new();
         let mut group_of = Vec::with_capacity(stages.len());
-        let torn: Vec<Changed> = stages.iter().map(|stage| torn(&**stage)).collect();
+        let torn: Vec<Changed> = stages.iter().map(|stage| torn(&**stage, course.order)).collect();
         for (position, stage) in stages.iter_mut().enumerate() {
             let Some(set) = stage.packet_set() else {
                 group_of.push(None);
@@ -218,9 +218,9 @@ impl Chain {
     }
 
     /// Like [`changed_before`](Self::changed_before), as far as steering is concerned: a function that holds packets back counts as changing
-    /// everything, because the first worker releases its packets.
+    /// everything, because the first worker releases its packets, and one whose hairpins return may count as changing packets from outside.
     pub fn torn_before(&self, position: usize) -> Changed {
-        let torn: Vec<Changed> = self.stages.iter().map(|stage| torn(&**stage)).collect();
+        let torn: Vec<Changed> = self.stages.iter().map(|stage| torn(&**stage, self.course.order)).collect();
         changed_before(&torn, position, self.course.order)
     }
 
@@ -240,6 +240,11 @@ impl Chain {
             Some(outside) if outside.has(port) => Direction::Reverse,
             _ => Direction::Forward,
         }
+    }
+
+    /// Whether hairpins of the function at a position return through functions before it.
+    pub(crate) fn hairpins_return(&self, position: usize) -> bool {
+        position > 0 && self.course.outside().is_some() && self.stages[position].hairpins() != Hairpins::None
     }
 
     /// Whether, in a mirrored chain, a function between the one at `position` and `port` translates addresses: one after it on the way to the
@@ -271,12 +276,19 @@ impl Chain {
 fn rewritten(stage: &dyn Stage) -> Changed {
     let fields = |fields: &[FieldId]| fields.iter().copied().collect();
     let rewrites = stage.rewrites();
-    Changed { from_inside: fields(rewrites.from_inside), from_outside: fields(rewrites.from_outside) }
+    Changed::of(fields(rewrites.from_inside), fields(rewrites.from_outside))
 }
 
-/// Like [`rewritten`], but a function that holds packets back counts as changing everything.
-fn torn(stage: &dyn Stage) -> Changed {
-    if stage.holds_packets() { Changed::everything() } else { rewritten(stage) }
+/// Like [`rewritten`], but a function that holds packets back counts as changing everything. In a mirrored chain hairpins count as packets from
+/// outside.
+fn torn(stage: &dyn Stage, order: Order) -> Changed {
+    match stage.hairpins() {
+        _ if stage.holds_packets() => Changed::everything(),
+        _ if order == Order::Same => rewritten(stage),
+        Hairpins::None => rewritten(stage),
+        Hairpins::OneAddress => Changed { unless_by_sides: Fields::ALL, ..rewritten(stage) },
+        Hairpins::Any => Changed { from_outside: Fields::ALL, ..rewritten(stage) },
+    }
 }
 
 /// The fields changed before a packet reaches the function at a position. A chain with a single order does not know from which side packets
@@ -287,11 +299,12 @@ fn changed_before(rewrites: &[Changed], position: usize, order: Order) -> Change
     match order {
         Order::Same => {
             let any = all(before, |changed| changed.any());
-            Changed { from_inside: any, from_outside: any }
+            Changed::of(any, any)
         }
         Order::Mirrored { .. } => Changed {
             from_inside: all(before, |changed| changed.from_inside),
             from_outside: all(behind, |changed| changed.from_outside),
+            unless_by_sides: all(behind, |changed| changed.unless_by_sides),
         },
     }
 }

@@ -284,6 +284,7 @@ impl Replay {
         if !recorded.goes_back {
             self.named.look(&chain, &open.batch, packets);
         }
+        open.logs.emitted.begin(stage, !recorded.goes_back && chain.hairpins_return(stage));
         let mut pass = Pass {
             tx: &mut self.tx,
             batch: &mut open.batch,

@@ -365,6 +365,7 @@ impl Worker {
     fn run_stretch(&mut self, position: usize, todo: &[u16]) {
         let chain = &*self.parts.chain;
         self.lineup.set(todo);
+        self.logs.emitted.begin(position, !self.goes_back && chain.hairpins_return(position));
         let mut pass = Pass {
             tx: &mut self.parts.tx,
             batch: &mut self.batch,

@@ -11,6 +11,8 @@ pub struct Fields(u16);
 impl Fields {
     /// No field.
     pub const NONE: Fields = Fields(0);
+    /// All fields.
+    pub const ALL: Fields = Fields::of(&FieldId::ALL);
     /// The protocol number.
     pub const PROTOCOL: Fields = Fields::of(&[FieldId::IpProto]);
     /// Both addresses.

@@ -26,7 +26,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use braid_packet::{FieldId, PortSet};
+use braid_packet::PortSet;
 
 use crate::fields::{Fields, spread_bits};
 use crate::pattern::Pattern;
@@ -55,18 +55,24 @@ pub struct Changed {
     pub from_inside: Fields,
     /// In packets from outside.
     pub from_outside: Fields,
+    /// In some packets from outside unless steering is by sides: the outside end of hairpins is the same before and after translation.
+    pub unless_by_sides: Fields,
 }
 
 impl Changed {
     /// All fields, for a packet of which nothing is known: it may have waited and continued on another worker.
     pub fn everything() -> Changed {
-        let all = FieldId::ALL.into_iter().collect();
-        Changed { from_inside: all, from_outside: all }
+        Changed::of(Fields::ALL, Fields::ALL)
+    }
+
+    /// Fields changed in packets from inside, and in packets from outside.
+    pub fn of(from_inside: Fields, from_outside: Fields) -> Changed {
+        Changed { from_inside, from_outside, unless_by_sides: Fields::NONE }
     }
 
     /// Fields that are changed in packets from either side.
     pub fn any(self) -> Fields {
-        self.from_inside.and(self.from_outside)
+        self.from_inside.and(self.from_outside).and(self.unless_by_sides)
     }
 }
 
@@ -83,7 +89,7 @@ impl Member {
 
     /// The fields that it sees as they arrived when steering by sides, as fields of packets from inside to outside.
     fn seen_by_sides(&self) -> Fields {
-        let Changed { from_inside, from_outside } = self.changed;
+        let Changed { from_inside, from_outside, .. } = self.changed;
         let own = self.pattern.fields;
         own.without(from_inside).common(own.without(from_outside).swapped()).common(BY_SIDES)
     }
@@ -259,12 +265,16 @@ impl Outcome {
                 "{name}: its sets join both directions, but {lone} is hashed without its counterpart: \
                  replies reach another worker"
             ),
-            Locality::NotLocal { why: Conflict::Changed(_) } if member.changed.any() == Changed::everything().any() => {
+            Locality::NotLocal { why: Conflict::Changed(_) } if member.changed.from_inside == Fields::ALL => {
                 format!(
                     "{name}: a function before it lets packets wait, and some other worker sends them on, wherever they came: \
                  packets of one of its sets ({own}) are handled by several workers"
                 )
             }
+            Locality::NotLocal { why: Conflict::Changed(_) } if member.changed.any() == Fields::ALL => format!(
+                "{name}: hairpins of a function after it meet it again as if from outside, on the worker to which they came: \
+                 packets of one of its sets ({own}) are handled by several workers"
+            ),
             Locality::NotLocal { why: Conflict::Changed(changed) } => format!(
                 "{name}: {changed} of its sets ({own}) is changed by a function before it, and hashed as it arrived: \
                  packets of one set reach several workers"

@@ -68,6 +68,7 @@ pub struct Config {
     pub outside_router: Option<Ipv4Addr>,
     pub outside_router_v6: Option<Ipv6Addr>,
     pub for_router: Vec<ForRouter>,
+    pub hairpins: Option<Return>,
     pub inside_mtu: Option<u16>,
     pub outside_mtu: Option<u16>,
     pub clamp_mss: ClampMss,
@@ -101,6 +102,16 @@ pub struct OneToOne {
     pub network: Option<Port>,
     #[serde(default)]
     pub vlan: Option<TagRange>,
+}
+
+/// How packets from one inside host to another's external endpoint go back inside where functions stand before this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Return {
+    /// Through those functions, as packets from outside.
+    Through,
+    /// Past them.
+    Direct,
 }
 
 /// The station that packets translated into a network are sent to.
@@ -270,6 +281,7 @@ impl Default for Config {
             outside_router: None,
             outside_router_v6: None,
             for_router: Vec::new(),
+            hairpins: None,
             inside_mtu: None,
             outside_mtu: None,
             clamp_mss: ClampMss::Off,

@@ -144,7 +144,12 @@ impl Nat {
             return Ok(Found::No(NOT_TRANSLATABLE));
         }
         Ok(match self.find_translation(cx, packet, ends, Course { outward, inward, across })? {
-            Found::No(NO_MAPPING) if inward && self.settings.is_left_to_router(packet) => {
+            // Where hairpins return the router is before this function, and has taken what is for it.
+            Found::No(NO_MAPPING)
+                if inward
+                    && self.settings.is_left_to_router(packet)
+                    && !(side == Side::Inside && cx.hairpins_return()) =>
+            {
                 Found::Once(Rewrite::here(packet.port()))
             }
             found => found,

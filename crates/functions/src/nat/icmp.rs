@@ -108,6 +108,8 @@ impl Nat {
         if let Some(end) = self.end(cx, packet, (rewrite.to, rewrite.behind))? {
             return Ok(end);
         }
+        let is_hairpin = rewrite.destination.is_some() && self.settings.side_of(packet) == Some(Side::Inside);
+        let way = self.way(cx, packet, is_hairpin);
         packet.decrement_ttl();
         if let Some(mut quoted) = packet.embedded_mut() {
             if let Some(source) = rewrite.quoted_source
@@ -128,11 +130,12 @@ impl Nat {
         }
         if let Some(address) = rewrite.destination {
             packet.set_dst_ip(address);
-            if rewrite.to == packet.port() && self.settings.side_of(packet) == Some(Side::Inside) {
+            if is_hairpin && rewrite.to == packet.port() {
                 turn(packet);
             }
         }
-        Ok(self.leave(packet, rewrite.to, rewrite.behind))
+        let verdict = self.leave(packet, rewrite.to, rewrite.behind);
+        Ok(way.send(cx, packet, verdict))
     }
 }
 

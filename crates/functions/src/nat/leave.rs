@@ -10,6 +10,7 @@ use super::networks::Behind;
 use super::rewrite::{Rewrite, Track};
 use super::steady::translated;
 use super::{Nat, for_router};
+use crate::parts::hairpin::Way;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::turn::turn;
 use crate::parts::{Side, answer, fragments, lengths};
@@ -71,10 +72,10 @@ impl Nat {
         if let Some(end) = self.end(cx, packet, (rewrite.to, rewrite.behind))? {
             return Ok(end);
         }
+        let is_hairpin = rewrite.destination.is_some() && self.settings.side_of(packet) == Some(Side::Inside);
+        let way = self.way(cx, packet, is_hairpin);
         // Only a hairpin goes back to who sent the frame.
-        let turns = rewrite.destination.is_some()
-            && rewrite.to == packet.port()
-            && self.settings.side_of(packet) == Some(Side::Inside);
+        let turns = is_hairpin && rewrite.to == packet.port();
         if packet.is_fragment() && !packet.is_later_fragment() {
             let fate = if turns { rewrite.fate() } else { rewrite.fate().straight() };
             if !self.fragments.remember(cx, packet, fate)? {
@@ -82,7 +83,7 @@ impl Nat {
             }
             let networks = &self.settings.networks;
             let retag = |frame: &[u8], ip, into: &mut [u8]| networks.retagged(frame, ip, rewrite.behind, into);
-            self.fragments.release_tagged(cx, packet, (&fate, 1), retag)?;
+            self.fragments.release_tagged(cx, packet, (&fate, 1, way), retag)?;
         }
         self.settings.segments.clamp(packet);
         packet.decrement_ttl();
@@ -90,7 +91,13 @@ impl Nat {
         if turns {
             turn(packet);
         }
-        Ok(self.leave(packet, rewrite.to, rewrite.behind))
+        let verdict = self.leave(packet, rewrite.to, rewrite.behind);
+        Ok(way.send(cx, packet, verdict))
+    }
+
+    /// How a packet goes on that may be a hairpin.
+    pub(super) fn way(&self, cx: &Cx<'_>, packet: &Packet<'_>, is_hairpin: bool) -> Way {
+        if is_hairpin { Way::of(cx, packet, self.across(packet.port())) } else { Way::Direct }
     }
 
     /// Sends a packet on with the VLAN tags of its destination network.

@@ -59,7 +59,7 @@ use std::time::Duration;
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::Handle;
-use braid_nf::{Relaxation, TableEntry};
+use braid_nf::{Hairpins, Relaxation, TableEntry};
 
 use self::endpoint::{Endpoint, Inside, Inside4, Kept, ends};
 use self::entry::NEVER;
@@ -259,6 +259,10 @@ impl NetworkFunction for Nat {
     const FOLLOWS_FRAGMENTS: bool = true;
 
     const TURNS_BACK: bool = true;
+
+    fn hairpins(&self) -> Hairpins {
+        self.settings.hairpins
+    }
 
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         self.turn_back(cx, packet)

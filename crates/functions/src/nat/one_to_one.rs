@@ -109,6 +109,11 @@ impl OneToOne {
         self.by_external.is_empty()
     }
 
+    /// The number of external addresses.
+    pub(super) fn addresses(&self) -> usize {
+        self.by_external.values().map(|pair| pair.rest as usize + 1).sum()
+    }
+
     /// Whether an address is a one-to-one external address.
     #[inline(always)]
     pub(super) fn is_external(&self, address: [u8; 4]) -> bool {

@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
 use braid_nf::packet::{IpAddress, Segments, Tagging};
-use braid_nf::{Packet, Port};
+use braid_nf::{Hairpins, Packet, Port};
 
-use super::config::{Allocation, Config, Networks, Others};
+use super::config::{Allocation, Config, Networks, Others, Return};
 use super::endpoint::{Endpoint, Inside};
 use super::fixed::{self, Fixed};
 use super::for_router::LeftToRouter;
@@ -41,6 +41,8 @@ pub(super) struct Settings {
     routers: [Router; 2],
     /// Which packets to its external address outside are left to the router behind it, unless they match a mapping.
     for_router: LeftToRouter,
+    /// Which hairpins return through the functions before this one.
+    pub(super) hairpins: Hairpins,
     /// The maximum length in bytes of IP packets that leave for the inside, and for the outside, if this function has to
     /// check it.
     mtus: [u16; 2],
@@ -68,6 +70,7 @@ impl Settings {
             sides,
             inside: PrefixesV4::of(&config.inside),
             for_router: for_router(config, &pool)?,
+            hairpins: hairpins(config.hairpins, pool.external.len() + one_to_one.addresses()),
             fixed,
             one_to_one,
             networks,
@@ -178,6 +181,17 @@ fn routers(config: &Config) -> Result<[Router; 2], ConfigError> {
     let inside = Router::check(("router", config.router), ("router_v6", config.router_v6))?;
     let (v4, v6) = (config.outside_router.unwrap_or(config.router), config.outside_router_v6.or(config.router_v6));
     Ok([inside, Router::check(("outside_router", v4), ("outside_router_v6", v6))?])
+}
+
+/// Which hairpins return through the functions before this one, if it has so many external addresses. With one, a packet that
+/// returns is on the worker to which packets from outside with its addresses come.
+fn hairpins(wanted: Option<Return>, addresses: usize) -> Hairpins {
+    match (wanted, addresses) {
+        (Some(Return::Direct), _) => Hairpins::None,
+        (_, 0 | 1) => Hairpins::OneAddress,
+        (Some(Return::Through), _) => Hairpins::Any,
+        (None, _) => Hairpins::None,
+    }
 }
 
 /// Which ports are inside and outside. One that is both carries VLANs, of which the outside has one.

@@ -52,7 +52,7 @@ impl Nat64 {
             return Ok(Verdict::Drop(BAD_CHECKSUM));
         }
         if !to_v4 && packet.ip_version() == Some(IpVersion::V6) {
-            return Ok(self.send_error_back_inside(packet, rewrite));
+            return Ok(self.send_error_back_inside(cx, packet, rewrite));
         }
         let mut body = [0; MOST];
         let Some(message) = self.message(packet, to_v4) else { return Ok(Verdict::Drop(NO_COUNTERPART)) };
@@ -123,7 +123,7 @@ impl Nat64 {
     }
 
     /// Sends an error from one inside host to another about a hairpin, which stays ICMPv6.
-    fn send_error_back_inside(&self, packet: &mut Packet<'_>, rewrite: &ErrorRewrite) -> Verdict {
+    fn send_error_back_inside(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, rewrite: &ErrorRewrite) -> Verdict {
         packet.decrement_ttl();
         if let (Some(mut quoted), Some(source), Some(destination)) =
             (packet.embedded_mut(), rewrite.ports.source, rewrite.ports.destination)
@@ -136,7 +136,9 @@ impl Nat64 {
         if rewrite.to == packet.port() {
             turn(packet);
         }
-        self.leave(packet, rewrite.to, rewrite.behind)
+        let way = self.way_back(cx, packet);
+        let verdict = self.leave(packet, rewrite.to, rewrite.behind);
+        way.send(cx, packet, verdict)
     }
 }
 

@@ -30,12 +30,12 @@ pub use rewrite::{NO_CHECKSUM, NO_ROOM, SOURCE_ROUTE, TOO_BIG};
 
 use std::time::Duration;
 
-use braid_nf::TableEntry;
 use braid_nf::packet::headers::icmpv6_type;
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
 use braid_nf::state::Handle;
+use braid_nf::{Hairpins, TableEntry};
 
 use self::config::Settings;
 use self::find::Found;
@@ -209,6 +209,10 @@ impl NetworkFunction for Nat64 {
     const FOLLOWS_FRAGMENTS: bool = true;
 
     const TURNS_BACK: bool = true;
+
+    fn hairpins(&self) -> Hairpins {
+        Hairpins::Any
+    }
 
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         match self.find_back(cx, packet)? {

@@ -12,6 +12,7 @@ use super::{Nat64, Session};
 use crate::nat::networks::Behind;
 use crate::nat::session::OUTWARD;
 use crate::nat::{FILTERED, MAPPING_TABLE_FULL, NO_FREE_PORT, NO_MAPPING, NOT_TRANSLATABLE, PORT_QUOTA};
+use crate::parts::hairpin::Way;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::turn::turn;
 use crate::parts::version::write_version;
@@ -193,7 +194,14 @@ impl Nat64 {
                 packet.set_dst_ip(rewrite.ends.1);
             }
         }
-        Ok(self.leave(packet, rewrite.to, rewrite.behind))
+        let way = self.way_back(cx, packet);
+        let verdict = self.leave(packet, rewrite.to, rewrite.behind);
+        Ok(way.send(cx, packet, verdict))
+    }
+
+    /// How a hairpin goes back inside.
+    pub(super) fn way_back(&self, cx: &Cx<'_>, packet: &Packet<'_>) -> Way {
+        Way::of(cx, packet, self.settings.sides.across(cx, packet.port()))
     }
 
     /// Remembers the fate of a first fragment, and releases the fragments that have waited for it.
@@ -213,7 +221,7 @@ impl Nat64 {
         } else {
             let networks = &self.settings.networks;
             let retag = |frame: &[u8], ip, into: &mut [u8]| networks.retagged(frame, ip, rewrite.behind, into);
-            self.fragments.release_tagged(cx, packet, (&fate, 1), retag)?;
+            self.fragments.release_tagged(cx, packet, (&fate, 1, self.way_back(cx, packet)), retag)?;
         }
         Ok(Ok(()))
     }

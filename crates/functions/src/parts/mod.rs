@@ -14,6 +14,7 @@ pub(crate) mod dscp;
 pub(crate) mod ecn;
 pub mod endpoints;
 pub(crate) mod fragments;
+pub(crate) mod hairpin;
 #[cfg(test)]
 pub(crate) mod injective;
 pub(crate) mod lengths;

@@ -122,6 +122,9 @@ pub struct InterfaceConfig {
     /// The reverse-path check for packets that arrive here.
     #[serde(default)]
     pub reverse_path: ReversePath,
+    /// Whether a translator behind this router has the interface's IPv4 addresses too.
+    #[serde(default)]
+    pub translated: bool,
 }
 
 fn mtu_default() -> u16 {
@@ -221,6 +224,7 @@ impl Config {
                 addresses,
                 mtu: mtu_default(),
                 reverse_path: ReversePath::Any,
+                translated: false,
             };
             self.interfaces = vec![
                 interface(0, vec![address("10.0.0.1/8"), address("fd00::1/8")]),

@@ -26,6 +26,8 @@ pub struct Interface {
     pub addresses: Vec<(IpAddress, u8)>,
     /// The reverse-path check for packets that arrive here.
     pub reverse_path: ReversePath,
+    /// Whether a translator behind this router has its IPv4 addresses too, and returns to it what inside hosts send there.
+    pub translated: bool,
 }
 
 braid_nf::plain!(Interface);
@@ -117,6 +119,7 @@ impl InterfaceConfig {
             mtu: self.mtu,
             addresses,
             reverse_path: self.reverse_path,
+            translated: self.translated,
         };
         if let Some(number) = checked.addresses.iter().position(|(own, _)| checked.is_broadcast(*own)) {
             let reason = format!("{} is the network or all of its hosts", checked.addresses[number].0);

@@ -33,6 +33,8 @@ pub struct Links {
     broadcasts: HashSet<IpAddress>,
     /// The addresses of all routers of their networks, likewise.
     anycast: HashSet<IpAddress>,
+    /// The addresses that a translator behind this router has too, with their interfaces.
+    translated: Vec<(IpAddress, Link)>,
 }
 
 braid_nf::plain!(Links);
@@ -47,7 +49,12 @@ impl Links {
         let networks = addresses().map(|(address, bits)| address.prefix(*bits));
         let is_anycast = |address: &IpAddress| interfaces.iter().flatten().any(|one| one.is_anycast(*address));
         let anycast = networks.filter(is_anycast).filter(|address| !own.contains(address)).collect();
-        let mut links = Links { interfaces, by_vlan: Vec::new(), own, broadcasts, anycast };
+        let numbered = interfaces.iter().enumerate().filter_map(|(link, one)| Some((link as Link, one.as_ref()?)));
+        let translated = numbered.filter(|(_, one)| one.translated);
+        let translated =
+            translated.flat_map(|(link, one)| one.addresses.iter().map(move |(address, _)| (*address, link)));
+        let translated = translated.filter(|(address, _)| address.is_v4()).collect();
+        let mut links = Links { interfaces, by_vlan: Vec::new(), own, broadcasts, anycast, translated };
         for (link, one) in links.interfaces.iter().enumerate() {
             let Some((port, Some(vlan))) = one.as_ref().map(Interface::place) else { continue };
             links.by_vlan.resize(ports.into(), Vec::new());
@@ -69,6 +76,12 @@ impl Links {
     /// Whether an address is the router's for what comes by this interface: a link-local address of another one may be anybody's there.
     pub fn own_at(&self, interface: &Interface, address: IpAddress) -> bool {
         self.own(address) && (!is_link_local_v6(address) || interface.owns(address))
+    }
+
+    /// The interface of an address that a translator behind this router has too.
+    pub fn translated(&self, address: IpAddress) -> Option<(Link, &Interface)> {
+        let (_, link) = self.translated.iter().find(|(own, _)| *own == address)?;
+        Some((*link, self.get(*link)?))
     }
 
     /// Whether an address is that of all routers of a connected network. Of `fe80::` each link has its own.

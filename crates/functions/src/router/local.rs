@@ -37,6 +37,11 @@ pub fn is_ping_of_all(packet: &Packet<'_>) -> bool {
         && packet.icmpv6().is_some_and(|icmp| icmp.kind() == icmpv6_type::ECHO_REQUEST)
 }
 
+/// Whether a packet to an address that a translator has too is left to it: everything but the pings that the router itself answers.
+pub fn is_left_to_translator(packet: &Packet<'_>) -> bool {
+    packet.protocol() != protocol::ICMP || packet.icmp().is_some_and(|icmp| icmp.is_error())
+}
+
 impl Router {
     /// Answers queries for the router's own addresses, and learns from the asker and from answers (RFC 826).
     pub(super) fn arp(&self, cx: &mut Cx<'_>, interface: &Interface, arp: &Arp) -> Handled {

@@ -325,11 +325,12 @@ impl Router {
 
     /// Whether a packet claims to come from this router itself; no other station has its addresses (RFC 1812 section 5.3.7). An
     /// earlier function may have written another interface's address, as a translator does, or turned the frame round on the
-    /// interface where it arrived.
+    /// interface where it arrived, and a translator behind returns hairpins so.
     fn has_own_source(&self, packet: &Packet<'_>, interface: &Interface) -> bool {
         let source = packet.src_ip();
         let is_turned = || packet.ethernet().is_some_and(|frame| frame.source() == interface.mac);
-        self.links.own_at(interface, source) && (self.is_first || interface.owns(source) && !is_turned())
+        let is_others = self.is_first && !interface.translated;
+        self.links.own_at(interface, source) && (is_others || interface.owns(source) && !is_turned())
     }
 
     /// Decides about a packet in full, and fills in what its set should remember.
@@ -370,6 +371,12 @@ impl Router {
         }
         let to = packet.dst_ip();
         if self.links.own_at(interface, to) {
+            if let Some((out_link, out)) = self.links.translated(to)
+                && out_link != link
+                && local::is_left_to_translator(packet)
+            {
+                return Ok(self.forward(packet, out_link, out.mac));
+            }
             return if is_addressed(packet, interface) { Ok(cx.pass()) } else { self.receive(cx, packet, interface) };
         }
         if self.links.is_anycast(to) || local::is_ping_of_all(packet) {

@@ -43,7 +43,7 @@ fn sees_the_same(old: &Chain, new: &Chain, name: &str) -> Result<(), String> {
     let changed = |chain: &Chain| {
         let at = chain.stages().iter().position(|stage| stage.name() == name)?;
         let own = chain.stages()[at].packet_set()?.fields.into_iter().collect();
-        let Changed { from_inside, from_outside } = chain.changed_before(at);
+        let Changed { from_inside, from_outside, .. } = chain.changed_before(at);
         Some((from_inside.common(own), from_outside.common(own)))
     };
     if changed(old) == changed(new) {

@@ -119,7 +119,7 @@ impl Worker {
         let stage = &*self.parts.chain.stages()[position];
         let (tx, emitted) = (&mut self.parts.tx, &mut self.logs.emitted);
         let (made_before, mut has_written) = (emitted.len(), false);
-        emitted.begin(position);
+        emitted.begin(position, false);
         if let Some(pulse) = &self.pulse {
             pulse.enter(position);
         }

@@ -124,6 +124,24 @@ fn without_sides_a_translated_connection_is_torn() {
 }
 
 #[test]
+fn hairpins_of_one_address_stay_where_they_came_by_sides_alone() {
+    // They return from the address to which they came: the outside end remains, but it was the other field.
+    let [mut firewall, nat] = gateway();
+    firewall.changed.unless_by_sides = Fields::ALL;
+    let plan = plan_with(&[firewall.clone(), nat.clone()], Some(PortSet::of([1])), None);
+    assert_eq!((plan.chosen.fields, plan.chosen.local()), (Fields::of(&[IpDst]), 2), "{plan}");
+    check(&[firewall.clone(), nat.clone()], FIVE_TUPLE, false, &["firewall"]);
+    let mut counter = one_way("flow_counter", &[IpSrc]);
+    check(&[counter.clone(), nat.clone()], &[IpSrc], false, &[]);
+    counter.changed.unless_by_sides = Fields::ALL;
+    check(&[counter, nat.clone()], FIVE_TUPLE, false, &["flow_counter"]);
+    firewall.changed = Changed { from_outside: Fields::ALL, ..firewall.changed };
+    let plan = plan_with(&[firewall, nat], Some(PortSet::of([1])), None);
+    assert_eq!(plan.chosen.local(), 1, "{plan}");
+    assert!(plan.to_string().contains("hairpins of a function after it"), "{plan}");
+}
+
+#[test]
 fn sides_are_told_apart_only_where_that_keeps_more() {
     let chain = [both_ways("firewall", FIVE_TUPLE), one_way("flow_counter", FIVE_TUPLE)];
     assert_eq!(plan_with(&chain, Some(PortSet::of([1])), None).chosen.sides, None);

@@ -20,6 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use self::held::{Held, Piece};
 use super::aged::{Aged, Stamp};
+use super::hairpin::Way;
 use super::turn::turn_frame;
 use crate::config::ConfigError;
 
@@ -246,20 +247,20 @@ impl Fragments {
         self.release_with(cx, packet, (fate, hops), |cx, frame, _| cx.emit_onward(fate.port, frame))
     }
 
-    /// Like [`release`](Self::release), with other VLAN tags. `retag` gets a frame and the offset of its IP header, may write
-    /// the frame with new tags into a buffer, and returns the new length.
+    /// Like [`release`](Self::release), with other VLAN tags, by `way`. `retag` gets a frame and the offset of its IP header, may
+    /// write the frame with new tags into a buffer, and returns the new length.
     pub fn release_tagged(
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (fate, hops): (&Fate, u8),
+        (fate, hops, way): (&Fate, u8, Way),
         retag: impl Fn(&[u8], usize, &mut [u8]) -> Option<usize>,
     ) -> Result<(), Conflict> {
         self.release_with(cx, packet, (fate, hops), |cx, frame, ip| {
             let mut tagged = [0; PIECE_MAX + TAGS_MAX];
             match retag(frame, ip, &mut tagged) {
-                Some(len) => cx.emit_onward(fate.port, &tagged[..len]),
-                None => cx.emit_onward(fate.port, frame),
+                Some(len) => way.send_piece(cx, fate.port, &tagged[..len]),
+                None => way.send_piece(cx, fate.port, frame),
             }
         })
     }
