@@ -55,7 +55,7 @@ pub enum Command {
     Trace(crate::commands::trace::TraceArgs),
     /// List, search and end live packet sets of a run, or list those left after a capture
     Sets(crate::commands::sets::SetsArgs),
-    /// List what functions keep besides packet sets: a NAT's mappings, ICMP queries of a firewall
+    /// List what functions keep besides packet sets: a NAT's mappings, a bridge's stations, a router's neighbours
     #[command(visible_alias = "mappings")]
     Entries(crate::commands::entries::EntriesArgs),
     /// Print the figures of a run as JSON

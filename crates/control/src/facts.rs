@@ -1,11 +1,11 @@
 //! What a frame or a packet-set key says by itself, without knowledge of any function. Filters use it, and
 //! traces use it to show what a function changed.
 
-use braid_runtime::nf::TableEntry;
 use braid_runtime::nf::packet::headers::{
     Arp, Ethernet, Header, Icmp, Icmpv6, Ipv4, Ipv6, Sctp, Tcp, Udp, VlanTags, ether_type, tcp_flags,
 };
 use braid_runtime::nf::packet::{FieldId, IpAddress, Link, MacAddress, SetKey, parse, protocol};
+use braid_runtime::nf::{About, TableEntry};
 
 /// The values that filters test.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,15 +62,26 @@ impl<'a> Facts<'a> {
         facts
     }
 
-    /// Of an entry of a function's table: its first end is the source, and identifiers of ICMP queries stand for ports.
+    /// Of an entry of a function's table: the first end of traffic is the source, and identifiers of ICMP queries stand for ports; who is on a link
+    /// is source and destination.
     pub fn of_entry(entry: &TableEntry) -> Facts<'a> {
-        let [(source, from), (destination, to)] = entry.ends;
-        Facts {
-            ips: [Some(source), Some(destination)],
-            ports: [Some(from), Some(to)],
-            protocol: Some(entry.protocol),
-            ether_type: Some(if source.is_v4() { ether_type::IPV4 } else { ether_type::IPV6 }),
-            ..Facts::default()
+        let of_ip = |address: IpAddress| if address.is_v4() { ether_type::IPV4 } else { ether_type::IPV6 };
+        match &entry.about {
+            About::Traffic { protocol, ends: [(source, from), (destination, to)] } => Facts {
+                ips: [Some(*source), Some(*destination)],
+                ports: [Some(*from), Some(*to)],
+                protocol: Some(*protocol),
+                ether_type: Some(of_ip(*source)),
+                ..Facts::default()
+            },
+            About::OnLink { address, mac, vlan, .. } => Facts {
+                ips: [*address, None],
+                macs: [*mac, None],
+                ether_type: address.map(of_ip),
+                vlans: vlan.iter().copied().collect(),
+                either_way: true,
+                ..Facts::default()
+            },
         }
     }
 

@@ -331,8 +331,8 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// Whether [`list_entries`](Self::list_entries) has anything to list.
     const LISTS_ENTRIES: bool = false;
 
-    /// Adds those entries of a table that stand for somebody's traffic, as a NAT's mappings do, of so many (second) from a number (first)
-    /// on; returns where to go on, none at the end, as [`Map::for_each`](braid_state::Map::for_each) does. Called between two batches, while somebody lists them. Changes
+    /// Adds those entries that an operator may look for, as a NAT's mappings and a bridge's stations, of so many (second) from a number (first)
+    /// on; returns where to go on, none at the end, as [`Map::for_each`](braid_state::Map::for_each) does ([`table_at`](crate::table_at) for several tables). Called between two batches, while somebody lists them. Changes
     /// nothing. Set [`LISTS_ENTRIES`](Self::LISTS_ENTRIES) with it.
     fn list_entries(
         &self,

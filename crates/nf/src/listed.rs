@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use braid_packet::IpAddress;
 use braid_packet::parse::protocol;
+use braid_packet::{IpAddress, MacAddress, Port};
 
 /// A packet set as one of its functions sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,27 +14,70 @@ pub struct SetMeaning {
     pub timeout_ns: u64,
 }
 
-/// An entry of a function's table that stands for somebody's traffic, as a mapping of a NAT does.
+/// An entry of a function's table that an operator may look for: a mapping of a NAT, a station of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableEntry {
     /// What it is, in a word: `mapping`.
     pub kind: &'static str,
-    /// IP protocol.
-    pub protocol: u8,
-    /// Its two ends, address and port; of ICMP queries the identifier takes the place of the port. What they are depends on the kind: of a
-    /// mapping the inside and the external one.
-    pub ends: [(IpAddress, u16); 2],
+    /// What it is about.
+    pub about: About,
     /// What else there is to say; may be empty.
     pub detail: String,
-    /// How long it lives if nothing more comes, in nanoseconds; none: for ever.
+    /// How long it lives if nothing more comes, in nanoseconds; none: for ever, or the detail says it.
     pub left_ns: Option<u64>,
 }
 
-impl TableEntry {
-    /// Its ends, as people read them.
-    pub fn ends_in_words(&self) -> [String; 2] {
-        self.ends.map(|end| end_in_words(self.protocol, end))
+/// What an entry of a table is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum About {
+    /// Somebody's traffic.
+    Traffic {
+        /// IP protocol.
+        protocol: u8,
+        /// Its two ends, address and port; of ICMP queries the identifier takes the place of the port. What they are depends on the kind: of a
+        /// mapping the inside and the external one.
+        ends: [(IpAddress, u16); 2],
+    },
+    /// Somebody on a link: a station, a neighbour, the members of a group.
+    OnLink {
+        /// The IP address, of a neighbour or a group.
+        address: Option<IpAddress>,
+        /// The Ethernet address, if it is known.
+        mac: Option<MacAddress>,
+        /// The VLAN; none: untagged.
+        vlan: Option<u16>,
+        /// The ports.
+        ports: Vec<Port>,
+    },
+}
+
+impl About {
+    /// What it is and where it leads, as people read it.
+    pub fn in_words(&self) -> [String; 2] {
+        match self {
+            About::Traffic { protocol, ends } => ends.map(|end| end_in_words(*protocol, end)),
+            About::OnLink { address, mac, vlan, ports } => {
+                let address = address.map(|address| address.to_string());
+                let parts = [address, mac.map(|mac| mac.to_string()), vlan.map(|vlan| format!("vlan {vlan}"))];
+                let numbers: Vec<String> = ports.iter().map(u16::to_string).collect();
+                let word = if ports.len() == 1 { "port" } else { "ports" };
+                [parts.into_iter().flatten().collect::<Vec<_>>().join(" "), format!("{word} {}", numbers.join(", "))]
+            }
+        }
     }
+}
+
+/// Lists the entries of several tables one after another, by one number: returns which table it is in, by the tables' capacities, and its
+/// number there; `None` behind the last.
+pub fn table_at(number: u32, capacities: &[u32]) -> Option<(usize, u32)> {
+    let mut left = number;
+    for (table, capacity) in capacities.iter().enumerate() {
+        match left.checked_sub(*capacity) {
+            Some(beyond) => left = beyond,
+            None => return Some((table, left)),
+        }
+    }
+    None
 }
 
 /// Address and port as people read them: `10.0.0.1:1100`, `[2001:db8::1]:1100`; `10.0.0.1 id 7` of ICMP, `10.0.0.1` of a protocol without ports.
@@ -49,6 +92,24 @@ pub fn end_in_words(number: u8, (address, port): (IpAddress, u16)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_on_a_link_is_written_as_far_as_it_is_known() {
+        let (address, mac) = (Some(IpAddress::from_v4([10, 0, 0, 9])), Some(MacAddress([2, 0, 0, 0, 0, 9])));
+        let about =
+            |address, mac, vlan, ports: &[Port]| About::OnLink { address, mac, vlan, ports: ports.to_vec() }.in_words();
+        assert_eq!(about(address, mac, None, &[0]), ["10.0.0.9 02:00:00:00:00:09", "port 0"]);
+        assert_eq!(about(None, mac, Some(7), &[2]), ["02:00:00:00:00:09 vlan 7", "port 2"]);
+        assert_eq!(about(address, None, Some(7), &[1, 3]), ["10.0.0.9 vlan 7", "ports 1, 3"]);
+    }
+
+    #[test]
+    fn tables_are_numbered_one_after_another() {
+        assert_eq!(
+            [0, 2, 3, 4].map(|number| table_at(number, &[3, 0, 1])),
+            [Some((0, 0)), Some((0, 2)), Some((2, 0)), None]
+        );
+    }
 
     #[test]
     fn ends_are_written_as_their_protocol_and_version_ask_for() {

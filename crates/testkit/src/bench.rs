@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use braid_io::{Received, RxCounters, RxQueue, SinkError, TxCounters, TxQueue};
 use braid_memory::HugePages;
 use braid_nf::state::{Domain, StateBuilder, StateObject, Tx};
-use braid_nf::{Emitted, Event, Findings, Stage};
+use braid_nf::{About, Emitted, Event, Findings, Stage};
 use braid_packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_packet::parse::protocol;
 use braid_packet::{Batch, Buffers, FrameInfo, Pool, PoolConfig, Port};
@@ -334,16 +334,20 @@ impl Bench {
         described
     }
 
-    /// The entries that the first function lists, in the order of their numbers: `KIND PROTOCOL END → END, DETAIL`.
+    /// The entries that the first function lists, in the order of their numbers: `KIND PROTOCOL END → END, DETAIL`, without a protocol of who is on a link.
     pub fn entries(&mut self) -> Vec<String> {
         let (chain, worker) = (&self.ground.chain, &mut self.workers[0]);
         let (mut told, mut cursor) = (Vec::new(), Some(0));
         while let Some(at) = cursor {
             let listed = worker.list_entries(chain, (0, at), usize::MAX, |_| true).expect("the chain of the bench");
             told.extend(listed.entries.iter().map(|entry| {
-                let (name, [one, other]) = (protocol::name(entry.protocol).unwrap_or("?"), entry.ends_in_words());
+                let name = match &entry.about {
+                    About::Traffic { protocol: number, .. } => protocol::name(*number).unwrap_or("?").to_owned() + " ",
+                    About::OnLink { .. } => String::new(),
+                };
+                let [one, other] = entry.about.in_words();
                 let detail = if entry.detail.is_empty() { String::new() } else { format!(", {}", entry.detail) };
-                format!("{} {name} {one} → {other}{detail}", entry.kind)
+                format!("{} {name}{one} → {other}{detail}", entry.kind)
             }));
             cursor = listed.next;
         }

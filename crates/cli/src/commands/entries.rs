@@ -1,4 +1,4 @@
-//! `braid entries`: what functions keep besides packet sets, a NAT's mappings above all, of a run that goes on or of a capture that has come
+//! `braid entries`: what functions keep besides packet sets, a NAT's mappings, a bridge's stations, a router's neighbours, of a run that goes on or of a capture that has come
 //! to its end.
 
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ use crate::numbers::between;
 /// `braid entries`.
 #[derive(Debug, clap::Args)]
 pub struct EntriesArgs {
-    /// Which entries, as capture filters say it: 'dst host 198.51.100.1 and dst port 42156'; the inside end of a mapping is its source, the external one its destination
+    /// Which entries, as capture filters say it: 'dst host 198.51.100.1 and dst port 42156'; the inside end of a mapping is its source, the external one its destination; 'ether host 02:00:00:00:00:07', 'vlan 10'
     #[arg(long, short, default_value = "", value_name = "FILTER")]
     pub filter: String,
     /// Most entries that are listed
@@ -75,7 +75,8 @@ fn line(entry: &EntryReport) -> String {
     let EntryReport { function, kind, protocol, ends: [from, to], detail, .. } = entry;
     let left = entry.left_seconds.map(|left| format!("{left:.1} s left"));
     let details: Vec<String> = (!detail.is_empty()).then(|| detail.clone()).into_iter().chain(left).collect();
-    format!("{function:<12} {kind:<8} {protocol:<6} {from} → {to}  {}\n", details.join(", "))
+    let protocol = protocol.as_deref().map_or_else(String::new, |name| format!("{name:<6} "));
+    format!("{function:<12} {kind:<9} {protocol}{from} → {to}  {}\n", details.join(", "))
 }
 
 /// The entries that there are when a capture has gone through the chain, and where it is damaged.

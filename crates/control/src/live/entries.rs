@@ -1,12 +1,12 @@
-//! Entries of functions' tables that stand for somebody's traffic, such as a NAT's mappings: found by a filter, listed.
+//! Entries of functions' tables that an operator may look for, such as a NAT's mappings and a bridge's stations: found by a filter, listed.
 //!
 //! The first worker looks at a bounded number of entries between two batches, so a table of millions delays no packet by more than some
 //! tens of microseconds. What begins or ends meanwhile may be missed, or listed.
 
 use std::sync::Arc;
 
-use braid_runtime::nf::TableEntry;
 use braid_runtime::nf::packet::protocol;
+use braid_runtime::nf::{About, TableEntry};
 use braid_runtime::{Chain, ListedEntries, Live, Worker};
 use serde::{Deserialize, Serialize};
 
@@ -26,45 +26,75 @@ pub struct Entries {
     pub functions: Vec<String>,
 }
 
-/// An entry.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// An entry. What does not concern its kind is absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct EntryReport {
     /// The function's name in the plan.
     pub function: String,
     /// What it is, in a word.
     pub kind: String,
     /// Protocol, by name or number.
-    pub protocol: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
     /// One end: of a mapping the inside address, of a query who asks.
-    pub from: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// Its port; of ICMP queries the identifier.
-    pub from_port: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_port: Option<u16>,
     /// The other end: of a mapping the external address, of a query who is asked.
-    pub to: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
     /// Its port, or the identifier.
-    pub to_port: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_port: Option<u16>,
+    /// IP address of a neighbour or a group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Ethernet address of a station or a neighbour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// Its VLAN.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+    /// The ports where it is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<u16>,
     /// What else there is to say; may be empty.
     pub detail: String,
     /// Seconds until it ends if nothing more comes; none: never.
     pub left_seconds: Option<f64>,
-    /// Both ends, as people read them.
+    /// Both ends, or what it is and where, as people read them.
     pub ends: [String; 2],
 }
 
 impl EntryReport {
     fn new(function: &str, entry: &TableEntry) -> EntryReport {
-        let [from, to] = entry.ends;
-        EntryReport {
+        let report = EntryReport {
             function: function.to_owned(),
             kind: entry.kind.to_owned(),
-            protocol: protocol::name(entry.protocol).map_or(entry.protocol.to_string(), str::to_owned),
-            from: from.0.to_string(),
-            from_port: from.1,
-            to: to.0.to_string(),
-            to_port: to.1,
             detail: entry.detail.clone(),
             left_seconds: entry.left_ns.map(|left_ns| left_ns as f64 / 1e9),
-            ends: entry.ends_in_words(),
+            ends: entry.about.in_words(),
+            ..EntryReport::default()
+        };
+        match &entry.about {
+            About::Traffic { protocol: number, ends: [from, to] } => EntryReport {
+                protocol: Some(protocol::name(*number).map_or(number.to_string(), str::to_owned)),
+                from: Some(from.0.to_string()),
+                from_port: Some(from.1),
+                to: Some(to.0.to_string()),
+                to_port: Some(to.1),
+                ..report
+            },
+            About::OnLink { address, mac, vlan, ports } => EntryReport {
+                address: address.map(|address| address.to_string()),
+                mac: mac.map(|mac| mac.to_string()),
+                vlan: *vlan,
+                ports: ports.clone(),
+                ..report
+            },
         }
     }
 }
@@ -122,7 +152,7 @@ fn collect(
             found.truncate(left);
             cursor = portion.next;
         }
-        found.sort_by_key(|entry| (entry.protocol, entry.ends));
+        found.sort_by(|a, b| (a.kind, &a.about).cmp(&(b.kind, &b.about)));
         all.entries.extend(found.iter().map(|entry| EntryReport::new(name, entry)));
     }
     Ok(all)

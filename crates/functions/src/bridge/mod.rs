@@ -9,6 +9,7 @@ mod config;
 mod learn;
 mod leave;
 mod quota;
+mod shown;
 mod snooping;
 mod station;
 mod storm;
@@ -28,10 +29,10 @@ pub use vlans::Vlans;
 
 use std::time::Duration;
 
-use braid_nf::Relaxation;
 use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{Alone, Visit};
+use braid_nf::{Relaxation, TableEntry};
 
 use crate::parts::scope::BAD_SOURCE;
 use crate::{ConfigError, FromConfig};
@@ -134,6 +135,17 @@ impl NetworkFunction for Bridge {
             return Err("with limits of VLANs stations are counted from the start: `vlan` does not come or go, its limits may change".to_owned());
         }
         Ok(())
+    }
+
+    const LISTS_ENTRIES: bool = true;
+
+    fn list_entries(
+        &self,
+        cx: &mut Cx<'_>,
+        span: (u32, u32),
+        into: &mut Vec<TableEntry>,
+    ) -> Result<Option<u32>, Conflict> {
+        self.list(cx, span, into)
     }
 
     /// Frames between two stations keep their order.

@@ -23,7 +23,12 @@ impl Station {
         Station { mac: mac.0, vlan }
     }
 
-    /// Its VLAN.
+    /// Its address.
+    pub fn mac(&self) -> MacAddress {
+        MacAddress(self.mac)
+    }
+
+    /// Its VLAN; 0: untagged.
     pub fn vlan(&self) -> u16 {
         self.vlan
     }

@@ -2,7 +2,7 @@
 
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
-use braid_nf::{TableEntry, end_in_words};
+use braid_nf::{About, TableEntry, end_in_words};
 
 use super::Firewall;
 use super::connection::{Connection, Phase};
@@ -49,10 +49,10 @@ impl Firewall {
             let (inside, outside) = ((ends.inside, ends.inside_port), (ends.outside, ends.outside_port));
             let is_inside = ends.asker == Side::Inside as u8;
             let answered = if asked.is_answered() { "answered" } else { "not answered" };
+            let both = if is_inside { [inside, outside] } else { [outside, inside] };
             into.push(TableEntry {
                 kind: "query",
-                protocol: ends.number(),
-                ends: if is_inside { [inside, outside] } else { [outside, inside] },
+                about: About::Traffic { protocol: ends.number(), ends: both },
                 detail: format!("type {}, {answered}", ends.kind),
                 left_ns: Some(left_ns),
             });

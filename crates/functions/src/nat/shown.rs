@@ -4,7 +4,7 @@ use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::{Handle, Tx, Visit};
-use braid_nf::{TableEntry, end_in_words};
+use braid_nf::{About, TableEntry, end_in_words};
 
 use super::Nat;
 use super::endpoint::{Inside, Kept};
@@ -75,8 +75,7 @@ impl<K: Kept> Mappings<K> {
             let is_static = entry.ends_ns == NEVER;
             into.push(TableEntry {
                 kind: "mapping",
-                protocol: inside.protocol,
-                ends: self.ends(&inside, &entry),
+                about: About::Traffic { protocol: inside.protocol, ends: self.ends(&inside, &entry) },
                 detail: self.detail(now, &inside, &entry),
                 left_ns: (!is_static).then(|| entry.ends_ns.saturating_sub(now)),
             });

@@ -35,11 +35,11 @@ pub use spread::Spread;
 
 use std::time::Duration;
 
-use braid_nf::FieldUse;
 use braid_nf::packet::headers::{Ethernet, tcp_flags};
 use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
+use braid_nf::{FieldUse, TableEntry};
 
 use crate::config::READS_WIRE_LEN;
 use crate::parts::scope::is_damaged_ip;
@@ -185,6 +185,27 @@ impl NetworkFunction for Router {
         self.conflicts.report(cx, into)?;
         self.reassembly.report(cx, into)?;
         self.errors.report(cx, into)
+    }
+
+    /// Where packets go.
+    fn describe(&self, cx: &mut Cx<'_>, _: &SetKey, known: &Known) -> Result<Option<String>, Conflict> {
+        let is_over = cx.now() >= known.due_ns || self.era(cx)? != known.era;
+        let way = self.links.get(known.to).map(|out| {
+            let vlan = out.vlan.map_or_else(String::new, |vlan| format!(", vlan {vlan}"));
+            format!("to {} by port {}{vlan}", MacAddress(known.neighbour), out.port)
+        });
+        Ok(way.map(|way| if is_over { way + ", to be looked up again" } else { way }))
+    }
+
+    const LISTS_ENTRIES: bool = true;
+
+    fn list_entries(
+        &self,
+        cx: &mut Cx<'_>,
+        span: (u32, u32),
+        into: &mut Vec<TableEntry>,
+    ) -> Result<Option<u32>, Conflict> {
+        self.neighbours.list(cx, span, into)
     }
 
     fn rewrites(&self) -> Rewrites {

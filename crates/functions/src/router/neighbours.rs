@@ -17,7 +17,7 @@ use braid_nf::state::{
     DistributedVector, DistributedVectorConfig, Inserted, MapConfig, ROW, StateBuilder, StateError, StateObject,
     VectorConfig, Visit,
 };
-use braid_nf::{Part, Port};
+use braid_nf::{About, Part, Port, TableEntry};
 
 use super::waiting::Held;
 use crate::ConfigError;
@@ -164,6 +164,43 @@ impl Neighbours {
             lifetime_ns,
             choices,
         })
+    }
+
+    /// Adds those of so many neighbours (second) from a number (first) on; returns where to go on.
+    pub fn list(
+        &self,
+        cx: &mut Cx<'_>,
+        (from, count): (u32, u32),
+        into: &mut Vec<TableEntry>,
+    ) -> Result<Option<u32>, Conflict> {
+        let now = cx.now();
+        self.table.for_each(cx, from, count, |_, hop, entry| {
+            into.push(self.shown(hop, entry, now));
+            Ok(Visit::Keep)
+        })
+    }
+
+    fn shown(&self, hop: &Hop, entry: &Neighbour, now: u64) -> TableEntry {
+        let is_known = entry.known == 1;
+        let left_ns = entry.seen_ns.saturating_add(self.lifetime_ns).saturating_sub(now);
+        let detail = match (is_known, entry.tries) {
+            (true, _) if entry.seen_ns == FIXED => "static".to_owned(),
+            (true, _) if left_ns > 0 => String::new(),
+            (true, _) => "to be asked again".to_owned(),
+            (false, tries) if tries >= TRIES => "silent".to_owned(),
+            (false, tries) => format!("asked {tries} of {TRIES} times"),
+        };
+        TableEntry {
+            kind: "neighbour",
+            about: About::OnLink {
+                address: Some(hop.address),
+                mac: is_known.then_some(MacAddress(entry.mac)),
+                vlan: Some(hop.vlan).filter(|vlan| *vlan != 0),
+                ports: vec![hop.port],
+            },
+            detail,
+            left_ns: (is_known && entry.seen_ns != FIXED && left_ns > 0).then_some(left_ns),
+        }
     }
 
     /// A number that grows whenever a neighbour moves, comes back or is forgotten. While it stays the same, the results of

@@ -40,6 +40,25 @@ fn only_what_is_for_its_ethernet_address_is_taken() {
 }
 
 #[test]
+fn neighbours_and_next_hops_are_listed() {
+    let mut bench = bench(10, CONFIG);
+    bench.send(0, 0, &to_far().bytes());
+    assert_eq!(bench.described(), ["10.0.0.7 > 198.51.100.9: to 02:00:00:00:00:fe by port 1"]);
+    bench.send(0, 0, &Frame::arp("10.0.0.7", "10.0.0.1").mac(HOST, [0xff; 6]).bytes());
+    bench.send(0, 0, &Frame::udp("10.0.0.7:1", "192.0.2.9:2").mac(HOST, OURS[0]).bytes());
+    let mut listed = bench.entries();
+    listed.sort();
+    let expected = [
+        "neighbour 10.0.0.7 02:00:00:00:00:07 → port 0",
+        "neighbour 192.0.2.254 02:00:00:00:00:fe → port 1, static",
+        "neighbour 192.0.2.9 → port 1, asked 1 of 3 times",
+    ];
+    assert_eq!(listed, expected);
+    bench.send(0, 61_000, &to_far().bytes());
+    assert!(bench.entries().iter().any(|entry| entry.ends_with("port 0, to be asked again")), "{:?}", bench.entries());
+}
+
+#[test]
 fn damage_is_dropped_in_known_sets_too() {
     let mut bench = bench(10, CONFIG);
     let mut wrong = to_far().bytes();

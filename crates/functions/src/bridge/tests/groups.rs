@@ -155,3 +155,26 @@ fn groups_stay_in_their_vlan_and_a_full_table_floods() {
     let events = Events::read_from_bytes(&bench.object("br.events")).unwrap();
     assert_eq!(events.groups_full, 1);
 }
+
+#[test]
+fn stations_groups_and_routers_are_listed_while_they_last() {
+    let config = format!("{SNOOPS}\nageing_s = 20\nstatic = [{{ mac = '02:00:00:00:09:09', port = 2 }}]");
+    let mut bench = bench(10, &config);
+    ask(&mut bench);
+    bench.send(1, 0, &to_group(1, "10.0.0.1", G, 2, &igmp(0x16, [239, 1, 2, 3])));
+    bench.send(0, 9_000, &to_group(0, "10.0.0.9", G, 2, &igmp(0x16, [239, 1, 2, 3])));
+    let mut listed = bench.entries();
+    listed.sort();
+    let expected = [
+        "group 239.1.2.3 → ports 0, 1",
+        "router  → port 3, MLD",
+        "station 02:00:00:00:01:00 → port 0",
+        "station 02:00:00:00:01:01 → port 1",
+        "station 02:00:00:00:01:03 → port 3",
+        "station 02:00:00:00:09:09 → port 2, static",
+    ];
+    assert_eq!(listed, expected, "the querier of IPv4 has the unspecified address, so it is a bridge");
+    bench.send(0, 25_000, &to_group(0, "10.0.0.9", G, 2, &igmp(0x16, [239, 1, 2, 3])));
+    let stations = bench.entries().into_iter().filter(|entry| entry.starts_with("station")).collect::<Vec<_>>();
+    assert_eq!(stations.len(), 2, "those that are silent are gone: {stations:?}");
+}
