@@ -276,6 +276,7 @@ impl<'a> Flat<'a> {
     fn one(&mut self, one: &Read, within: &Rule, depth: usize, returning: &mut Vec<usize>) -> Parsed<()> {
         let (mut missed, mut past) = (Vec::new(), Vec::new());
         for (number, clause) in one.clauses.iter().enumerate() {
+            let mut applied = Vec::new();
             for fits in &clause.fits {
                 if fits.never {
                     continue;
@@ -289,8 +290,17 @@ impl<'a> Flat<'a> {
                 let Some(met) = within.meet(&fits.rule) else { continue };
                 let rule = Rule { action: Action::Continue, ..does.fitting(met) };
                 let (at, may_miss) = (self.rules.len(), rule.may_miss());
+                let are_several = clause.fits.len() > 1;
+                let returns = are_several && matches!(clause.verdict, Verdict::Jump(_));
+                let back = returns.then(|| Rule::new(Action::Continue).fitting(rule.clone()));
                 self.clause(&clause.verdict, rule, depth, returning)?;
                 past.extend((clause.verdict == Verdict::Past).then_some(at));
+                if let Some(back) = back {
+                    applied.push(self.rules.len());
+                    self.rules.push(back);
+                } else if are_several && clause.verdict == Verdict::Continue && self.rules.len() > at {
+                    applied.push(at);
+                }
                 if may_miss && clause.is_one_of_several {
                     self.rules[at].missed = Some(self.end());
                 } else if may_miss {
@@ -303,6 +313,9 @@ impl<'a> Flat<'a> {
                     );
                 }
             }
+            // A packet that fits one element meets no further one: neither behind a rule that only has effects, nor where a chain returns.
+            let end = self.end();
+            applied.iter().for_each(|at| self.rules[*at].next = Some(end));
         }
         let end = self.end();
         missed.iter().for_each(|at| self.rules[*at].missed = Some(end));

@@ -3,15 +3,13 @@
 
 use std::cell::Cell;
 
-use super::conditions::{
-    Fits, any_protocol_with_ports, condition, narrow_family, narrow_field, narrow_protocol, protocol, selector,
-};
+use super::conditions::{Fits, condition, narrow_family, narrow_field, narrow_protocol, protocol, selector};
 use super::keyed::{dynamic, key_of};
 use super::payload::{is_header, is_place, reaches};
 use super::reader::{Scope, Words};
 use super::statement::{Clause, Reading};
 use super::tokens::{Kind, Token};
-use super::transport::narrow_types;
+use super::transport::{has_ports, narrow_types};
 use super::verdict::{Verdict, verdict};
 use super::{Parsed, wrong};
 use crate::firewall::fields::{Field, NO_STATION, UNTAGGED};
@@ -88,7 +86,8 @@ fn has(fits: &mut Fits, field: &[Token], scope: &Scope<'_>) -> Parsed<()> {
         ("sctp", "sport" | "dport") => narrow_protocol(rule, protocol(first).into_iter().collect()),
         (of, _) if is_place(of) || is_header(of) => reaches(rule, &Words { words: field, scope }),
         ("tcp" | "udp" | "icmp" | "icmpv6", _) => narrow_protocol(rule, protocol(first).into_iter().collect()),
-        ("th", _) => any_protocol_with_ports(rule),
+        ("th", _) if has_ports(rule) => Ok(()),
+        ("th", _) => reaches(rule, &Words { words: field, scope }),
         ("ether", "saddr") => narrow_field(rule, Field::EtherSource, vec![(0, NO_STATION - 1)]),
         ("ether", "daddr") => narrow_field(rule, Field::EtherDestination, vec![(0, NO_STATION - 1)]),
         ("vlan", _) => narrow_field(rule, Field::Vlan, vec![(0, UNTAGGED - 1)]),

@@ -52,19 +52,28 @@ pub(super) fn narrow_place(rule: &mut Rule, rest: &mut Words<'_>, (place, number
     narrow_within(rule, Within { place: Some(place), ..within })
 }
 
+/// The place of ports, by `sport` or `dport`.
+pub(super) fn port_place(what: &str) -> Option<Place> {
+    let first = match what {
+        "sport" => 0,
+        "dport" => 16,
+        _ => return None,
+    };
+    Some(Place { base: Base::Transport, first, bits: 16 })
+}
+
 /// Restricts to packets long enough to contain the place that the words name.
 pub(super) fn reaches(rule: &mut Rule, words: &Words<'_>) -> Parsed<()> {
     let (first, second) = (words.peek(), words.peek_at(1));
-    let place = match Base::named(first) {
+    let known = match Base::named(first) {
         Some(base) => {
             let [first, bits] = [2, 4].map(|at| number(words.peek_at(at)).unwrap_or_default());
-            Place { base, first: first as u16, bits: bits as u8 }
+            Some(Place { base, first: first as u16, bits: bits as u8 })
         }
-        None => match named(first, second) {
-            Some((place, _)) => place,
-            None => return refused(first, second),
-        },
+        None if first == "th" => port_place(second),
+        None => named(first, second).map(|(place, _)| place),
     };
+    let Some(place) = known else { return refused(first, second) };
     narrow_protocol_of(rule, first)?;
     let within = Within::new(slot(place, words.scope)?, vec![(0, place.last())]);
     narrow_within(rule, Within { place: Some(place), ..within })
@@ -95,7 +104,7 @@ pub(super) fn header(rule: &mut Rule, rest: &mut Words<'_>, of: &str) -> Parsed<
 }
 
 fn narrow_protocol_of(rule: &mut Rule, of: &str) -> Parsed<()> {
-    if is_place(of) { Ok(()) } else { narrow_protocol(rule, protocol(of).into_iter().collect()) }
+    if is_place(of) || of == "th" { Ok(()) } else { narrow_protocol(rule, protocol(of).into_iter().collect()) }
 }
 
 /// Whether fields of this header are read by their places.

@@ -1,13 +1,14 @@
 //! Conditions of the headers behind IP: ports, numbers that stand in headers of TCP, UDP and ICMP, and types of ICMP messages.
 
+use braid_nf::packet::parse::protocol::has_ports as number_has_ports;
+
 use super::arithmetic::comes;
-use super::conditions::{
-    CHECKSUM, HEADER_LENGTH, ID, LENGTH, any_protocol_with_ports, narrow, narrow_protocol, narrow_within, protocol,
-};
+use super::conditions::{CHECKSUM, HEADER_LENGTH, ID, LENGTH, narrow, narrow_protocol, narrow_within, protocol};
 use super::elsewhere::one_of;
 use super::flags::tcp_flags;
 use super::numbers::{Numbers, is_comparison, nameless};
 use super::options::tcp_option;
+use super::payload::{narrow_place, port_place};
 use super::reader::{PORT, Words};
 use super::{Kind, Parsed, wrong};
 use crate::firewall::fields::Field;
@@ -50,10 +51,21 @@ fn ports(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     Ok(())
 }
 
-/// Ports, whichever of the protocols has them.
+/// What stands where TCP, UDP and SCTP have their ports: of any protocol, as in nftables, unless a condition before says that it is one of
+/// these.
 pub(super) fn any_transport(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
-    any_protocol_with_ports(rule)?;
-    ports(rule, rest, "th")
+    match port_place(rest.peek()).filter(|_| !has_ports(rule)) {
+        Some(place) => {
+            rest.word();
+            narrow_place(rule, rest, (place, PORT))
+        }
+        None => ports(rule, rest, "th"),
+    }
+}
+
+/// Whether a rule is only about protocols with ports.
+pub(super) fn has_ports(rule: &Rule) -> bool {
+    !rule.protocol.0.is_empty() && rule.protocol.0.iter().all(|one| number_has_ports(one.0))
 }
 
 /// The names of [`numbered`], by protocol.

@@ -63,7 +63,6 @@ fn lines_say_what_tables_say() {
         "tcp dport { ssh, http-alt } accept",
         "action = 'accept', protocol = 'tcp', destination_ports = ['ssh', 8080]",
     );
-    check("th dport domain drop", "action = 'drop', protocol = ['tcp', 'udp', 'sctp'], destination_ports = 53");
     check(
         "meta l4proto { tcp, udp } th dport 53 accept",
         "action = 'allow', protocol = ['tcp', 'udp'], destination_ports = 53",
@@ -242,7 +241,24 @@ fn the_deciding_rule_is_explained() {
          behind it, line 3 of the rule file would fit too: protocol tcp: reject\n"
     );
     assert!(page(Frame::udp("10.0.0.1:1100", "192.0.2.9:443")).contains("No rule fits: `outbound` decides.\n"));
-    assert!(page(Frame::tcp("10.0.0.66:7", "192.0.2.9:80")).contains("It is no SYN"));
+    let syn = Frame::tcp("10.0.0.1:7", "192.0.2.9:80").flags("S").bytes();
+    for (frame, what) in [
+        (Frame::tcp("10.0.0.66:7", "192.0.2.9:80"), "is dropped: denied"),
+        (Frame::tcp("10.0.0.1:7", "192.0.2.9:80"), "is dropped as not_syn, unless it is of a live connection"),
+        (
+            Frame::tcp("10.0.0.1:7", "192.0.2.9:80").flags("SF"),
+            "is dropped as invalid_tcp_flags: it is invalid, whatever rules say",
+        ),
+        (Frame::echo_request("10.0.0.1", "192.0.2.9", 7, 1), "passes, and opens a connection"),
+        (Frame::echo_reply("10.0.0.1", "192.0.2.9", 7, 1), "is dropped as no_query, unless it answers a live query"),
+        (
+            Frame::unreachable("10.0.0.1", "192.0.2.9", &syn),
+            "is dropped as unrelated, unless it quotes a packet of a live connection or query",
+        ),
+    ] {
+        let said = page(frame);
+        assert!(said.contains(&format!("by port 0 and {what}.\n")), "{said}");
+    }
     assert!(explain(read(text), 2, (5, &Frame::arp("10.0.0.1", "10.0.0.2").bytes()), When::Utc(0)).is_err());
 }
 
