@@ -1,5 +1,6 @@
 //! What becomes of a packet: of a live connection, or of none that is live yet.
 
+use braid_nf::packet::IpVersion;
 use braid_nf::packet::headers::tcp_flags;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
@@ -150,9 +151,13 @@ impl Firewall {
 }
 
 /// Checks that a packet (not a later fragment) is complete and consistent; returns its segment if it is TCP.
-fn check(packet: &Packet<'_>) -> Result<Option<Segment>, Reason> {
+pub(super) fn check(packet: &Packet<'_>) -> Result<Option<Segment>, Reason> {
     let number = packet.protocol();
+    // No packet of IPv6 has an IPv4 address, for which rules of IPv4 would hold (RFC 4291 section 2.5.5.2).
+    let is_mapped =
+        || packet.ip_version() == Some(IpVersion::V6) && (packet.src_ip().is_v4() || packet.dst_ip().is_v4());
     if !packet.header_checksum_ok()
+        || is_mapped()
         || !lengths::hold_the_headers(packet)
         || protocol::has_ports(number) && packet.ports().is_none()
     {

@@ -6,15 +6,18 @@ use std::sync::Arc;
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{Batch, Buffers, FrameInfo, Layout, Pool, PoolConfig};
 use braid_nf::state::HugePages;
-use braid_nf::{Packet, Port};
+use braid_nf::{Packet, Port, Reason};
 
+use super::NOT_SYN;
 use super::clock::{self, DAYS, When};
 use super::config::{Config, Settings};
 use super::counts::Counts;
+use super::course::check;
 use super::facts::Facts;
 use super::fields::Field;
 use super::marks::Marks;
 use super::policy::Policy;
+use super::related::{Message, NO_QUERY, UNRELATED};
 use super::rules::{Action, Direction, Rule};
 use super::states::State;
 use super::values::{IcmpKind, Protocol};
@@ -51,11 +54,15 @@ pub fn explain(config: Config, ports: u16, (port, frame): (Port, &[u8]), when: W
     let now_ns = when.utc_ns(config.utc_offset);
     let settings = Settings::check(config, ports)?;
     let side = settings.sides.of(port).filter(|_| port < ports).ok_or(ExplainError::Side(port))?;
-    let about = (side, State::New);
     let tell = |packet: &Packet<'_>| {
         let mut fields = None;
-        let of_first = (now_ns, Some(Counts::of(packet, State::New)), None);
-        packet.is_ip().then(|| report(&settings, &settings.policy.facts(packet, of_first, about, &mut fields)))
+        let fate = fate(&settings, packet);
+        let state = if matches!(fate, Some(Fate::Invalid(_))) { State::Invalid } else { State::New };
+        let of_first = (now_ns, Some(Counts::of(packet, state)), None);
+        packet.is_ip().then(|| {
+            let facts = settings.policy.facts(packet, of_first, (side, state), &mut fields);
+            report(&settings, &facts, fate)
+        })
     };
     read(frame, port, tell)?.ok_or(ExplainError::NotIp)
 }
@@ -76,20 +83,45 @@ fn read<T>(frame: &[u8], port: Port, look: impl FnOnce(&Packet<'_>) -> T) -> Res
     Ok(seen)
 }
 
-fn report(settings: &Settings, facts: &Facts<'_>) -> String {
-    let mut page = decision(&settings.policy, facts);
+/// What becomes of a packet that rules alone do not decide about.
+enum Fate {
+    /// It is dropped for this reason.
+    Invalid(Reason),
+    /// It is dropped for this reason unless what it belongs to is known.
+    Unless(Reason, &'static str),
+}
+
+/// What becomes of a packet whatever the rules say; `None` if they decide.
+fn fate(settings: &Settings, packet: &Packet<'_>) -> Option<Fate> {
+    let segment = match check(packet) {
+        Ok(segment) => segment,
+        Err(reason) => return Some(Fate::Invalid(reason)),
+    };
+    if segment.is_some_and(|segment| !is_opening(segment.flags)) && !settings.loose {
+        return Some(Fate::Unless(NOT_SYN, "it is of a live connection"));
+    }
+    if !matches!(packet.protocol(), protocol::ICMP | protocol::ICMPV6) {
+        return None;
+    }
+    match Message::of(packet) {
+        None => Some(Fate::Invalid(Reason::MALFORMED)),
+        Some(Message::Error) => Some(Fate::Unless(UNRELATED, "it quotes a packet of a live connection or query")),
+        Some(Message::Reply(..)) => Some(Fate::Unless(NO_QUERY, "it answers a live query")),
+        Some(Message::Query(..) | Message::Other) => None,
+    }
+}
+
+fn report(settings: &Settings, facts: &Facts<'_>, fate: Option<Fate>) -> String {
+    let mut page = decision(&settings.policy, facts, fate);
     if settings.policy.asks_when() {
         let day = DAYS[facts.fields.of(Field::Day) as usize % DAYS.len()];
         page +=
             &format!("It comes on {day}, {}, by the zone of the plan.\n", clock::written(facts.fields.of(Field::Time)));
     }
-    if facts.protocol == protocol::TCP && !is_opening(facts.flags) && !settings.loose {
-        page += "It is no SYN: unless it is of a live connection it is dropped as not_syn, if not denied already.\n";
-    }
     page
 }
 
-fn decision(policy: &Policy, facts: &Facts<'_>) -> String {
+fn decision(policy: &Policy, facts: &Facts<'_>, fate: Option<Fate>) -> String {
     let (mut met, mut marks) = (Vec::new(), Marks::NEW);
     let decided = policy.decide(facts, |number| {
         let Some(rule) = policy.rules.get(number) else { return Ok(false) };
@@ -101,11 +133,13 @@ fn decision(policy: &Policy, facts: &Facts<'_>) -> String {
         Ok::<_, std::convert::Infallible>(fits)
     });
     let Ok((deciding, action)) = decided;
-    let what = match action {
-        Action::Allow if marks.is_untracked() => "passes, and opens no connection: nobody follows it",
-        Action::Allow => "passes, and opens a connection",
-        Action::Deny | Action::Continue => "is dropped: denied",
-        Action::Reject => "is dropped: rejected, and its sender is told",
+    let what = match (action, fate) {
+        (_, Some(Fate::Invalid(reason))) => format!("is dropped as {}: it is invalid, whatever rules say", reason.0),
+        (Action::Allow, _) if marks.is_untracked() => "passes, and opens no connection: nobody follows it".to_owned(),
+        (Action::Allow, Some(Fate::Unless(reason, why))) => format!("is dropped as {}, unless {why}", reason.0),
+        (Action::Allow, None) => "passes, and opens a connection".to_owned(),
+        (Action::Deny | Action::Continue, _) => "is dropped: denied".to_owned(),
+        (Action::Reject, _) => "is dropped: rejected, and its sender is told".to_owned(),
     };
     let direction = direction(Direction::from(facts.side));
     let mut page = format!("The packet is {direction} by port {} and {what}.\n\n", facts.port);

@@ -65,7 +65,7 @@ impl Stamp for Asked {
 }
 
 /// The kind of an ICMP message; queries and replies with type and identifier.
-enum Message {
+pub(super) enum Message {
     Query(u8, u16),
     Reply(u8, u16),
     Error,
@@ -73,7 +73,7 @@ enum Message {
 }
 
 impl Message {
-    fn of(packet: &Packet<'_>) -> Option<Message> {
+    pub(super) fn of(packet: &Packet<'_>) -> Option<Message> {
         let (kind, is_error, is_reply) = match (packet.icmp(), packet.icmpv6()) {
             (Some(icmp), _) => (icmp.kind(), icmp.is_error(), is_reply(icmp.kind(), true)),
             (_, Some(icmp)) => (icmp.kind(), icmp.is_error(), is_reply(icmp.kind(), false)),

@@ -19,7 +19,7 @@ fn check(condition: &str, frame: &Frame, expected: bool) {
     let mut config = named();
     read_text(&text, &mut config, PORTS).unwrap_or_else(|error| panic!("{condition}: {error}"));
     let page = explain(config, 2, (0, &frame.clone().bytes()), When::Utc(0)).expect("a packet");
-    assert_eq!(page.contains(" and passes"), expected, "{condition}: {page}");
+    assert_eq!(page.contains(": accept\n"), expected, "{condition}: {page}");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn some_bits_of_a_number_are_asked_for() {
         ("ip ttl & 0xf0 . tcp dport { 0x40 . 80, 0x50 . 81 }", true),
         ("tcp dport & 0xf0 == 0x50", true),
         ("tcp sport & 1 == 1", false),
-        ("th sport and 4 == 4", true),
+        ("tcp sport and 4 == 4", true),
         ("udp dport & 0xf0 == 0x50", false),
         ("meta length & 7 == 4", true),
         ("vlan id & 1 == 0", false),
