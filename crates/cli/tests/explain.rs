@@ -57,6 +57,47 @@ fn a_router_that_would_take_what_is_for_the_translator_is_pointed_out() {
 }
 
 #[test]
+fn an_order_in_which_a_firewall_drops_answers_is_pointed_out() {
+    let braid = Braid::new();
+    let noted = |plan: &str| {
+        braid.write("plan.toml", plan);
+        String::from_utf8_lossy(&braid.run("plan plan.toml").stderr).into_owned()
+    };
+    let of = |order: &str, functions: [&str; 2]| {
+        let functions = functions.map(|function| format!("[[nf]]\nfunction = \"{function}\"\n"));
+        noted(&format!("[chain]\norder = \"{order}\"\n{}", functions.concat()))
+    };
+    for translator in ["nat", "nat64", "nptv6", "load_balancer"] {
+        for functions in [["firewall", translator], [translator, "firewall"]] {
+            let said = of("same", functions);
+            let why = format!("because `{translator}` changes them, and drops the answers; write order = \"mirrored\"");
+            assert!(said.contains(&why), "{said}");
+            assert_eq!(of("mirrored", functions), "");
+        }
+        assert_eq!(of("same", ["flow_counter", translator]), "");
+    }
+    let between = "[[nf]]\nfunction = \"nat\"\n[[nf]]\nfunction = \"firewall\"\n[[nf]]\nfunction = \"router\"\n\
+                   [[nf.config.interface]]\nport = 0\naddresses = [\"10.0.0.254/24\"]\n\
+                   [[nf.config.interface]]\nport = 1\naddresses = [\"198.51.100.1/24\"]\n";
+    let said = noted(between);
+    assert!(said.contains("put `router` first, before the firewall and `nat`"), "{said}");
+}
+
+#[test]
+fn an_address_that_is_left_to_no_translator_is_pointed_out() {
+    let braid = Braid::new();
+    let noted = |order: &str, behind: &str| {
+        let router = "[[nf]]\nfunction = \"router\"\n[[nf.config.interface]]\nport = 0\naddresses = [\"10.0.0.254/24\"]\n\
+                      [[nf.config.interface]]\nport = 1\naddresses = [\"198.51.100.1/24\"]\ntranslated = [\"198.51.100.1\"]\n";
+        braid.write("plan.toml", &format!("[chain]\norder = \"{order}\"\n{router}{behind}"));
+        String::from_utf8_lossy(&braid.run("plan plan.toml").stderr).contains("there is none in a mirrored chain")
+    };
+    let nat = "[[nf]]\nfunction = \"nat\"\n";
+    assert!(noted("same", "") && noted("same", nat) && noted("mirrored", "[[nf]]\nfunction = \"forward\"\n"));
+    assert!(!noted("mirrored", nat));
+}
+
+#[test]
 fn a_gateway_has_two_orders_and_keeps_connections_on_one_worker() {
     let braid = Braid::new();
     let json = braid.json("plan --nf firewall,nat --workers 2");

@@ -1,6 +1,6 @@
 //! The configuration of `router` in a plan file.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use braid_nf::Port;
@@ -122,9 +122,9 @@ pub struct InterfaceConfig {
     /// The reverse-path check for packets that arrive here.
     #[serde(default)]
     pub reverse_path: ReversePath,
-    /// Whether a translator behind this router has the interface's IPv4 addresses too.
+    /// Addresses there that a translator behind this router has too.
     #[serde(default)]
-    pub translated: bool,
+    pub translated: Vec<Ipv4Addr>,
 }
 
 fn mtu_default() -> u16 {
@@ -224,7 +224,7 @@ impl Config {
                 addresses,
                 mtu: mtu_default(),
                 reverse_path: ReversePath::Any,
-                translated: false,
+                translated: Vec::new(),
             };
             self.interfaces = vec![
                 interface(0, vec![address("10.0.0.1/8"), address("fd00::1/8")]),

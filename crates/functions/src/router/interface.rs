@@ -26,8 +26,8 @@ pub struct Interface {
     pub addresses: Vec<(IpAddress, u8)>,
     /// The reverse-path check for packets that arrive here.
     pub reverse_path: ReversePath,
-    /// Whether a translator behind this router has its IPv4 addresses too, and returns to it what inside hosts send there.
-    pub translated: bool,
+    /// Those of its addresses that a translator behind this router has too, which returns what inside hosts send there.
+    pub translated: Vec<IpAddress>,
 }
 
 braid_nf::plain!(Interface);
@@ -112,6 +112,17 @@ impl InterfaceConfig {
             }
             addresses.push((address, bits.ok_or_else(wrong)?));
         }
+        let translated: Vec<IpAddress> = self.translated.iter().map(|address| (*address).into()).collect();
+        for (number, address) in translated.iter().enumerate() {
+            if !is_host(*address) {
+                let (key, reason) =
+                    (format!("interface.translated[{number}]"), format!("{address} is no host's address"));
+                return Err(ConfigError::new(&key, reason, "write an external address of the translator"));
+            }
+            if addresses.iter().all(|(own, _)| own != address) {
+                addresses.push((*address, 32));
+            }
+        }
         let checked = Interface {
             port: self.port,
             vlan: self.vlan,
@@ -119,7 +130,7 @@ impl InterfaceConfig {
             mtu: self.mtu,
             addresses,
             reverse_path: self.reverse_path,
-            translated: self.translated,
+            translated,
         };
         if let Some(number) = checked.addresses.iter().position(|(own, _)| checked.is_broadcast(*own)) {
             let reason = format!("{} is the network or all of its hosts", checked.addresses[number].0);

@@ -50,10 +50,8 @@ impl Links {
         let is_anycast = |address: &IpAddress| interfaces.iter().flatten().any(|one| one.is_anycast(*address));
         let anycast = networks.filter(is_anycast).filter(|address| !own.contains(address)).collect();
         let numbered = interfaces.iter().enumerate().filter_map(|(link, one)| Some((link as Link, one.as_ref()?)));
-        let translated = numbered.filter(|(_, one)| one.translated);
-        let translated =
-            translated.flat_map(|(link, one)| one.addresses.iter().map(move |(address, _)| (*address, link)));
-        let translated = translated.filter(|(address, _)| address.is_v4()).collect();
+        let translated = numbered.flat_map(|(link, one)| one.translated.iter().map(move |address| (*address, link)));
+        let translated = translated.collect();
         let mut links = Links { interfaces, by_vlan: Vec::new(), own, broadcasts, anycast, translated };
         for (link, one) in links.interfaces.iter().enumerate() {
             let Some((port, Some(vlan))) = one.as_ref().map(Interface::place) else { continue };

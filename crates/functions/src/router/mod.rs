@@ -350,7 +350,7 @@ impl Router {
     fn has_own_source(&self, packet: &Packet<'_>, interface: &Interface) -> bool {
         let source = packet.src_ip();
         let is_turned = || packet.ethernet().is_some_and(|frame| frame.source() == interface.mac);
-        let is_others = self.is_first && !interface.translated;
+        let is_others = self.is_first && !interface.translated.contains(&source);
         self.links.own_at(interface, source) && (is_others || interface.owns(source) && !is_turned())
     }
 

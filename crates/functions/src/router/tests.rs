@@ -49,7 +49,7 @@ fn neighbours_and_next_hops_are_listed() {
     let mut listed = bench.entries();
     listed.sort();
     let expected = [
-        "neighbour 10.0.0.7 02:00:00:00:00:07 → port 0",
+        "neighbour 10.0.0.7 02:00:00:00:00:01 → port 0",
         "neighbour 192.0.2.254 02:00:00:00:00:fe → port 1, static",
         "neighbour 192.0.2.9 → port 1, asked 1 of 3 times",
     ];
