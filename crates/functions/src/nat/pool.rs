@@ -132,8 +132,14 @@ impl Pool {
             return wrong(format!("{} drains, and a static mapping never ends", external.ip()), instead);
         }
         if !(self.first_port..=self.last_port).contains(&external.port()) {
-            let instead = "write a port from `first_port` to `last_port`, or a lower `first_port`";
-            return wrong(format!("{} is no external port", external.port()), instead);
+            let (port, first, last) = (external.port(), self.first_port, self.last_port);
+            let instead = match port {
+                1.. if port < first => {
+                    format!("write first_port = {port}, or less; hosts get ports below 1024 only if they send from one")
+                }
+                _ => format!("write a port from {first} to {last}, or another `first_port` or `last_port`"),
+            };
+            return wrong(format!("{port} is not among the external ports, {first} to {last}"), &instead);
         }
         Ok(())
     }

@@ -28,7 +28,10 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         format!("static = [{{ protocol = 'tcp', external = '{external}', inside = '{inside}' }}]")
     };
     check_error(&fixed("198.51.100.2:80", "10.0.0.1:80"), "`static[0]`: 198.51.100.2 is no external address");
-    check_error(&fixed("198.51.100.1:80", "10.0.0.1:80"), "`static[0]`: 80 is no external port");
+    check_error(
+        &fixed("198.51.100.1:80", "10.0.0.1:80"),
+        "`static[0]`: 80 is not among the external ports, 1024 to 65535; write first_port = 80, or less",
+    );
     check_error(&fixed("198.51.100.1:8080", "9.0.0.1:80"), "`static[0]`: 9.0.0.1 is not inside");
     check_error(&fixed("198.51.100.1:8080", "10.0.0.1:0"), "`static[0]`: 10.0.0.1:0 has no port; write where");
     let end = "`static[0].external`: invalid IPv4 socket address syntax; write an address with its port, such as \"192.0.2.1:80\"";
