@@ -47,6 +47,8 @@ pub struct Entry {
     pub split: DefaultSplit,
     /// Whether a chain that contains it is mirrored by default: packets from outside traverse the functions in reverse order.
     pub mirrors: bool,
+    /// Whether its configuration names the ports of both sides, `inside_ports` and `outside_ports`, and takes the chain's if it does not.
+    pub sides: bool,
     /// Its documentation page, in Markdown; empty if it has none.
     pub page: String,
     /// Its constructor.

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use braid_runtime::exchange::goes_on;
 use braid_runtime::io::device::{CardHash, EndOrder, TUPLE_MAX, TupleHash};
-use braid_runtime::nf::packet::FieldId;
 use braid_runtime::nf::packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_runtime::nf::packet::key::SetDef;
+use braid_runtime::nf::packet::{FieldId, PortSet};
 use braid_runtime::nf::state::{Domain, StateBuilder};
 use braid_runtime::nf::{ShareError, Stage};
 use braid_runtime::steer::planner::{self, Changed, HashPlan, Locality, Member};
 use braid_runtime::steer::udp_ports::Why;
 use braid_runtime::steer::{Fields, Key, Pattern, Reta, Steering, Symmetry, Toeplitz, UdpPorts};
-use braid_runtime::{BuildError, Chain, ChainError, Distribution, Plan as RunPlan, Sharing, Time};
+use braid_runtime::{BuildError, Chain, ChainError, Course, Distribution, Plan as RunPlan, Sharing, Time};
 
 use crate::HugePages;
 use crate::catalog::Refusal;
@@ -66,10 +66,11 @@ impl Plan {
         let (workers, note) = (self.workers, if self.workers > 1 { self.note(&hash) } else { None });
         let steering = self.steering(&hash, workers)?;
         self.check_balance(&chain, &hash, &steering)?;
-        let (links, ports): (Arc<[Link]>, u16) = (self.chain.clone().into(), self.ports);
+        let (links, course, ports): (Arc<[Link]>, Course, u16) =
+            (self.chain.clone().into(), self.course.clone(), self.ports);
         let build = move |builder: &mut StateBuilder| {
             builder.limit(available());
-            build_all(&links, ports, builder).map_err(|(refusal, at)| {
+            build_all(&links, &course, ports, builder).map_err(|(refusal, at)| {
                 let Refusal { key, reason, instead } = refusal;
                 BuildError { function: links[at].name.clone(), reason: format!("`{key}`: {reason}; {instead}") }
             })
@@ -113,7 +114,7 @@ impl Plan {
         let domain = Domain::new(self.workers);
         let mut builder = StateBuilder::new(&domain, HugePages::Never);
         builder.limit(available());
-        let stages = build_all(&self.chain, self.ports, &mut builder);
+        let stages = build_all(&self.chain, &self.course, self.ports, &mut builder);
         let stages = stages.map_err(|(refusal, at)| self.build_problem(&refusal, at))?;
         let sharing = &mut Sharing { is_local, builder: &mut builder, capacity: self.sets };
         Chain::new(stages, &self.own_fields(carry), &self.course, sharing).map_err(|error| self.chain_problem(&error))
@@ -130,6 +131,7 @@ impl Plan {
             }
             let build = |config: toml::Table| {
                 let mut builder = StateBuilder::new(&domain, HugePages::Never);
+                let config = completed(link, config, &self.course, self.ports);
                 (link.entry.build)(&link.name, config, builder.scope(&link.name), self.ports)
             };
             let refused = |reason: String| {
@@ -298,11 +300,16 @@ fn tuple_hash(steering: &Steering) -> Option<TupleHash> {
 }
 
 /// Builds the functions in order; an error includes the position of its function.
-fn build_all(links: &[Link], ports: u16, builder: &mut StateBuilder) -> Result<Vec<Box<dyn Stage>>, (Refusal, usize)> {
+fn build_all(
+    links: &[Link],
+    course: &Course,
+    ports: u16,
+    builder: &mut StateBuilder,
+) -> Result<Vec<Box<dyn Stage>>, (Refusal, usize)> {
     let build = |(at, link): (usize, &Link)| -> Result<Box<dyn Stage>, (Refusal, usize)> {
         builder.scope(&link.name);
         link.share.iter().for_each(|share| builder.share(&share.own, &share.name));
-        let stage = (link.entry.build)(&link.name, link.config.table(), builder, ports);
+        let stage = (link.entry.build)(&link.name, completed(link, link.config.table(), course, ports), builder, ports);
         let stage = stage.and_then(|stage| check_shares(link, &*stage, builder).map(|()| stage));
         let stage = stage.and_then(|stage| check_packet_set(link, &*stage).map(|()| stage));
         let stage = stage.and_then(|stage| check_full(link, &*stage).map(|()| stage));
@@ -313,6 +320,21 @@ fn build_all(links: &[Link], ports: u16, builder: &mut StateBuilder) -> Result<V
         })
     };
     links.iter().enumerate().map(build).collect()
+}
+
+/// The configuration with which a function is built: one that names no ports has the chain's inside and outside.
+fn completed(link: &Link, mut config: toml::Table, course: &Course, ports: u16) -> toml::Table {
+    let is_silent = ["inside_ports", "outside_ports"].iter().all(|key| !config.contains_key(*key));
+    // By default odd ports are outside, for functions as for chains.
+    let is_unusual = |outside: &PortSet| (0..ports).any(|port| outside.has(port) != (port % 2 == 1));
+    if let Some(outside) = course.outside().filter(|outside| link.entry.sides && is_silent && is_unusual(outside)) {
+        for (key, is_outside) in [("inside_ports", false), ("outside_ports", true)] {
+            let list = (0..ports).filter(|port| outside.has(*port) == is_outside);
+            let list = list.map(|port| toml::Value::Integer(port.into())).collect();
+            config.insert(key.to_owned(), toml::Value::Array(list));
+        }
+    }
+    config
 }
 
 /// The configuration key under which a function shares an object.

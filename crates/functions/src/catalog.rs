@@ -53,6 +53,8 @@ pub struct Entry {
     /// Whether functions listed before it are between it and the inside, so that packets from outside have to meet it
     /// first.
     pub mirrors: bool,
+    /// Whether its configuration has `inside_ports` and `outside_ports`, which are those of the chain if they are not given.
+    pub sides: bool,
     /// Makes the function from its name in the plan, its configuration, the builder of its state objects, and the number
     /// of ports.
     pub build: Build,
@@ -71,7 +73,16 @@ impl std::fmt::Debug for Entry {
 
 impl Entry {
     const fn new<F: FromConfig>(summary: &'static str, ports: u16, split: Split) -> Entry {
-        Entry { name: F::NAME, summary, ports, split, mirrors: false, build: build::<F>, files: files::<F> }
+        Entry {
+            name: F::NAME,
+            summary,
+            ports,
+            split,
+            mirrors: false,
+            sides: false,
+            build: build::<F>,
+            files: files::<F>,
+        }
     }
 
     const fn built_by(self, build: Build) -> Entry {
@@ -80,6 +91,10 @@ impl Entry {
 
     const fn mirrors(self) -> Entry {
         Entry { mirrors: true, ..self }
+    }
+
+    const fn with_sides(self) -> Entry {
+        Entry { sides: true, ..self }
     }
 }
 
@@ -106,10 +121,10 @@ static CATALOG: &[Entry] = &[
     Entry::new::<shaper::Shaper>("holds the traffic to every address to a rate by letting packets wait", 2, Split::Inside).built_by(shaper::build),
     Entry::new::<anti_ddos::AntiDdos>("tells an attack by its share of flows with a single packet", 2, Split::Single).built_by(anti_ddos::build),
     Entry::new::<bridge::Bridge>("joins Ethernet segments and learns where stations are", 4, Split::MacHash),
-    Entry::new::<nat::Nat>("translates addresses and ports of inside hosts to external ones", 2, Split::Inside).mirrors(),
-    Entry::new::<nat64::Nat64>("lets hosts with IPv6 reach servers with IPv4", 2, Split::Inside).mirrors(),
-    Entry::new::<nptv6::Nptv6>("exchanges IPv6 prefixes, one to one and without state", 2, Split::Inside).mirrors(),
-    Entry::new::<firewall::Firewall>("lets in what inside hosts have asked for, and what rules allow", 2, Split::Inside),
+    Entry::new::<nat::Nat>("translates addresses and ports of inside hosts to external ones", 2, Split::Inside).mirrors().with_sides(),
+    Entry::new::<nat64::Nat64>("lets hosts with IPv6 reach servers with IPv4", 2, Split::Inside).mirrors().with_sides(),
+    Entry::new::<nptv6::Nptv6>("exchanges IPv6 prefixes, one to one and without state", 2, Split::Inside).mirrors().with_sides(),
+    Entry::new::<firewall::Firewall>("lets in what inside hosts have asked for, and what rules allow", 2, Split::Inside).with_sides(),
     Entry::new::<router::Router>("routes IPv4 and IPv6 between its interfaces", 2, Split::Inside),
     Entry::new::<load_balancer::LoadBalancer>("spreads the connections to a service over its backends", 2, Split::Inside),
     Entry::new::<port_scan::PortScan>("tells hosts that scan ports by how few of those they ask answer", 2, Split::Single),
