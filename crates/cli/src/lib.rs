@@ -27,6 +27,7 @@ pub mod operate;
 pub mod panics;
 mod processor;
 mod saving;
+mod seeds;
 pub mod study;
 pub mod watch;
 

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use braid_packet::key::{DEFAULT_SEED, KeyHash, SetKey};
+use braid_packet::key::{KeyHash, SetKey, seed};
 use braid_state::{Conflict, Inserted, Plain, SetMeta, StateBuilder, StateError, Tx};
 use braid_state::{Map, MapConfig, Visit};
 use zerocopy::{FromBytes, IntoBytes};
@@ -85,7 +85,7 @@ pub(crate) fn state<S: Plain>(entry: &Entry) -> S {
 /// Hashes the bytes of a key exactly as key extraction does, so that the hashes of a batch can be reused.
 fn key_hash(bytes: &[u8], _seed: u64) -> u64 {
     match SetKey::read_from_bytes(bytes) {
-        Ok(key) => key.hash_with(KeyHash::new(DEFAULT_SEED)),
+        Ok(key) => key.hash_with(KeyHash::new(seed())),
         Err(_) => unreachable!("the keys of the map are all of this type"),
     }
 }

@@ -1,7 +1,25 @@
 //! Hashing of keys.
 
+use std::sync::OnceLock;
+
 /// A seeded hash of some bytes. All 64 bits are used: the upper half selects buckets, the lower half tags.
 pub type HashFn = fn(&[u8], u64) -> u64;
+
+/// The seed of maps in runs that must be repeatable.
+const DEFAULT_SEED: u64 = 0x5EED;
+
+static SEED: OnceLock<u64> = OnceLock::new();
+
+/// Chooses the seed of all maps of this process, at random for runs on interfaces, where senders might choose keys that collide. Returns
+/// false, and changes nothing, if a seed has been chosen or used.
+pub fn choose_seed(seed: u64) -> bool {
+    SEED.set(seed).is_ok()
+}
+
+/// The seed of this process: the same for all repeatable runs, unless another one was chosen before its first use.
+pub(crate) fn seed() -> u64 {
+    *SEED.get_or_init(|| DEFAULT_SEED)
+}
 
 const K0: u64 = 0x2d35_8dcc_aa6c_78a5;
 const K1: u64 = 0x8bb8_4b93_962e_acc9;

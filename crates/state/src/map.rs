@@ -54,7 +54,7 @@ pub struct MapConfig {
 
 impl Default for MapConfig {
     fn default() -> Self {
-        MapConfig { name: "map".into(), capacity: 1024, seed: 0x5EED, hash: hash::mixed }
+        MapConfig { name: "map".into(), capacity: 1024, seed: hash::seed(), hash: hash::mixed }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use braid_control::runtime::memory::{Backing, Bytes, HugePages, prefetch_second_level, thread_time};
 use braid_control::runtime::nf::packet::KeyHash;
-use braid_control::runtime::nf::packet::key::DEFAULT_SEED;
+use braid_control::runtime::nf::packet::key::seed;
 
 use super::meter::Reading;
 use crate::failure::{Failure, Kind};
@@ -66,7 +66,7 @@ impl Bare {
         let (buffers, records) = (lines_mut(&mut self.buffers), lines_mut(&mut self.records));
         let (mut hashes, mut places, mut sum) = ([0u64; BATCH], [0usize; BATCH], 0u64);
         let (mut next, groups) = (from % ring.len(), (records.len() / GROUP) as u64);
-        let key_hash = KeyHash::new(DEFAULT_SEED);
+        let key_hash = KeyHash::new(seed());
         // Position of a group's tags: a different line in consecutive groups.
         let tags = |hash: u64| {
             let group = (((hash >> 32) * groups) >> 32) as usize;

@@ -27,7 +27,7 @@ use crate::failure::{Failure, Kind};
 use crate::interfaces::Interfaces;
 use crate::saving::{self, Saving};
 use crate::watch;
-use crate::{handover, input, notify, odd};
+use crate::{handover, input, notify, odd, seeds};
 
 /// Everything prepared before the first packet.
 struct Prepared {
@@ -189,6 +189,9 @@ fn save(snapshot: &Snapshot, path: &Path, goes_on: bool) -> Result<PathBuf, Fail
 /// Reads, validates and compiles the plan, and prepares its source and sink without opening them.
 fn prepare(args: &RunArgs, catalog: &Catalog) -> Result<Prepared, Failure> {
     let written = written(args)?;
+    if !written.file.port.is_empty() {
+        seeds::choose()?;
+    }
     let plan = written.plan(catalog)?;
     plan.user.map(|_| renounce()).transpose()?;
     if args.json && writes_to_standard_output(&plan) {

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use braid_packet::key::{DEFAULT_SEED, KeyClass, KeyHash, KeyShape, Keys, SetKey};
+use braid_packet::key::{KeyClass, KeyHash, KeyShape, Keys, SetKey, seed};
 use braid_state::{FlowTable, HugePages, MemoryError, NO_SLOT, Records, SetMeta, Slot};
 
 use super::SetSlot;
@@ -232,5 +232,5 @@ impl Pair {
 
 /// Returns the hash under which a key's record is found; it equals the hash of packets with the key.
 pub(super) fn hash_of(key: &SetKey) -> u64 {
-    key.hash_with(KeyHash::new(DEFAULT_SEED))
+    key.hash_with(KeyHash::new(seed()))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::fast::OUTSIDE;
-use super::hash::{DEFAULT_SEED, KeyHash};
+use super::hash::{KeyHash, seed};
 use super::keys::{Extracted, Keys};
 use super::packing::{Packing, arp_target, gtp_teid, icmp_id, vxlan_vni};
 use super::{FieldId, KeyClass, KeyError, KeyShape, SYMMETRIC, SetDef, SetKey, protocol};
@@ -87,9 +87,9 @@ struct End {
 }
 
 impl KeyExtractor {
-    /// Compiles a definition, with the fixed hash seed of repeatable runs.
+    /// Compiles a definition, with the hash seed of this process.
     pub fn compile(def: &SetDef) -> Result<KeyExtractor, KeyError> {
-        KeyExtractor::compile_seeded(def, DEFAULT_SEED)
+        KeyExtractor::compile_seeded(def, seed())
     }
 
     /// Compiles a definition with the given hash seed.

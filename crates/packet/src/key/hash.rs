@@ -2,10 +2,26 @@
 //! addresses, ascending ports). After a single product, their hashes would be equally spaced too, and some seeds would put
 //! most of them into few places.
 
+use std::sync::OnceLock;
+
 use super::KeyClass;
 
 /// Seed for runs that must be repeatable.
 pub const DEFAULT_SEED: u64 = 0x2d35_8dcc_aa6c_78a5;
+
+static SEED: OnceLock<u64> = OnceLock::new();
+
+/// Chooses the seed of all keys of this process, at random for runs on interfaces, where senders might choose keys that collide. Returns
+/// false, and changes nothing, if a seed has been chosen or used.
+pub fn choose_seed(seed: u64) -> bool {
+    SEED.set(seed).is_ok()
+}
+
+/// Returns the seed of this process: [`DEFAULT_SEED`] unless another one was chosen before its first use.
+#[inline]
+pub fn seed() -> u64 {
+    *SEED.get_or_init(|| DEFAULT_SEED)
+}
 
 /// Factor of the last product.
 const LAST: u64 = 0xd6e8_feb8_6659_fd93;

@@ -17,7 +17,7 @@ mod show;
 mod tuple;
 
 pub use extract::KeyExtractor;
-pub use hash::{DEFAULT_SEED, KeyHash};
+pub use hash::{DEFAULT_SEED, KeyHash, choose_seed, seed};
 pub use keys::{Extracted, Keys};
 pub use show::KeyParts;
 pub use tuple::FiveTuple;
