@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use rustix::thread::CpuSet;
+
 use super::{AtEnd, Control, Present};
 use crate::dispatch::{Dispatched, Dispatching};
 use crate::idle::{Ending, NAP, Patience};
@@ -27,6 +29,7 @@ pub(super) fn run_threads(
     };
     let deadline_of_workers = if dispatcher.is_some() { None } else { deadline };
     let (obeys, pin) = (&obeys, workers.len() + usize::from(dispatcher.is_some()) <= processors());
+    let allowed = if pin && scheduler.is_none() { allowed() } else { Vec::new() };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watching = control.watchdog.as_ref().map(|watchdog| {
@@ -36,10 +39,10 @@ pub(super) fn run_threads(
         });
         let dispatcher = dispatcher.map(|dispatching| scope.spawn(move || dispatching.run(deadline)));
         let spawn = |(id, mut worker): (usize, Worker)| {
-            let scheduler = scheduler.clone();
+            let (scheduler, processor) = (scheduler.clone(), allowed.get(id).copied());
             scope.spawn(move || {
-                if pin && scheduler.is_none() {
-                    pin_to(id);
+                if let Some(processor) = processor {
+                    pin_to(processor);
                 }
                 match scheduler {
                     Some(scheduler) => {
@@ -129,8 +132,14 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
+/// The processors on which this thread may run, as `taskset`, a service manager or a container has limited them; empty if unknown.
+fn allowed() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None);
+    set.map_or(Vec::new(), |set| (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
 fn pin_to(cpu: usize) {
-    let mut set = rustix::thread::CpuSet::new();
+    let mut set = CpuSet::new();
     set.set(cpu);
     // Without permission the worker runs wherever the kernel schedules it: slower, but correct.
     let _ = rustix::thread::sched_setaffinity(None, &set);
