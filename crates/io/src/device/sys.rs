@@ -155,8 +155,16 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `len` bytes from `offset` on, readable and writable.
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<Mapping> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        Mapping::with(fd, len, offset, libc::MAP_POPULATE)
+    }
+
+    /// Maps memory that another program provides, which may be sparse: its pages are allocated only when they are used.
+    pub(crate) fn of_another(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
+        Mapping::with(fd, len, 0, 0)
+    }
+
+    fn with(fd: BorrowedFd<'_>, len: usize, offset: u64, flags: libc::c_int) -> io::Result<Mapping> {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | flags);
         // SAFETY: a new mapping at an address chosen by the kernel does not alias any of our memory.
         let base =
             unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), offset as libc::off_t) };

@@ -267,7 +267,7 @@ impl Conversation {
         let (ring, buffers) = (Ring::bytes(log2).next_multiple_of(64), BUFFER << log2);
         let size = 2 * (ring + buffers);
         let memory = sys::memory(size)?;
-        let region = Region::map(&memory, size as u64)?;
+        let region = Region::own(&memory, size)?;
         self.tell(&Message::AddRegion { index: 0, size: size as u64 }, Some(&memory))?;
         let mut lanes = Vec::new();
         for (number, to_server) in [(0, true), (1, false)] {

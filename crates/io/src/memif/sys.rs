@@ -184,7 +184,14 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// Maps memory that either side allocated. It must have at least the announced size and be sealed against shrinking.
+    /// Maps memory of [`memory`], with all of its pages.
+    pub(super) fn own(memory: &OwnedFd, len: usize) -> io::Result<Region> {
+        Ok(Region { memory: Mapping::new(memory.as_fd(), len, 0)?, len })
+    }
+
+    /// Maps memory that the other side allocated. It must have at least the announced size and be sealed against shrinking. Pages
+    /// that the other side has never used stay unallocated, because whoever touches them first pays for them. There is no limit: a
+    /// client without copies announces all memory of its packets.
     pub(super) fn map(memory: &OwnedFd, size: u64) -> io::Result<Region> {
         let refused = |what: &str| io::Error::new(ErrorKind::InvalidData, what.to_owned());
         // SAFETY: passes no pointers.
@@ -194,7 +201,9 @@ impl Region {
         }
         let actual = File::from(memory.try_clone()?).metadata()?.len();
         match usize::try_from(size) {
-            Ok(len) if len > 0 && size <= actual => Ok(Region { memory: Mapping::new(memory.as_fd(), len, 0)?, len }),
+            Ok(len) if len > 0 && size <= actual => {
+                Ok(Region { memory: Mapping::of_another(memory.as_fd(), len)?, len })
+            }
             _ => Err(refused("a region of another size than was said")),
         }
     }

@@ -1,5 +1,6 @@
 //! Tests with two of our ports on one socket, and with a peer that lies.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use braid_memory::HugePages;
@@ -238,4 +239,25 @@ fn descriptors_that_make_no_sense_are_counted_and_the_next_frame_arrives() {
     ring.set_head(&region, 40_000);
     assert!(place.receive(&mut server).is_empty());
     assert!(server.missed() > 4);
+}
+
+#[test]
+fn memory_that_a_client_only_announces_is_not_allocated() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("memif.sock").display().to_string();
+    let (_server, _senders) = open(&path, &MemifKeys { is_server: true, ..MemifKeys::default() }, 1).unwrap();
+    let channel = Channel::connect(path.as_ref()).unwrap();
+    channel.patience(Duration::from_secs(5)).unwrap();
+    let size = 64 << 20;
+    let memory = sys::memory(size).unwrap();
+    let messages = [
+        (Message::Init { version: VERSION, id: 0, mode: 0, secret: [0; SECRET] }, None),
+        (Message::AddRegion { index: 0, size: size as u64 }, Some(&memory)),
+    ];
+    assert!(matches!(channel.receive().unwrap().0, Message::Hello { .. }));
+    for (message, descriptor) in messages {
+        channel.send(&message, descriptor).unwrap();
+        assert_eq!(channel.receive().unwrap().0, Message::Ack);
+    }
+    assert_eq!(std::fs::File::from(memory).metadata().unwrap().blocks(), 0);
 }
