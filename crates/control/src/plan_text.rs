@@ -203,10 +203,18 @@ fn function(out: &mut String, link: &Link, tuned: &[Tuned]) {
     }
     let table = link.config.table();
     if !table.is_empty() {
-        let text = toml::to_string(&toml::Table::from_iter([("config".to_owned(), toml::Value::Table(table))]));
-        // `toml` heads nested tables `[config.x]` and arrays of tables `[[config.x]]`.
-        let _ = writeln!(out, "{}", text.unwrap_or_default().replace("[config", "[nf.config").trim_end());
+        out.push_str(config(table).trim());
+        out.push('\n');
     }
+}
+
+/// The configuration of a function, whose heading `[[nf]]` stands before it already.
+fn config(table: toml::Table) -> String {
+    let within = |name: &str, value| toml::Table::from_iter([(name.to_owned(), value)]);
+    let function = toml::Value::Table(within("config", toml::Value::Table(table)));
+    let text = toml::to_string(&within("nf", toml::Value::Array(vec![function])));
+    let text = text.expect("what was read as TOML can be written as TOML");
+    text.strip_prefix("[[nf]]").expect("a list of tables begins with its name").to_owned()
 }
 
 fn packet_set(out: &mut String, set: &SetDef) {
@@ -223,4 +231,26 @@ fn list<'a>(items: impl Iterator<Item = &'a str>) -> String {
 
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_is_read_again_as_it_was_whatever_its_texts_contain() {
+        let written = r#"
+            log = "[config] "
+            [[rules]]
+            log = """
+[config.a]
+[[config"""
+            [rules.limit]
+            "[config]" = ["[[config]]", "[nf.config]"]
+        "#;
+        let table: toml::Table = written.parse().expect("TOML");
+        let text = format!("[[nf]]\n{}", config(table.clone()));
+        let read: toml::Table = text.parse().expect("TOML");
+        assert_eq!(read["nf"][0]["config"], toml::Value::Table(table), "{text}");
+    }
 }
