@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use braid_control::command_line::{CommandLine, Setting};
 use braid_control::frames::Frames;
+use braid_control::plan::PORTS_MAX;
 use braid_control::plan_file::{InputFile, OutputFile, PlanFile, place_of, unplaced};
 use braid_control::runtime::io::Sink;
 use braid_control::runtime::io::capture::CaptureReader;
@@ -127,7 +128,7 @@ impl Written {
         if frames.is_empty() {
             return Err(Failure::new(Kind::Io, format!("{}: no packet in it", input.name()), "name another input"));
         }
-        self.check_ports(usize::from(frames.ports()), plan)?;
+        self.check_ports(frames.ports(), plan)?;
         Ok((frames, input.name()))
     }
 
@@ -138,7 +139,11 @@ impl Written {
         }
         let what = format!("the input comes in by {needed} ports, but the plan has {}", plan.ports);
         let written = self.file.ports.as_ref().map_or(0..0, Spanned::span);
-        let help = if written.is_empty() { format!("add --ports {needed}") } else { format!("write ports = {needed}") };
+        let help = match written.is_empty() {
+            _ if needed as i64 > PORTS_MAX => format!("a plan has at most {PORTS_MAX}: split the input otherwise"),
+            true => format!("add --ports {needed}"),
+            false => format!("write ports = {needed}"),
+        };
         Err(Failure::usage(what, help).at(written, self.text()))
     }
 

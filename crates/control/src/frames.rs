@@ -39,8 +39,8 @@ impl Frames {
     }
 
     /// Number of ports on which the frames arrive: one more than the highest port number.
-    pub fn ports(&self) -> u16 {
-        self.0.iter().map(|(info, _)| info.port + 1).max().unwrap_or(1)
+    pub fn ports(&self) -> usize {
+        self.0.iter().map(|(info, _)| usize::from(info.port) + 1).max().unwrap_or(1)
     }
 
     /// The frames in a range of positions; they keep their sequence numbers.
@@ -84,5 +84,17 @@ impl FrameStream for Cursor {
             Some((info, bytes)) => (bytes, *info),
             None => (&[], FrameInfo::default()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_port_counts_like_any_other() {
+        let frame = |port| (FrameInfo { port, ..FrameInfo::default() }, Vec::new());
+        assert_eq!(Frames(Arc::new(vec![frame(0), frame(u16::MAX)])).ports(), 1 << 16);
+        assert_eq!(Frames::default().ports(), 1);
     }
 }

@@ -22,10 +22,11 @@ use crate::plan_file::{InputFile, PlanFile, PortFile, Problem};
 use crate::{BATCH_DEFAULT, HugePages, SETS_DEFAULT};
 use braid_runtime::nf::suggest::nearest;
 
-/// Maximum numbers of workers, packets in a batch, ports, and packet sets.
+/// Maximum number of ports.
+pub const PORTS_MAX: i64 = 256;
+/// Maximum numbers of workers, packets in a batch, and packet sets.
 const WORKERS_MAX: i64 = 256;
 const BATCH_MAX: i64 = 256;
-const PORTS_MAX: i64 = 256;
 const SETS_MAX: i64 = 1 << 30;
 /// Maximum time in microseconds to gather a batch; a longer wait would be noticeable as delay.
 const GATHER_US_MAX: i64 = 1_000;
