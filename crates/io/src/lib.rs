@@ -27,6 +27,7 @@ mod memif;
 pub mod memory;
 mod merge;
 mod packed;
+mod patient;
 pub mod progress;
 mod random;
 pub mod sink;
@@ -39,6 +40,7 @@ pub mod wrap;
 
 pub use bell::Bell;
 pub use memory::{Collected, CollectedPacket, MemorySink, NullSink, Renewal, Repeat, ReplaySource};
+pub use patient::Patient;
 pub use progress::{Progress, Unit};
 pub use sink::{Sink, SinkError, TxCounters, TxQueue};
 pub use source::{Ahead, FirstQueue, OpenError, QueueSelect, Received, RxCounters, RxQueue, Source, Waited};

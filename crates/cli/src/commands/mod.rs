@@ -35,7 +35,7 @@ use braid_control::model::Request;
 use braid_control::plan_file::unplaced;
 use braid_control::report::grouped;
 use braid_control::runtime::io::capture::Damage;
-use braid_control::runtime::io::{NullSink, whole};
+use braid_control::runtime::io::{NullSink, Patient, whole};
 use braid_control::runtime::{AtEnd, Control, Worker, launch};
 use braid_control::{Carry, Catalog, Plan};
 use serde::Serialize;
@@ -115,7 +115,7 @@ pub(crate) fn announce(plan: &Plan, request: &Request<'_>, instead: &str) {
 
 /// Prints on standard output. A closed pipe is not an error, because nobody is left to tell.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
+    let mut out = Patient(std::io::stdout().lock());
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::new(Kind::Io, format!("standard output: {error}"), ""))

@@ -8,6 +8,8 @@ use std::io::{self, Write};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use crate::patient::Patient;
+
 /// Number of bytes written at once.
 const CHUNK: usize = 256 << 10;
 
@@ -23,7 +25,7 @@ pub(super) struct Failed {
 }
 
 pub(super) struct Output {
-    file: File,
+    file: Patient<File>,
     waiting: Coding,
     /// End positions of the packets in the buffered output.
     ends: Vec<usize>,
@@ -37,7 +39,7 @@ impl Output {
         let waiting = Vec::with_capacity(CHUNK);
         let waiting =
             if gzip { Coding::Gzip(GzEncoder::new(waiting, Compression::fast())) } else { Coding::Plain(waiting) };
-        Output { file, waiting, ends: Vec::new(), encoding: 0, encoding_bytes: 0 }
+        Output { file: Patient(file), waiting, ends: Vec::new(), encoding: 0, encoding_bytes: 0 }
     }
 
     /// Accepts the bytes of `packets` packets; a header counts as no packet.

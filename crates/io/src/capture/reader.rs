@@ -15,6 +15,7 @@ use super::gzip::Gunzip;
 use super::link;
 use super::ng::Ng;
 use super::piped::{Arrived, Piped, is_dash};
+use crate::patient::Patient;
 use crate::progress::Progress;
 use crate::source::OpenError;
 
@@ -84,7 +85,7 @@ impl CaptureReader {
     /// Opens a file; the number of bytes read from disk is added to `progress`.
     pub(crate) fn open_counted(path: &Path, progress: Option<Arc<Progress>>) -> Result<CaptureReader, OpenError> {
         if is_dash(path) {
-            let (piped, arrived) = Piped::begin(io::stdin())?;
+            let (piped, arrived) = Piped::begin(Patient(io::stdin()))?;
             let mut reader = CaptureReader::new(Path::new("standard input"), Counted { inner: piped, progress })?;
             reader.arrived = Some(arrived);
             return Ok(reader);

@@ -151,6 +151,22 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
+/// Waits until a read does not block: there is something to read, the end, or an error.
+pub(crate) fn until_readable(fd: BorrowedFd<'_>) -> io::Result<()> {
+    until(fd, libc::POLLIN)
+}
+
+/// Waits until a write does not block: there is room, or an error.
+pub(crate) fn until_writable(fd: BorrowedFd<'_>) -> io::Result<()> {
+    until(fd, libc::POLLOUT)
+}
+
+fn until(fd: BorrowedFd<'_>, events: libc::c_short) -> io::Result<()> {
+    let mut polled = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+    // SAFETY: passes one descriptor that lives during the call.
+    check(unsafe { libc::poll(&mut polled, 1, -1) }).map(drop)
+}
+
 
 impl Mapping {
     /// Maps `len` bytes from `offset` on, readable and writable.
