@@ -4,7 +4,7 @@
 use braid_runtime::nf::packet::headers::{
     Arp, Ethernet, Header, Icmp, Icmpv6, Ipv4, Ipv6, Sctp, Tcp, Udp, VlanTags, ether_type, tcp_flags,
 };
-use braid_runtime::nf::packet::{FieldId, IpAddress, Link, MacAddress, SetKey, parse, protocol};
+use braid_runtime::nf::packet::{FieldId, Flags, IpAddress, Link, MacAddress, SetKey, parse, protocol};
 use braid_runtime::nf::{About, TableEntry};
 
 /// The values that filters test.
@@ -110,7 +110,9 @@ struct Ip<'a> {
     protocol: u8,
     ttl: u8,
     header: &'a [u8],
-    /// Empty for later fragments.
+    /// Where a later fragment begins in its datagram; 0 for what is whole and for a first fragment.
+    offset: u16,
+    /// Empty for later fragments, which begin with the middle of something.
     transport: &'a [u8],
 }
 
@@ -118,17 +120,21 @@ impl<'a> Ip<'a> {
     fn of(bytes: &'a [u8], link: Link) -> Option<Ip<'a>> {
         let found = parse(bytes, link);
         let header = bytes.get(usize::from(found.l3)..)?;
-        let transport = if found.l4 == 0 { &[] } else { header.get(usize::from(found.l4) * 4..).unwrap_or(&[]) };
+        let has_transport = found.l4 != 0 && !found.flags.has(Flags::LATER_FRAGMENT);
+        let transport = header.get(usize::from(found.l4) * 4..).filter(|_| has_transport).unwrap_or(&[]);
         match header.first()? >> 4 {
             4 if found.proto != 0 || found.l4 != 0 => {
                 let ip = Ipv4::parse(header)?;
                 let (source, destination, ttl) = (ip.source(), ip.destination(), ip.ttl());
-                Some(Ip { source, destination, protocol: ip.protocol(), ttl, header, transport })
+                let (protocol, offset) = (ip.protocol(), ip.fragment_offset());
+                Some(Ip { source, destination, protocol, ttl, header, offset, transport })
             }
             6 => {
                 let ip = Ipv6::parse(header)?;
                 let (source, destination, ttl) = (ip.source(), ip.destination(), ip.hop_limit());
-                Some(Ip { source, destination, protocol: found.proto, ttl, header, transport })
+                let offset =
+                    ip.extensions().find_map(|extension| extension.fragment()).map_or(0, |(offset, ..)| offset);
+                Some(Ip { source, destination, protocol: found.proto, ttl, header, offset, transport })
             }
             _ => None,
         }
@@ -161,8 +167,12 @@ pub fn summary(bytes: &[u8], link: Link) -> String {
         (None, None) => "no IP".to_owned(),
     };
     let fields = fields(bytes, link);
-    let detail = fields.iter().find(|(name, _)| ["tcp.flags", "icmp.type"].contains(name));
-    let detail = detail.map_or(String::new(), |(_, value)| format!(" {value}"));
+    let detail = fields.iter().find_map(|(name, value)| match *name {
+        "ip.offset" => Some(format!(" fragment at {value}")),
+        "tcp.flags" | "icmp.type" => Some(format!(" {value}")),
+        _ => None,
+    });
+    let detail = detail.unwrap_or_default();
     format!("{} > {} {what}{detail}, {} bytes", end(0), end(1), bytes.len())
 }
 
@@ -195,6 +205,9 @@ pub fn fields(bytes: &[u8], link: Link) -> Vec<(&'static str, String)> {
     add("ip.proto", ip.protocol.to_string());
     add("ip.src", ip.source.to_string());
     add("ip.dst", ip.destination.to_string());
+    if ip.offset > 0 {
+        add("ip.offset", ip.offset.to_string());
+    }
     let [source, destination] = ip.ports();
     source.into_iter().for_each(|port| add("port.src", port.to_string()));
     destination.into_iter().for_each(|port| add("port.dst", port.to_string()));
@@ -290,4 +303,43 @@ pub fn edits(before: &[u8], after: &[u8], link: Link) -> Vec<Edit> {
         edits.push(Edit { field: format!("bytes from {at}"), before: text(before), after: text(after) });
     }
     edits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A UDP fragment over IPv4, at this offset in units of eight bytes.
+    fn fragment_v4(offset: u8) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 36, 0, 7, 0x20, offset, 64, 17, 0, 0, 10, 0, 0, 1, 192, 0, 2, 9]);
+        frame.extend([0, 7, 0, 53, 0, 16, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        frame
+    }
+
+    /// The same over IPv6.
+    fn fragment_v6(offset: u8) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 24, 44, 64]);
+        for last in [1, 2] {
+            frame.extend([0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+        }
+        frame.extend([17, 0, 0, offset << 3 | 1, 0, 0, 0, 7]);
+        frame.extend([0, 7, 0, 53, 0, 16, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        frame
+    }
+
+    #[test]
+    fn what_a_later_fragment_begins_with_is_no_header() {
+        let check = |frame: &[u8], said: &str, ports: [Option<u16>; 2]| {
+            let facts = Facts::of_frame(frame, Link::Ethernet);
+            assert_eq!((facts.ports, facts.starts[2].is_empty()), (ports, ports[0].is_none()), "{said}");
+            assert_eq!(summary(frame, Link::Ethernet), said);
+        };
+        let both = [Some(7), Some(53)];
+        check(&fragment_v4(0), "10.0.0.1:7 > 192.0.2.9:53 udp, 50 bytes", both);
+        check(&fragment_v4(185), "10.0.0.1 > 192.0.2.9 udp fragment at 1480, 50 bytes", [None, None]);
+        check(&fragment_v6(0), "[2001:db8::1]:7 > [2001:db8::2]:53 udp, 78 bytes", both);
+        check(&fragment_v6(5), "2001:db8::1 > 2001:db8::2 udp fragment at 40, 78 bytes", [None, None]);
+    }
 }
