@@ -118,7 +118,7 @@ fn what_does_not_fit_is_refused_with_its_reason() {
 #[test]
 fn sets_that_workers_share_are_counted_with_their_own() {
     let braid = Braid::new();
-    let by = |by: &str| format!("[[nf]]\nfunction = \"policer\"\nname = \"{by}\"\nconfig = {{ by = \"{by}\" }}\n");
+    let by = |by: &str| format!("[[nf]]\nfunction = \"policer\"\nname = \"by_{by}\"\nconfig = {{ by = \"{by}\" }}\n");
     braid.write("plan.toml", &format!("{}{}", by("source"), by("destination")));
     let run = "run plan.toml --in gen:uniform?packets=5000&flows=300&seed=5 --workers 2 --json";
     let said = |line: &str| {
@@ -290,4 +290,57 @@ fn what_a_firewall_counts_is_counted_out_whatever_its_limits_are_meanwhile() {
     let counted: &[_] = &[(100, "S", 11..15), (101, "R", 1..5), (170, "S", 21..22)];
     let of_host = ["", "--set host_connections_max=4"];
     assert_eq!(dropped(&of_host, &[before, counted]), r#"{"host_limit":1}"#);
+}
+
+#[test]
+fn functions_keep_their_sets_whether_they_share_records_or_not() {
+    let braid = Braid::new();
+    let counter = |name: &str, more: &str| format!("[[nf]]\nfunction = \"flow_counter\"\nname = \"{name}\"\n{more}");
+    let apart = counter("a", "") + &counter("b", "full = \"evict_oldest\"\n");
+    braid.write("together.toml", &(counter("a", "") + &counter("b", "")));
+    braid.write("apart.toml", &apart);
+    braid.ok("gen campus?packets=3000&flows=200 --out in.pcapng");
+    braid.ok("gen campus?packets=1&flows=200 --out one.pcapng");
+    // How many sets are live at the end.
+    let live = |line: &str| {
+        let output = braid.run(&format!("run {line} --json"));
+        let notes = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !notes.contains("found no place"), "{notes}");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+        report["sets"]["live"].as_u64().expect("a count")
+    };
+    for workers in [1, 2] {
+        let end = format!("--workers {workers}");
+        let in_one = live(&format!("together.toml --in in.pcapng {end} --snapshot one"));
+        let in_two = live(&format!("apart.toml --in in.pcapng {end} --snapshot two"));
+        assert_eq!(in_two, 2 * in_one);
+        assert_eq!(live(&format!("apart.toml --in one.pcapng {end} --restore one --snapshot back")), in_two);
+        assert_eq!(live(&format!("together.toml --in one.pcapng {end} --restore two")), in_one);
+        assert_eq!(live(&format!("together.toml --in one.pcapng {end} --restore back --snapshot again")), in_one);
+        assert_eq!(live(&format!("apart.toml --in one.pcapng {end} --restore again")), in_two);
+    }
+}
+
+#[test]
+fn sets_of_pings_find_their_workers_in_both_versions_of_ip() {
+    let braid = Braid::new();
+    braid.write(
+        "plan.toml",
+        "[[nf]]\nfunction = \"flow_counter\"\n[nf.packet_set]\nfields = [\"ip.src\", \"ip.dst\", \"icmp.id\"]\n",
+    );
+    let ping = |id: u16| {
+        let ends = if id % 2 == 0 { ["10.0.0.1", "192.0.2.1"] } else { ["2001:db8::1", "2001:db8::2"] };
+        let bytes = Frame::echo_request(ends[0], ends[1], id, 1).bytes();
+        let info = FrameInfo { wire_len: bytes.len() as u32, sequence: id.into(), ..FrameInfo::default() };
+        (bytes, info)
+    };
+    write(&braid, "pings.pcapng", &(0..100).map(ping).collect::<Vec<_>>());
+    let line = "run plan.toml --in pings.pcapng --json";
+    braid.ok(&format!("{line} --workers 1 --snapshot state"));
+    let output = braid.run(&format!("{line} --workers 2 --restore state"));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+    // Each ping of the second run belongs to a set of the first.
+    assert_eq!((&report["sets"]["live"], &report["sets"]["created"]), (&100.into(), &100.into()), "{report}");
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(!notes.contains("found no place"), "{notes}");
 }

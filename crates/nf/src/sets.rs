@@ -202,6 +202,27 @@ impl SetTables {
         Some(at)
     }
 
+    /// Like [`put`](Self::put), but adds functions to a record that is there. Returns `None` if one of them is live in it already.
+    pub fn join(&mut self, key: &SetKey, meta: SetMeta) -> Option<SetSlot> {
+        if key.shape() != self.pair.shape() {
+            return None;
+        }
+        match self.find_key(key) {
+            SetSlot::MISS => self.put(key, meta),
+            at => {
+                let there = *self.meta_mut(at);
+                if there.live & meta.live != 0 {
+                    return None;
+                }
+                // Milliseconds wrap around.
+                let is_later = (meta.last_seen_ms.wrapping_sub(there.last_seen_ms) as i32) > 0;
+                self.meta_mut(at).last_seen_ms = if is_later { meta.last_seen_ms } else { there.last_seen_ms };
+                self.set_live(at, there.live | meta.live);
+                Some(at)
+            }
+        }
+    }
+
     /// Changes the states of all functions of the group in a record.
     pub fn states_mut(&mut self, at: SetSlot, change: impl FnOnce(&mut [u8])) {
         change(self.pair.records.state_bytes_mut(at.0));

@@ -137,11 +137,15 @@ impl Saved {
             let live =
                 set.states.iter().filter_map(|(saved, state)| Some(((*positions.get(*saved)?)?, state.as_slice())));
             let live: Vec<(usize, &[u8])> = live.collect();
-            let Some(group) = live.first().and_then(|(at, _)| chain.group_of(*at)) else { continue };
-            let extractor = &chain.groups()[group].extractor;
-            let worker = worker_of(&set.key, extractor, plan);
-            let placed = worker.is_some_and(|worker| workers[worker].put_set(group, set, &live));
-            left_out += u64::from(!placed);
+            // Functions that had one record together may have several now, and the reverse.
+            let mut groups: Vec<usize> = live.iter().filter_map(|(at, _)| chain.group_of(*at)).collect();
+            groups.sort_unstable();
+            groups.dedup();
+            for group in groups {
+                let worker = worker_of(&set.key, &chain.groups()[group].extractor, plan);
+                let placed = worker.is_some_and(|worker| workers[worker].put_set(group, set, &live));
+                left_out += u64::from(!placed);
+            }
         }
         // Shared sets were restored with the objects; the first worker counts them.
         let shared = chain.stages().iter().map(|stage| stage.shared_room().1 as u64).sum();
@@ -186,11 +190,12 @@ fn frame_of(key: &SetKey, segments: Option<&Segments>) -> Option<(Vec<u8>, Port)
     ethernet.set_source(parts.macs[0].unwrap_or(MacAddress([2, 0, 0, 0, 0, 1])));
     ethernet.set_destination(parts.macs[1].unwrap_or(MacAddress([2, 0, 0, 0, 0, 2])));
     let mut kind = number(FieldId::EtherType).map_or(ether_type::IPV4, |kind| kind as u16);
-    let transport = transport(&parts, number(FieldId::IcmpId));
-    let default = if number(FieldId::IcmpId).is_some() { protocol::ICMP } else { protocol::UDP };
-    let proto = number(FieldId::IpProto).map_or(default, |proto| proto as u8);
     let [source, destination] = parts.ips;
-    let is_v6 = [source, destination].iter().flatten().any(|ip| !ip.is_v4());
+    let is_v6 = [source, destination].iter().flatten().any(|ip| !ip.is_v4()) || kind == ether_type::IPV6;
+    let (icmp, echo_request) = if is_v6 { (protocol::ICMPV6, 128) } else { (protocol::ICMP, 8) };
+    let transport = transport(&parts, number(FieldId::IcmpId).map(|id| (echo_request, id)));
+    let default = if number(FieldId::IcmpId).is_some() { icmp } else { protocol::UDP };
+    let proto = number(FieldId::IpProto).map_or(default, |proto| proto as u8);
     if is_v6 {
         kind = ether_type::IPV6;
         let mut ip = Ipv6::new(proto, transport.len() as u16);
@@ -223,12 +228,12 @@ fn frame_of(key: &SetKey, segments: Option<&Segments>) -> Option<(Vec<u8>, Port)
 const PLAIN: [FieldId; 6] =
     [FieldId::IpProto, FieldId::IcmpId, FieldId::EtherType, FieldId::InPort, FieldId::VlanId, FieldId::Segment];
 
-/// The first bytes after the IP header: ports, or an ICMP echo request with an identifier.
-fn transport(parts: &braid_nf::packet::key::KeyParts, icmp_id: Option<u32>) -> Vec<u8> {
+/// The first bytes after the IP header: ports, or an ICMP echo request, given as its type and an identifier.
+fn transport(parts: &braid_nf::packet::key::KeyParts, echo: Option<(u8, u32)>) -> Vec<u8> {
     let mut bytes = vec![0; 20];
-    match icmp_id {
-        Some(id) => {
-            bytes[0] = 8;
+    match echo {
+        Some((kind, id)) => {
+            bytes[0] = kind;
             bytes[4..6].copy_from_slice(&(id as u16).to_be_bytes());
         }
         None => {

@@ -165,7 +165,7 @@ impl Worker {
         (count, next)
     }
 
-    /// Restores a set for some functions of a group; returns false if it does not fit there.
+    /// Restores a set for some functions of a group, which may have been saved one by one; returns false if it does not fit there.
     pub(crate) fn put_set(&mut self, group: usize, set: &SavedSet, live: &[(usize, &[u8])]) -> bool {
         if self.set_slots(group) == 0 {
             return false;
@@ -178,7 +178,7 @@ impl Worker {
         };
         let bits = mine().fold(0, |bits, (at, _)| bits | chain.stages()[*at].place().bit);
         let tables = &mut self.sets[group].tables;
-        let Some(place) = tables.put(&set.key, saved::meta(set, bits)).filter(|_| bits != 0) else { return false };
+        let Some(place) = tables.join(&set.key, saved::meta(set, bits)).filter(|_| bits != 0) else { return false };
         tables.states_mut(place, |bytes| {
             for (at, state) in mine() {
                 bytes[chain.stages()[*at].place().offset..][..state.len()].copy_from_slice(state);
