@@ -343,6 +343,9 @@ fn courses_that_lead_nowhere_are_refused() {
     for name in ["", "a.b", "a b", "a\\\"b", "a\\nb", &"x".repeat(65)] {
         check(&named(name), 3, &["is no name for a function", "letters, digits"]);
     }
+    for name in ["source", "sink", "runtime", "shared"] {
+        check(&named(name), 3, &[&format!("a function cannot be called `{name}`"), "give it another one"]);
+    }
     check(&format!("{}{}", named("one"), named("one")), 6, &["two functions are named `one`"]);
 }
 

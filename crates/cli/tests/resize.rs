@@ -156,7 +156,8 @@ fn tables_that_evict_let_sets_go_where_there_is_to_be_less_room() {
 fn sets_that_workers_share_and_functions_that_come_with_the_change() {
     let braid = Braid::new();
     let policers = |sets: u32, more: &str| {
-        let by = |by: &str| format!("[[nf]]\nfunction = \"policer\"\nname = \"{by}\"\nconfig = {{ by = \"{by}\" }}\n");
+        let by =
+            |by: &str| format!("[[nf]]\nfunction = \"policer\"\nname = \"by_{by}\"\nconfig = {{ by = \"{by}\" }}\n");
         format!("sets = {sets}\n{}{}{more}", by("source"), by("destination"))
     };
     braid.write("plan.toml", &policers(5000, ""));

@@ -173,12 +173,11 @@ impl RunReport {
         let mut dropped_by_nf: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
         let undelivered = report.undelivered.iter().map(|&(reason, count)| ("source", reason, count));
         let unsent = report.unsent.iter().map(|&(reason, count)| ("sink", reason, count));
-        let unsent_total: u64 = report.unsent.iter().map(|(_, count)| count).sum();
-        let mut undelivered_total = 0;
+        let sum = |counts: &[(&str, u64)]| counts.iter().map(|(_, count)| count).sum::<u64>();
+        let (undelivered_total, unsent_total) = (sum(&report.undelivered), sum(&report.unsent));
         for (stage, reason, count) in total.drops.iter().chain(undelivered).chain(unsent) {
             *dropped.entry(reason.to_owned()).or_default() += count;
             *dropped_by_nf.entry(stage.to_owned()).or_default().entry(reason.to_owned()).or_default() += count;
-            undelivered_total += if stage == "source" { count } else { 0 };
         }
         RunReport {
             chain,

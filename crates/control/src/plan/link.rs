@@ -62,9 +62,9 @@ impl Link {
             return Err(Problem::new(format!("there is no function `{function}`"), help).at(nf.function.span()));
         };
         let name = nf.name.as_ref().unwrap_or(&nf.function);
-        if name.get_ref() == SHARED {
-            let help = "give it another one: objects that functions share stand under this name";
-            return Err(Problem::new(format!("a function cannot be called `{SHARED}`"), help).at(name.span()));
+        if let Some((taken, what)) = TAKEN.iter().find(|(taken, _)| name.get_ref() == taken) {
+            let help = format!("give it another one: {what} stand under this name");
+            return Err(Problem::new(format!("a function cannot be called `{taken}`"), help).at(name.span()));
         }
         if !is_name(name.get_ref()) {
             let help = format!(
@@ -119,6 +119,14 @@ fn is_name(text: &str) -> bool {
 
 /// Scope of the names of shared objects.
 const SHARED: &str = "shared";
+
+/// Names that mean something else in reports and metrics, and what stands under them there.
+const TAKEN: [(&str, &str); 4] = [
+    (SHARED, "objects that functions share"),
+    ("source", "packets that could not be received"),
+    ("sink", "packets that no device or file took"),
+    ("runtime", "drops that no function decided"),
+];
 
 fn share((own, name): (&Spanned<String>, &Spanned<String>)) -> Result<Share, Problem> {
     let common = name.get_ref();
