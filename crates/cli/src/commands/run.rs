@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use braid_control::command_line::CommandLine;
 use braid_control::live::{Current, Snapshot};
@@ -18,7 +18,7 @@ use braid_control::runtime::saved::fits;
 use braid_control::runtime::{AtStart, Control, Distribution, RunError, Time, launch};
 use braid_control::{Carry, Catalog, Compiled, Plan, RunReport};
 
-use super::upgrade::become_successor;
+use super::upgrade::{GoesOn, become_successor};
 use super::{print, print_json};
 use crate::args::RunArgs;
 use crate::aside::{aside, asideln};
@@ -78,6 +78,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         }
     };
     let last_plan = offered.plan().unwrap_or(plan.clone());
+    let begun = Instant::now();
     let successor = offered.successor().map(|successor| (successor, args.operate.state_path()));
     // Close the ports now, unless another program continues.
     let ports = ports.filter(|_| successor.is_some());
@@ -105,11 +106,12 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         }
     };
     asideln!("{report}continued by {}", successor.program.display());
-    let left = |text: String| handover::leave_plan(&text, &beside, args.applied.as_deref());
-    let applied = offered.successor_plan().map(left).transpose()?;
+    let leave = |text: String| handover::leave_plan(&text, &beside, args.applied.as_deref());
+    let applied = offered.successor_plan().map(leave).transpose()?;
     drop(offered);
-    let state = (&*state, args.saved_to().is_some());
-    Err(become_successor(&successor, state, applied.as_deref(), ports.as_ref()))
+    let left = duration.map(|duration| duration.saturating_sub(begun.elapsed()));
+    let on = GoesOn { state: &state, is_to_stay: args.saved_to().is_some(), applied: applied.as_deref(), left };
+    Err(become_successor(&successor, &on, ports.as_ref()))
 }
 
 /// Restores the state that the command line names, if it exists. Returns messages to print when the run has started.

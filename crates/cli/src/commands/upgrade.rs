@@ -84,24 +84,42 @@ fn has_ended(process: &Path) -> bool {
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
-/// Executes the other program, with the arguments of this one, the initial state (which that program must remove unless it was to
-/// be saved anyway), the plan, and whatever `ports` leave open. Returns only on failure.
-pub(super) fn become_successor(
-    successor: &Successor,
-    (state, is_to_stay): (&Path, bool),
-    applied: Option<&Path>,
-    ports: Option<&Ports>,
-) -> Failure {
-    let program = &successor.program;
-    let mut arguments = with(std::env::args_os().skip(1), "--restore", state);
-    if let Some(applied) = applied {
-        arguments = with(arguments.into_iter(), "--applied", applied);
+/// What the other program is to go on with, in place of what the command line of this one says.
+pub(super) struct GoesOn<'a> {
+    /// The initial state.
+    pub(super) state: &'a Path,
+    /// Whether the state was to be saved anyway; otherwise that program must remove it.
+    pub(super) is_to_stay: bool,
+    /// The plan, if it is another one.
+    pub(super) applied: Option<&'a Path>,
+    /// What is left of the time after which the run is to end.
+    pub(super) left: Option<Duration>,
+}
+
+impl GoesOn<'_> {
+    /// The arguments of the other program.
+    fn arguments(&self, own: impl Iterator<Item = OsString>) -> Vec<OsString> {
+        let mut arguments = with(own, "--restore", self.state);
+        if let Some(applied) = self.applied {
+            arguments = with(arguments.into_iter(), "--applied", applied);
+        }
+        if let Some(left) = self.left {
+            arguments = with(arguments.into_iter(), "--duration", format!("{}ms", left.as_millis()));
+        }
+        arguments
     }
+}
+
+/// Executes the other program, with the arguments of this one except for what it goes on with, and with whatever `ports` leave open.
+/// Returns only on failure.
+pub(super) fn become_successor(successor: &Successor, on: &GoesOn<'_>, ports: Option<&Ports>) -> Failure {
+    let (program, state) = (&successor.program, on.state);
+    let arguments = on.arguments(std::env::args_os().skip(1));
     let left = ports.map_or(Ok(None), |ports| ports.leave_open(|variable| successor.knows_of(variable)).map(Some));
     let error = match left {
         Ok(left) => {
             let mut next = Command::new(program);
-            handover::tell_of(Some(state).filter(|_| !is_to_stay), &mut next);
+            handover::tell_of(Some(state).filter(|_| !on.is_to_stay), &mut next);
             next.args(arguments).envs(left.into_iter().flatten()).exec()
         }
         Err(error) => error,
@@ -113,10 +131,18 @@ pub(super) fn become_successor(
     Failure::new(Kind::Failed, format!("{}: {error}", program.display()), help)
 }
 
-/// The arguments with this option set to this file, replacing earlier occurrences of the option.
-fn with(arguments: impl Iterator<Item = OsString>, option: &str, file: &Path) -> Vec<OsString> {
-    let (mut kept, mut skip) = (Vec::new(), false);
-    for argument in arguments {
+/// The arguments with this option set to this value, replacing earlier occurrences of the option. It stands directly behind the
+/// command's name, because whatever follows `--` is no option.
+fn with(mut arguments: impl Iterator<Item = OsString>, option: &str, value: impl Into<OsString>) -> Vec<OsString> {
+    let mut kept: Vec<OsString> = arguments.next().into_iter().collect();
+    kept.extend([OsString::from(option), value.into()]);
+    let mut skip = false;
+    while let Some(argument) = arguments.next() {
+        if argument == "--" && !skip {
+            kept.push(argument);
+            kept.extend(arguments);
+            break;
+        }
         let is_option = argument == option;
         let joined =
             argument.to_str().and_then(|text| text.strip_prefix(option)).is_some_and(|end| end.starts_with('='));
@@ -124,7 +150,6 @@ fn with(arguments: impl Iterator<Item = OsString>, option: &str, file: &Path) ->
             kept.push(argument);
         }
     }
-    kept.extend([OsString::from(option), file.into()]);
     kept
 }
 
@@ -135,11 +160,31 @@ mod tests {
     #[test]
     fn an_earlier_state_gives_way() {
         let check = |given: &[&str], wanted: &[&str]| {
-            let kept = with(given.iter().map(OsString::from), "--restore", Path::new("new"));
+            let kept = with(given.iter().map(OsString::from), "--restore", "new");
             assert_eq!(kept, wanted.iter().map(OsString::from).collect::<Vec<_>>());
         };
-        check(&["run", "plan"], &["run", "plan", "--restore", "new"]);
-        check(&["run", "--restore", "old", "plan"], &["run", "plan", "--restore", "new"]);
-        check(&["run", "--restore=old", "plan"], &["run", "plan", "--restore", "new"]);
+        check(&["run", "plan"], &["run", "--restore", "new", "plan"]);
+        check(&["run", "--restore", "old", "plan"], &["run", "--restore", "new", "plan"]);
+        check(&["run", "plan", "--restore=old"], &["run", "--restore", "new", "plan"]);
+    }
+
+    #[test]
+    fn what_follows_two_dashes_is_no_option() {
+        let check = |given: &[&str], wanted: &[&str]| {
+            let kept = with(given.iter().map(OsString::from), "--restore", "new");
+            assert_eq!(kept, wanted.iter().map(OsString::from).collect::<Vec<_>>());
+        };
+        check(&["run", "-w", "1", "--", "plan"], &["run", "--restore", "new", "-w", "1", "--", "plan"]);
+        check(&["run", "--restore", "old", "--", "--restore"], &["run", "--restore", "new", "--", "--restore"]);
+        check(&["run", "--restore", "--", "plan"], &["run", "--restore", "new", "plan"]);
+    }
+
+    #[test]
+    fn a_run_with_an_end_goes_on_for_what_is_left() {
+        let (state, left) = (Path::new("state"), Some(Duration::from_millis(1500)));
+        let on = GoesOn { state, is_to_stay: false, applied: None, left };
+        let typed = ["run", "plan", "--duration", "5s", "--port=eth0"].map(OsString::from);
+        let wanted = ["run", "--duration", "1500ms", "--restore", "state", "plan", "--port=eth0"];
+        assert_eq!(on.arguments(typed.into_iter()), wanted.map(OsString::from));
     }
 }
