@@ -9,6 +9,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use crate::bench::traffic::{FLOWS_MAX, Trace};
 use crate::commands::bench::What;
 use crate::commands::model::WORKERS_MAX;
+use crate::handover::SIGNALS_HELD;
 use crate::numbers::{between, may_be_negative, whole};
 
 /// Write a network function as if one core ran it; Braid runs it on all of them, and proves that nobody could tell.
@@ -160,7 +161,7 @@ pub struct InputArgs {
 /// Help text that the run to be upgraded searches, to find out what this program can continue.
 fn inherited() -> String {
     format!(
-        "Environment: {} name what the previous program of this process has left open (braid upgrade).",
+        "Environment: {} name what the previous program of this process has left open, and {SIGNALS_HELD} says that signals wait (braid upgrade).",
         INHERITED.join(", ")
     )
 }

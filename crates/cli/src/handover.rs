@@ -11,16 +11,40 @@ use std::os::fd::IntoRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use braid_control::live::Snapshot;
-use braid_control::runtime::io::device::adopted;
+use braid_control::live::{Snapshot, Successor};
+use braid_control::runtime::io::device::{self, adopted};
 use braid_control::runtime::io::whole;
 use rustix::fs::{MemfdFlags, memfd_create};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::aside::asideln;
 use crate::failure::{Failure, Kind};
 
 /// Environment variable that names the file with the state, if it was left only for the next program, which must remove it.
 const LEFT: &str = "BRAID_STATE_LEFT";
+
+/// Environment variable that says that signals wait for the next program, which must admit them once it has handlers.
+pub const SIGNALS_HELD: &str = "BRAID_SIGNALS_HELD";
+
+/// The signals that end a run or mean something to it: without a handler each of them ends the program.
+const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
+
+/// Has signals wait until the next program can handle them, if it knows that it must admit them.
+pub fn hold_signals(successor: &Successor, next: &mut Command) {
+    // If they cannot be held, they end the next program until it has handlers, as they would any program.
+    match successor.knows_of(SIGNALS_HELD) && device::hold_signals(&SIGNALS).is_ok() {
+        true => next.env(SIGNALS_HELD, "1"),
+        false => next.env_remove(SIGNALS_HELD),
+    };
+}
+
+/// Admits the signals that the program before has held, now that there are handlers for them.
+pub fn admit_signals() {
+    if std::env::var_os(SIGNALS_HELD).is_some() {
+        // Valid signals can be unblocked.
+        let _ = device::admit_signals(&SIGNALS);
+    }
+}
 
 /// The target of the link in `/proc/self/fd` to such memory.
 const LISTED: &str = "/memfd:braid handover (deleted)";

@@ -69,7 +69,7 @@ impl OperateArgs {
         &self,
         control: &mut Control,
         current: Current,
-        config: Option<&Path>,
+        config: Option<(&Path, Hangup)>,
         user: Option<User>,
     ) -> Result<Offered, Failure> {
         if !self.is_wanted() && config.is_none() {
@@ -79,7 +79,7 @@ impl OperateArgs {
         let service = Service::new(&live, &control.stop, current);
         service.log_to(|what| asideln!("applied over the control socket: {what}"));
         control.live = Some(live);
-        let path = match (&self.control, config) {
+        let path = match (&self.control, &config) {
             (Some(path), _) => Some(path.clone()),
             (None, Some(_)) => Some(usual_place()?),
             (None, None) => None,
@@ -95,7 +95,7 @@ impl OperateArgs {
         }
         let metrics = self.metrics.map(|address| self.offer_metrics(address, &service)).transpose()?;
         let web = self.web.map(|address| offer_page(address, &service)).transpose()?;
-        let reload = config.map(|config| Reload::on_hangup(config, &service)).transpose()?;
+        let reload = config.map(|(config, hangup)| Reload::on_hangup(config, hangup, &service)).transpose()?;
         Ok(Offered { _socket: socket, _metrics: metrics, _web: web, _reload: reload, service: Some(service) })
     }
 
@@ -185,6 +185,28 @@ fn usual_place() -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
+/// Whether the process has received SIGHUP.
+#[derive(Clone, Debug)]
+pub struct Hangup(Arc<AtomicBool>);
+
+impl Hangup {
+    /// From now on the signal does not end the process but is noted.
+    pub fn heard() -> Result<Hangup, Failure> {
+        let hangup = Hangup(Arc::default());
+        signal_hook::flag::register(SIGHUP, Arc::clone(&hangup.0)).map_err(unwatched)?;
+        Ok(hangup)
+    }
+
+    /// Whether it has come since this was asked last.
+    fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
+}
+
+fn unwatched(error: std::io::Error) -> Failure {
+    Failure::new(Kind::Failed, format!("signals cannot be watched: {error}"), "")
+}
+
 /// Rereads and applies the plan file when the process receives SIGHUP.
 #[derive(Debug)]
 struct Reload {
@@ -193,22 +215,18 @@ struct Reload {
 }
 
 impl Reload {
-    fn on_hangup(config: &Path, service: &Arc<Service>) -> Result<Reload, Failure> {
-        let hangup = Arc::new(AtomicBool::new(false));
-        let failed =
-            |error: std::io::Error| Failure::new(Kind::Failed, format!("signals cannot be watched: {error}"), "");
-        signal_hook::flag::register(SIGHUP, Arc::clone(&hangup)).map_err(failed)?;
+    fn on_hangup(config: &Path, hangup: Hangup, service: &Arc<Service>) -> Result<Reload, Failure> {
         let ends = Arc::new(AtomicBool::new(false));
         let (told, config, service) = (Arc::clone(&ends), config.to_owned(), Arc::clone(service));
         let waiting = std::thread::Builder::new().name("reload".into()).spawn(move || {
             while !told.load(Ordering::Relaxed) {
-                if hangup.swap(false, Ordering::Relaxed) {
+                if hangup.take() {
                     reload(&config, &service);
                 }
                 std::thread::sleep(Duration::from_millis(50));
             }
         });
-        Ok(Reload { ends, waiting: Some(waiting.map_err(failed)?) })
+        Ok(Reload { ends, waiting: Some(waiting.map_err(unwatched)?) })
     }
 }
 

@@ -25,6 +25,7 @@ use crate::aside::{aside, asideln};
 use crate::chain::{Written, command_line};
 use crate::failure::{Failure, Kind};
 use crate::interfaces::Interfaces;
+use crate::operate::Hangup;
 use crate::saving::{self, Saving};
 use crate::watch;
 use crate::{handover, input, notify, odd, seeds};
@@ -42,6 +43,8 @@ struct Prepared {
 
 /// Runs the command.
 pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
+    // First of all: without a handler the signal would end the service.
+    let config = args.config.as_deref().map(|config| Hangup::heard().map(|hangup| (config, hangup))).transpose()?;
     let duration = args.duration.as_deref().map(duration).transpose()?;
     let mut control = Control { duration, profile: args.profile, ..Control::default() };
     let Prepared { written, plan, compiled, carry, ports, source, sink } = prepare(args, catalog)?;
@@ -57,7 +60,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         carry,
         successor: None,
     };
-    let offered = args.operate.offer(&mut control, current, args.config.as_deref(), plan.user)?;
+    let offered = args.operate.offer(&mut control, current, config, plan.user)?;
     ports.iter().for_each(|ports| offered.watch_ports(ports));
     let restored = begin_with(args, (&written, &plan), &mut control)?;
     let (always, successor) = (args.saved_to().is_some(), offered.on_upgrade());
@@ -72,6 +75,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let run = |source: Box<dyn Source>| launch(&compiled.run, source, sink, &control);
     let (report, all_there) = match plan.devices.is_empty() {
         true => (watch::with_progress(source.progress(), || run(source))?, Ok(())),
+    handover::admit_signals();
         false => {
             let interfaces = Interfaces::watch(&plan.devices, &control.stop);
             (run(source)?, interfaces.end())

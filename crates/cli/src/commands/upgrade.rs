@@ -120,6 +120,7 @@ pub(super) fn become_successor(successor: &Successor, on: &GoesOn<'_>, ports: Op
         Ok(left) => {
             let mut next = Command::new(program);
             handover::tell_of(Some(state).filter(|_| !on.is_to_stay), &mut next);
+            handover::hold_signals(successor, &mut next);
             next.args(arguments).envs(left.into_iter().flatten()).exec()
         }
         Err(error) => error,

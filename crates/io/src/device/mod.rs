@@ -37,3 +37,35 @@ pub use user::{User, UserError};
 pub fn adopted(number: std::os::fd::RawFd) -> Option<std::os::fd::OwnedFd> {
     sys::adopt(number)
 }
+
+/// Has these signals wait from now on, in this thread and those that it starts: also for the program that this process is about to
+/// execute, which has no handlers yet and would be ended by them. That program must know of it, and [admit](admit_signals) them.
+pub fn hold_signals(signals: &[i32]) -> std::io::Result<()> {
+    sys::mask(signals, true)
+}
+
+/// Admits signals that [were held](hold_signals); those that have waited are delivered.
+pub fn admit_signals(signals: &[i32]) -> std::io::Result<()> {
+    sys::mask(signals, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the signal waits for this thread or its process: proc_pid_status(5).
+    fn is_held(signal: i32) -> bool {
+        let status = std::fs::read_to_string("/proc/thread-self/status").expect("it is there");
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a mask");
+        u64::from_str_radix(mask.trim(), 16).expect("hexadecimal") >> (signal - 1) & 1 != 0
+    }
+
+    #[test]
+    fn signals_are_held_and_admitted() {
+        let (hangup, user) = (libc::SIGHUP, libc::SIGUSR2);
+        hold_signals(&[hangup, user]).expect("valid");
+        assert!(is_held(hangup) && is_held(user) && !is_held(libc::SIGUSR1));
+        admit_signals(&[hangup]).expect("valid");
+        assert!(!is_held(hangup) && is_held(user));
+    }
+}

@@ -21,7 +21,30 @@ pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: passes only numbers.
     check(unsafe { libc::setresgid(gid, gid, gid) })?;
     // SAFETY: passes only numbers.
-    check(unsafe { libc::setresuid(uid, uid, uid) }).map(drop)
+    check(unsafe { libc::setresuid(uid, uid, uid) })?;
+    // The security bits may be set so that a change of user leaves capabilities alone.
+    match rustix::thread::capabilities(None)?.permitted {
+        none if none.is_empty() => Ok(()),
+        some => Err(io::Error::other(format!("the capabilities {some:?} would remain"))),
+    }
+}
+
+/// Blocks or unblocks signals in this thread and those that it starts from now on. A mask and the signals that wait survive `exec`.
+pub(crate) fn mask(signals: &[i32], is_blocked: bool) -> io::Result<()> {
+    // SAFETY: all zeros is a valid value, and sigemptyset initialises it.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: passes a set that lives during the call.
+    check(unsafe { libc::sigemptyset(&mut set) })?;
+    for &signal in signals {
+        // SAFETY: as above.
+        check(unsafe { libc::sigaddset(&mut set, signal) })?;
+    }
+    let how = if is_blocked { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
+    // SAFETY: passes an initialised set that lives during the call; the former mask is not asked for.
+    match unsafe { libc::pthread_sigmask(how, &set, ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
 }
 
 /// Whether a descriptor is open and survives `exec`.
