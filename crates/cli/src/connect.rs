@@ -1,6 +1,8 @@
 //! Connects commands to runs, which are identified by the path of a control socket.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -22,8 +24,8 @@ pub struct ControlArgs {
 /// `/run/braid` for root; else in the user's runtime folder or, without one, in the temporary folder.
 pub fn default_path() -> PathBuf {
     let folder = match std::env::var_os("RUNTIME_DIRECTORY") {
-        // Made by systemd for this service (RuntimeDirectory=).
-        Some(folder) => PathBuf::from(folder),
+        // Made by systemd for this service (RuntimeDirectory=), perhaps with others behind it (systemd.exec(5)).
+        Some(folders) => first(&folders),
         None if rustix::process::geteuid().is_root() => PathBuf::from("/run/braid"),
         None => match std::env::var_os("XDG_RUNTIME_DIR") {
             Some(folder) => PathBuf::from(folder).join("braid"),
@@ -31,6 +33,12 @@ pub fn default_path() -> PathBuf {
         },
     };
     folder.join("control.sock")
+}
+
+/// The first of several paths, with colons between them.
+fn first(folders: &OsStr) -> PathBuf {
+    let bytes = folders.as_bytes().split(|byte| *byte == b':').next().unwrap_or_default();
+    PathBuf::from(OsStr::from_bytes(bytes))
 }
 
 fn is_socket(path: &Path) -> bool {
@@ -117,5 +125,16 @@ impl From<SnapshotError> for Failure {
                 Failure::new(Kind::Io, error.to_string(), help)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_runtime_folders_the_first_is_taken() {
+        assert_eq!(first("/run/braid".as_ref()), Path::new("/run/braid"));
+        assert_eq!(first("/run/braid:/run/other".as_ref()), Path::new("/run/braid"));
     }
 }

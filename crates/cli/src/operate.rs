@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -180,9 +180,22 @@ fn usual_place() -> Result<PathBuf, Failure> {
     let path = default_path();
     if let Some(folder) = path.parent() {
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| Failure::file(folder, &error))?;
+        made.and_then(|()| is_own(folder)).map_err(|error| Failure::file(folder, &error))?;
     }
     Ok(path)
+}
+
+/// Refuses a folder in which somebody else could exchange the socket, or the state and the plan of an upgrade: anybody may have made
+/// one of that name in the temporary folder.
+fn is_own(folder: &Path) -> std::io::Result<()> {
+    let found = folder.symlink_metadata()?;
+    let own = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());
+    match found.is_dir() && own && found.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => Err(std::io::Error::other(
+            "others may write to it, or it is somebody else's: name another one by --control",
+        )),
+    }
 }
 
 /// Whether the process has received SIGHUP.
@@ -262,4 +275,25 @@ fn failure(error: SocketError) -> Failure {
         SocketError::NoSocket(_) => "name a path at which nothing is",
     };
     Failure::new(Kind::Io, error.to_string(), help)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_folder_to_which_others_may_write_holds_no_socket() {
+        let place = tempfile::tempdir().expect("a folder");
+        let (own, link) = (place.path().join("own"), place.path().join("link"));
+        std::fs::create_dir(&own).expect("room");
+        symlink(&own, &link).expect("room");
+        let is_own_with = |mode| {
+            std::fs::set_permissions(&own, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+            is_own(&own).is_ok()
+        };
+        assert!(is_own_with(0o700) && is_own_with(0o755) && !is_own_with(0o770) && !is_own_with(0o777));
+        assert!(is_own_with(0o700) && is_own(&link).is_err(), "a link leads anywhere");
+    }
 }
