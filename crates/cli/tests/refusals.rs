@@ -475,6 +475,11 @@ fn ports_that_are_interfaces_contradict_inputs_outputs_and_other_clocks() {
     check("[input]\ninside = [\"10.0.0.0/8\"]", "`inside` says by which port", "leave `inside` out (--inside)");
     check("[[port]]\ndevice = \"m0\"", "two ports are the interface `m0`", "an interface of its own");
     check("[[port]]\ndevice = \"xdp:m1\"", "names no port", "af_xdp, af_packet");
+    let memif = |ids: [&str; 2]| ids.map(|id| format!("[[port]]\ndevice = \"memif:/run/m.sock?{id}\"\n")).concat();
+    check(&memif(["id=1", "id=1"]), "two ports are the interface", "an interface of its own");
+    check(&memif(["role=server", "role=server&id=1"]), "two ports are the interface", "an interface of its own");
+    braid.write("live.toml", &format!("{}[[nf]]\nfunction = \"forward\"\n", memif(["id=0", "id=1"])));
+    braid.ok("plan live.toml");
     braid.write("live.toml", "[[port]]\ndevice = \"m0\"\n[[nf]]\nfunction = \"nat\"\n");
     let printed = braid.fails(2, "plan live.toml");
     assert!(printed.contains("live.toml:2:10: the chain has an inside and an outside"), "{printed}");

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use braid_runtime::io::capture::{PortSplit, Prefix};
-use braid_runtime::io::device::{PortSpec, User, UserError};
+use braid_runtime::io::device::{BackEnd, PortSpec, User, UserError};
 use braid_runtime::steer::UdpPorts;
 use braid_runtime::steer::nic::{self, NICS, Nic};
 use braid_runtime::{Balance, Course, Distribution, Time};
@@ -183,6 +183,12 @@ fn check_names(file: &PlanFile, chain: &[Link]) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Whether two ports are one interface. A server of memif has many at one socket, which its clients tell apart by number.
+fn is_same(one: &PortSpec, other: &PortSpec) -> bool {
+    let is_client = |port: &PortSpec| port.back_end == BackEnd::Memif && !port.memif.is_server;
+    one.name == other.name && !(is_client(one) && is_client(other) && one.memif.id != other.memif.id)
+}
+
 /// Parses the interfaces.
 fn devices(ports: &[PortFile]) -> Result<Vec<PortSpec>, Problem> {
     let device = |port: &PortFile| {
@@ -193,7 +199,7 @@ fn devices(ports: &[PortFile]) -> Result<Vec<PortSpec>, Problem> {
     };
     let devices = ports.iter().map(device).collect::<Result<Vec<_>, _>>()?;
     for (i, port) in ports.iter().enumerate() {
-        if devices[..i].iter().any(|earlier| earlier.name == devices[i].name) {
+        if devices[..i].iter().any(|earlier| is_same(earlier, &devices[i])) {
             let what = format!("two ports are the interface `{}`", devices[i].name);
             return Err(Problem::new(what, "give each port an interface of its own").at(port.device.span()));
         }
