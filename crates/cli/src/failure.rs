@@ -224,6 +224,10 @@ impl From<RunError> for Failure {
             RunError::Memory(error) => {
                 Failure::usage(error.to_string(), "ask for fewer packet sets (--sets) or fewer workers")
             }
+            RunError::Thread(_) => {
+                let help = "ask for fewer workers (-w), or allow more threads: ulimit -u, TasksMax= of a unit, --pids-limit of a container";
+                Failure::new(Kind::Io, error.to_string(), help)
+            }
             error => Failure::usage(error.to_string(), "`braid plan` shows what the chain needs"),
         }
     }

@@ -558,3 +558,14 @@ fn what_is_repeated_of_a_plan_steers_no_terminal() {
     let said = braid.fails(2, "plan plan.toml");
     assert!(said.contains("plan.toml:3:8: `a\\u{1b}[31mb` is no name") && !said.contains('\u{1b}'), "{said}");
 }
+
+#[test]
+fn a_thread_that_cannot_be_made_is_told_without_a_panic() {
+    let braid = Braid::new();
+    // A stack for which no machine has room.
+    let mut run = braid.command("run --nf forward --in gen:campus?packets=10 -w 1");
+    let output = run.env("RUST_MIN_STACK", (1u64 << 62).to_string()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("a thread for a worker cannot be made") && said.contains("fewer workers"), "{said}");
+}

@@ -58,6 +58,9 @@ pub enum RunError {
     /// There is not enough memory.
     #[error(transparent)]
     Memory(#[from] braid_memory::Error),
+    /// A thread of a worker cannot be made.
+    #[error("a thread for a worker cannot be made: {0}")]
+    Thread(std::io::Error),
 }
 
 /// How a run is observed and controlled from outside.
@@ -208,11 +211,8 @@ pub fn launch(
         }
         None => Present::Own(chain),
     };
-    if let Some(AtStart(begun)) = &control.at_start {
-        begun();
-    }
-    let (ended, dispatched) =
-        run_threads(&present, workers, dispatcher, &Control { live: live.clone(), ..control.clone() });
+    let control = &Control { live: live.clone(), ..control.clone() };
+    let (ended, dispatched) = run_threads(&present, workers, dispatcher, control).map_err(RunError::Thread)?;
     let elapsed = begun.elapsed();
     let (domain, is_recorded) = (&domain, control.record);
     let remains =

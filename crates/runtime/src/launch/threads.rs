@@ -1,25 +1,52 @@
 //! The threads of a run: one per worker, one for the dispatcher, and one that watches for handlers that hang.
 
-use std::sync::Arc;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::Instant;
 
 use rustix::thread::CpuSet;
 
-use super::{AtEnd, Control, Present};
+use super::{AtEnd, AtStart, Control, Present};
 use crate::dispatch::{Dispatched, Dispatching};
 use crate::idle::{Ending, NAP, Patience};
 use crate::schedule::Scheduler;
 use crate::watchdog::watch;
 use crate::worker::{Ended, Step, Worker};
 
-/// Runs the workers, and the dispatcher if there is one, until all have ended.
+/// What a run leaves: its workers, and what its dispatcher did.
+type Left = (Vec<Ended>, Option<Dispatched>);
+
+/// Holds the threads of a run back until all of them are there: those that are must not begin if another one cannot be made.
+#[derive(Default)]
+struct Start {
+    given: Mutex<Option<bool>>,
+    changed: Condvar,
+}
+
+impl Start {
+    /// Lets the threads begin, or end at once.
+    fn give(&self, begin: bool) {
+        *self.given.lock().unwrap_or_else(PoisonError::into_inner) = Some(begin);
+        self.changed.notify_all();
+    }
+
+    /// Waits for the start; false if there will be none.
+    fn is_given(&self) -> bool {
+        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = self.changed.wait_while(given, |given| given.is_none());
+        *given.unwrap_or_else(PoisonError::into_inner) == Some(true)
+    }
+}
+
+/// Runs the workers, and the dispatcher if there is one, until all have ended. Fails, and nothing has begun, if a thread cannot be made.
 pub(super) fn run_threads(
     present: &Present<'_>,
     mut workers: Vec<Worker>,
     dispatcher: Option<Dispatching>,
     control: &Control,
-) -> (Vec<Ended>, Option<Dispatched>) {
+) -> io::Result<Left> {
     let scheduler = control.schedule.map(|seed| Scheduler::new(workers.len(), seed));
     let deadline = control.duration.map(|duration| Instant::now() + duration);
     // With a dispatcher, the workers empty their rings before they end; the dispatcher is the one that is told to stop.
@@ -30,17 +57,22 @@ pub(super) fn run_threads(
     let deadline_of_workers = if dispatcher.is_some() { None } else { deadline };
     let (obeys, pin) = (&obeys, workers.len() + usize::from(dispatcher.is_some()) <= processors());
     let allowed = if pin && scheduler.is_none() { allowed() } else { Vec::new() };
-    let done = AtomicBool::new(false);
+    let (done, start) = (AtomicBool::new(false), &Start::default());
     std::thread::scope(|scope| {
         let watching = control.watchdog.as_ref().map(|watchdog| {
             let pulses: Vec<_> = workers.iter_mut().map(Worker::pulse).collect();
             let (scheduler, done) = (scheduler.clone(), &done);
             scope.spawn(move || watch(watchdog, || present.chain(), &pulses, scheduler.as_deref(), done))
         });
-        let dispatcher = dispatcher.map(|dispatching| scope.spawn(move || dispatching.run(deadline)));
+        let dispatch = |dispatching: Dispatching| {
+            Builder::new().spawn_scoped(scope, move || start.is_given().then(|| dispatching.run(deadline)))
+        };
         let spawn = |(id, mut worker): (usize, Worker)| {
             let (scheduler, processor) = (scheduler.clone(), allowed.get(id).copied());
-            scope.spawn(move || {
+            Builder::new().spawn_scoped(scope, move || {
+                if !start.is_given() {
+                    return worker;
+                }
                 if let Some(processor) = processor {
                     pin_to(processor);
                 }
@@ -60,13 +92,20 @@ pub(super) fn run_threads(
                 worker
             })
         };
-        let handles: Vec<_> = workers.into_iter().enumerate().map(spawn).collect();
-        let left = handles.into_iter().map(join).collect();
+        let dispatcher = dispatcher.map(dispatch).transpose();
+        let handles: io::Result<Vec<_>> = workers.into_iter().enumerate().map(spawn).collect();
+        let all = dispatcher.and_then(|dispatcher| Ok((handles?, dispatcher)));
+        if let (Ok(_), Some(AtStart(begun))) = (&all, &control.at_start) {
+            begun();
+        }
+        start.give(all.is_ok());
+        let left =
+            all.map(|(handles, dispatcher)| (handles.into_iter().map(join).collect(), dispatcher.and_then(join)));
         if let Some(watching) = watching {
             done.store(true, Ordering::Relaxed);
             watching.thread().unpark();
         }
-        (conclude(left), dispatcher.map(join))
+        left.map(|(left, dispatched)| (conclude(left), dispatched))
     })
 }
 
