@@ -330,6 +330,7 @@ fn user(name: &Spanned<String>, is_live: bool) -> Result<User, Problem> {
         let help = match &error {
             UserError::Unknown(_) => "sudo useradd --system braid, and write braid; or two numbers, as 65534:65534",
             UserError::Root(_) => "name a user with fewer rights",
+            UserError::RootGroup(_) => "name a user with another primary group, or two numbers, as 65534:65534",
         };
         Problem::new(error.to_string(), help).at(name.span())
     })

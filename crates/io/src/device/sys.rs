@@ -14,12 +14,18 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Drops all supplementary groups and switches to another user irrevocably, in every thread (the C library takes care of that, setuid(2)).
+/// Drops all supplementary groups and all capabilities, and switches to another user irrevocably, in every thread (the C library
+/// takes care of that, setuid(2)). Whoever is not root but has the capabilities to do this becomes root in between: the kernel takes
+/// capabilities away only from what was root (capabilities(7)).
 pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: passes only numbers; with a count of zero, the null pointer is not read.
     check(unsafe { libc::setgroups(0, ptr::null()) })?;
     // SAFETY: passes only numbers.
     check(unsafe { libc::setresgid(gid, gid, gid) })?;
+    if !rustix::process::getuid().is_root() {
+        // SAFETY: passes only numbers.
+        check(unsafe { libc::setresuid(0, 0, 0) })?;
+    }
     // SAFETY: passes only numbers.
     check(unsafe { libc::setresuid(uid, uid, uid) })?;
     // The security bits may be set so that a change of user leaves capabilities alone.
@@ -163,17 +169,6 @@ pub(crate) fn poll(descriptors: &[RawFd], at_most: Duration) -> io::Result<Polle
     Ok(Polled { ready: ready as usize, last_is_readable, has_failed })
 }
 
-/// A shared mapping of a descriptor; it is unmapped when dropped.
-#[derive(Debug)]
-pub(crate) struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: it is only an address range; code that reads and writes through it justifies each access.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
 /// Waits until a read does not block: there is something to read, the end, or an error.
 pub(crate) fn until_readable(fd: BorrowedFd<'_>) -> io::Result<()> {
     until(fd, libc::POLLIN)
@@ -190,9 +185,20 @@ fn until(fd: BorrowedFd<'_>, events: libc::c_short) -> io::Result<()> {
     check(unsafe { libc::poll(&mut polled, 1, -1) }).map(drop)
 }
 
+/// A shared mapping of a descriptor; it is unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is only an address range; code that reads and writes through it justifies each access.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes from `offset` on, readable and writable.
+    /// Maps `len` bytes from `offset` on, readable and writable, and has all of their pages allocated.
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<Mapping> {
         Mapping::with(fd, len, offset, libc::MAP_POPULATE)
     }

@@ -26,6 +26,9 @@ pub enum UserError {
     /// The user is root, so no privileges would be dropped.
     #[error("`{0}` is root")]
     Root(String),
+    /// The user's primary group is root's, whose files would stay accessible.
+    #[error("`{0}` has root's group")]
+    RootGroup(String),
 }
 
 impl FromStr for User {
@@ -46,6 +49,7 @@ impl FromStr for User {
         match user {
             None => Err(UserError::Unknown(text.to_owned())),
             Some(User { uid: 0, .. }) => Err(UserError::Root(text.to_owned())),
+            Some(User { gid: 0, .. }) => Err(UserError::RootGroup(text.to_owned())),
             Some(user) => Ok(user),
         }
     }
@@ -67,6 +71,7 @@ mod tests {
         assert_eq!("65534:65533".parse(), Ok(User { uid: 65534, gid: 65533 }));
         assert_eq!("root".parse::<User>(), Err(UserError::Root("root".into())));
         assert_eq!("0:5".parse::<User>(), Err(UserError::Root("0:5".into())));
+        assert_eq!("5:0".parse::<User>(), Err(UserError::RootGroup("5:0".into())));
         let nobody: User = "nobody".parse().expect("every machine has it");
         assert!(nobody.uid > 0 && nobody.gid > 0);
         assert_eq!("no such user".parse::<User>(), Err(UserError::Unknown("no such user".into())));
