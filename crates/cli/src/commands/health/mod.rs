@@ -23,10 +23,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use braid_control::live::{Applied, Client, Configured, Request};
 use braid_functions::load_balancer::Check;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::known::{BALANCER, Known};
 use self::probe::{Bad, ask};
@@ -73,6 +75,7 @@ struct Change {
 
 /// Runs it.
 pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
+    raise_descriptors();
     let mut known = Known::read(&args.plan)?;
     // Without a run nobody is asked.
     known.believe(&configured(&mut connect(&args.control)?)?);
@@ -95,6 +98,13 @@ pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::SUCCESS);
         }
     }
+}
+
+/// Allows as many open descriptors as the system lets us have: each backend that is being asked takes one.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // If it stays as it is, backends for which no descriptor is left stay as they are.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// How many backends are asked.
@@ -182,9 +192,17 @@ struct Asked {
 impl Asked {
     fn begin(known: &Known) -> Asked {
         let ((say, hear), goes_on) = (channel(), Arc::new(()));
-        for target in known.targets().to_vec() {
+        let targets = known.targets().to_vec();
+        for (asked, target) in targets.iter().cloned().enumerate() {
             let (say, goes_on) = (say.clone(), Arc::downgrade(&goes_on));
-            std::thread::spawn(move || watch(target, &say, &goes_on));
+            if let Err(error) = Builder::new().spawn(move || watch(target, &say, &goes_on)) {
+                let left = targets.len() - asked;
+                asideln!(
+                    "note: {left} of {} backends stay as they are: no thread to ask them ({error})",
+                    targets.len()
+                );
+                break;
+            }
         }
         Asked { hear, _goes_on: goes_on }
     }

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use braid_functions::load_balancer::{Check, CheckKind};
+use rustix::io::Errno;
 
 /// Maximum number of bytes of an answer that are examined, which must contain its first line.
 const LINE_MAX: usize = 512;
@@ -15,7 +16,8 @@ pub enum Bad {
     /// The backend cannot be reached.
     #[error("{0}")]
     Io(io::Error),
-    /// The check could not be made, because this machine has no route or no permission. That says nothing about the backend.
+    /// The check could not be made, because this machine has no route, no permission, or no descriptor or memory left. That says
+    /// nothing about the backend.
     #[error("this machine cannot ask it: {0}")]
     Unasked(io::Error),
     /// There was no answer in time.
@@ -31,7 +33,9 @@ pub enum Bad {
 
 impl From<io::Error> for Bad {
     fn from(error: io::Error) -> Bad {
+        let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS].map(|errno| errno.raw_os_error());
         match error.kind() {
+            _ if error.raw_os_error().is_some_and(|errno| exhausted.contains(&errno)) => Bad::Unasked(error),
             // A read whose time limit has expired "would block" (socket(7), SO_RCVTIMEO).
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Bad::Late,
             io::ErrorKind::NetworkUnreachable | io::ErrorKind::AddrNotAvailable | io::ErrorKind::PermissionDenied => {
@@ -143,5 +147,13 @@ mod tests {
         drop(server);
         assert!(matches!(ask(end, &Check::default(), second), Err(Bad::Io(_))));
         assert!(matches!(Bad::from(io::Error::from(io::ErrorKind::NetworkUnreachable)), Bad::Unasked(_)));
+    }
+
+    #[test]
+    fn a_checker_without_descriptors_says_nothing_about_backends() {
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS] {
+            assert!(matches!(Bad::from(io::Error::from(errno)), Bad::Unasked(_)), "{errno}");
+        }
+        assert!(matches!(Bad::from(io::Error::from(Errno::CONNREFUSED)), Bad::Io(_)));
     }
 }
