@@ -9,7 +9,7 @@ use super::limits::{HALF_OPEN_LIMIT, HOST_LIMIT, HOST_TABLE_FULL};
 use super::states::State;
 use super::{CONNECTION_TABLE_FULL, DENIED, Firewall, INVALID_TCP_FLAGS, NOT_SYN, OUT_OF_WINDOW, REJECTED};
 use crate::parts::aged::Stamp;
-use crate::parts::{Fate, Side, fragments};
+use crate::parts::{Fate, Fragments, Side};
 
 /// An ICMP error that quotes no packet of a live connection.
 pub const UNRELATED: Reason = Reason("unrelated");
@@ -207,7 +207,7 @@ impl Firewall {
         // Fragments that have waited leave as this one does.
         let fate = Fate::new(cx.leaves_by(), None, None);
         if !self.fragments.remember(cx, packet, fate)? {
-            return Ok(Verdict::Drop(fragments::TABLE_FULL));
+            return Ok(Verdict::Drop(Fragments::forgotten(packet)));
         }
         let hops = self.settings.hops();
         if packet.ttl().is_none_or(|ttl| ttl > hops) {

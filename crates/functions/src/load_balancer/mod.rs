@@ -61,7 +61,7 @@ use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
 use crate::parts::scope::BAD_SOURCE;
 use crate::parts::tallies::{Tallies, Tally};
-use crate::parts::{Aged, AnswerRate, Fate, Fragments, MS, Side, Unkept, Volume, answer, fragments, lengths, scope};
+use crate::parts::{Aged, AnswerRate, Fate, Fragments, MS, Side, Unkept, Volume, answer, lengths, scope};
 
 /// An ICMP error to a service or backend that concerns no connection between them, or is a redirect.
 pub const UNRELATED: Reason = Reason("unrelated");
@@ -380,7 +380,7 @@ impl LoadBalancer {
             };
             let fate = Fate::new(self.settings.across(packet.port()), source, destination).behind(flow.backend);
             if !self.lead(cx, packet, fate)? {
-                return Ok(Verdict::Drop(fragments::TABLE_FULL));
+                return Ok(Verdict::Drop(Fragments::forgotten(packet)));
             }
         }
         let bytes = packet.wire_len().into();

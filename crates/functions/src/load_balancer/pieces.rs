@@ -16,7 +16,7 @@ use super::flow::{FROM_BACKEND, TO_BACKEND};
 use super::settings::Server;
 use super::tunnel::{Origin, TOO_BIG};
 use crate::parts::scope::BAD_SOURCE;
-use crate::parts::{Fate, Volume, fragments};
+use crate::parts::{Fate, Fragments, Volume};
 
 /// Stands for a backend number in `Fate::behind`: the datagram belongs to no service, and passes unchanged.
 pub(super) const PASSES: u16 = u16::MAX;
@@ -65,7 +65,7 @@ impl LoadBalancer {
         if packet.is_fragment() && self.may_be_balanced(packet) {
             let fate = Fate::new(cx.opposite(packet.port()), None, None).behind(PASSES);
             if !self.lead(cx, packet, fate)? {
-                return Ok(Verdict::Drop(fragments::TABLE_FULL));
+                return Ok(Verdict::Drop(Fragments::forgotten(packet)));
             }
         }
         Ok(cx.pass())

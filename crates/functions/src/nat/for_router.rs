@@ -9,7 +9,7 @@ use braid_nf::prelude::*;
 use super::config::ForRouter;
 use super::networks::Behind;
 use crate::config::ConfigError;
-use crate::parts::{Fate, Fragments, fragments};
+use crate::parts::{Fate, Fragments};
 
 /// The packets to one address that are left to the router behind, unless they match a mapping.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ pub(crate) fn leave(cx: &mut Cx<'_>, packet: &Packet<'_>, pieces: &Fragments) ->
     if packet.is_fragment() && !packet.is_later_fragment() {
         let fate = Fate::new(from, None, None).behind(Behind::Here.to_bits());
         if !pieces.remember(cx, packet, fate)? {
-            return Ok(Verdict::Drop(fragments::TABLE_FULL));
+            return Ok(Verdict::Drop(Fragments::forgotten(packet)));
         }
         pieces.release(cx, packet, &fate, 0)?;
     }

@@ -13,7 +13,7 @@ use super::{Nat, for_router};
 use crate::parts::hairpin::Way;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::turn::turn;
-use crate::parts::{Side, answer, fragments, lengths};
+use crate::parts::{Fragments, Side, answer, lengths};
 
 /// The packet exceeds the MTU where it leaves, and must not be fragmented.
 pub const TOO_LONG: Reason = Reason("too_long");
@@ -79,7 +79,7 @@ impl Nat {
         if packet.is_fragment() && !packet.is_later_fragment() {
             let fate = if turns { rewrite.fate() } else { rewrite.fate().straight() };
             if !self.fragments.remember(cx, packet, fate)? {
-                return Ok(Verdict::Drop(fragments::TABLE_FULL));
+                return Ok(Verdict::Drop(Fragments::forgotten(packet)));
             }
             let networks = &self.settings.networks;
             let retag = |frame: &[u8], ip, into: &mut [u8]| networks.retagged(frame, ip, rewrite.behind, into);

@@ -16,7 +16,7 @@ use crate::parts::hairpin::Way;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::turn::turn;
 use crate::parts::version::write_version;
-use crate::parts::{Fate, answer, fragments};
+use crate::parts::{Fate, Fragments, answer, fragments};
 use crate::router;
 
 /// The packet exceeds the next link's MTU and must not be fragmented; its sender is told.
@@ -213,7 +213,7 @@ impl Nat64 {
     ) -> Result<Result<(), Reason>, Conflict> {
         let fate = Fate::new(rewrite.to, Some(rewrite.ends.0), Some(rewrite.ends.1)).behind(rewrite.behind.to_bits());
         if !self.fragments.remember(cx, packet, fate)? {
-            return Ok(Err(fragments::TABLE_FULL));
+            return Ok(Err(Fragments::forgotten(packet)));
         }
         let is_v4 = packet.ip_version() == Some(IpVersion::V4);
         if is_v4 != rewrite.ends.0.is_v4() {

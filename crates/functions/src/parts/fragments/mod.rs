@@ -182,6 +182,12 @@ impl Fragments {
         self.table.crowd_in(cx, &datagram, &Fate { seen_ns, ..fate })
     }
 
+    /// Why a first fragment could not be [remembered](Self::remember): there is no room, or a capture has cut its fragment header off.
+    #[cold]
+    pub fn forgotten(packet: &Packet<'_>) -> Reason {
+        if Datagram::of(packet).is_some() { TABLE_FULL } else { Reason::MALFORMED }
+    }
+
     /// Drops a packet, which must be given as received. If it is a first fragment, the fragments held for it end too, and those
     /// that follow are dropped [for the same reason](Self::end_of).
     #[cold]
