@@ -114,7 +114,7 @@ impl Watched {
     }
 
     /// Checks the status; returns a message if it has changed. Another interface with the same name is not the run's interface.
-    fn look(&mut self, now: io::Result<Standing>) -> Option<&'static str> {
+    fn look(&mut self, now: io::Result<Standing>) -> Option<String> {
         if self.is_gone {
             return None;
         }
@@ -126,15 +126,18 @@ impl Watched {
             (Some(last), Some(now)) if now.index == last.index => (last, now),
             (Some(_), _) => {
                 self.is_gone = true;
-                return Some(
-                    "the interface is gone, and packets to and from it are lost; once there is one of that name again, `braid upgrade` or a restart opens it",
-                );
+                let what = "the interface is gone, and packets to and from it are lost; once there is one of that name again, `braid upgrade` or a restart opens it";
+                return Some(what.to_owned());
             }
         };
         self.last = Some(now);
         match (last.is_running, now.is_running) {
-            (true, false) => Some("the interface is down, or has no carrier"),
-            (false, true) => Some("the interface is up"),
+            (true, false) => Some("the interface is down, or has no carrier".to_owned()),
+            (false, true) => Some("the interface is up".to_owned()),
+            _ if now.mtu != last.mtu => Some(format!(
+                "packets of up to {} bytes fit through the interface now, and of {} before: longer ones are lost as frame_too_long",
+                now.mtu, last.mtu
+            )),
             _ => None,
         }
     }
@@ -148,9 +151,9 @@ mod tests {
     fn what_changes_is_said_once() {
         let mut one = Watched { name: "eth0".into(), last: None, is_tap: false, is_gone: false };
         let mut check = |now: Option<(u32, bool)>, expected: Option<&str>| {
-            let standing = now.map(|(index, is_running)| Standing { index, is_running });
+            let standing = now.map(|(index, is_running)| Standing { index, is_running, mtu: 1500 });
             let said = one.look(standing.ok_or_else(|| io::ErrorKind::NotFound.into()));
-            assert_eq!(said.map(|said| said.split(',').next().unwrap_or(said)), expected, "{now:?}");
+            assert_eq!(said.as_ref().and_then(|said| said.split(',').next()), expected, "{now:?}");
         };
         check(None, None);
         check(Some((2, true)), None);
@@ -161,5 +164,15 @@ mod tests {
         check(Some((7, true)), Some("the interface is gone"));
         check(Some((7, true)), None);
         check(None, None);
+    }
+
+    #[test]
+    fn another_mtu_is_said_with_what_it_was() {
+        let mut one = Watched { name: "eth0".into(), last: None, is_tap: false, is_gone: false };
+        let mut says = |mtu| one.look(Ok(Standing { index: 2, is_running: true, mtu })).unwrap_or_default();
+        assert_eq!((says(1500), says(1500)), (String::new(), String::new()));
+        let said = says(1300);
+        assert!(said.contains("up to 1300 bytes") && said.contains("of 1500 before"), "{said}");
+        assert_eq!(says(1300), "");
     }
 }

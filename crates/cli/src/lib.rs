@@ -29,6 +29,7 @@ mod processor;
 mod saving;
 mod seeds;
 pub mod study;
+mod unfit;
 pub mod watch;
 
 use std::process::ExitCode;

@@ -28,7 +28,7 @@ use crate::interfaces::Interfaces;
 use crate::operate::Hangup;
 use crate::saving::{self, Saving};
 use crate::watch;
-use crate::{handover, input, notify, odd, seeds};
+use crate::{handover, input, notify, odd, seeds, unfit};
 
 /// Everything prepared before the first packet.
 struct Prepared {
@@ -50,7 +50,12 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let Prepared { written, plan, compiled, carry, ports, source, sink } = prepare(args, catalog)?;
     let (workers, from) = (compiled.run.workers, source.name());
     asideln!("{}: workers: {workers}, {}, from {from}", plan.chain_name(), pages(&plan));
-    compiled.note.iter().chain(&odd::notes(&plan)).for_each(|note| asideln!("note: {note}"));
+    compiled
+        .note
+        .iter()
+        .chain(&odd::notes(&plan))
+        .chain(&unfit::notes(&plan))
+        .for_each(|note| asideln!("note: {note}"));
     let current = Current {
         catalog: catalog.clone(),
         file: written.file.clone(),
@@ -70,19 +75,19 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         Some(_) => watch::stop_but_for_hangup(&control.stop)?,
         None => watch::stop_on_signal(&control.stop)?,
     }
+    handover::admit_signals();
     let restored = begin_if_it_fits(args, restored, &compiled, &mut control)?;
     control.at_start = Some(when_begun(args, plan.chain_name(), restored.unwrap_or_default()));
+    let begun = Instant::now();
     let run = |source: Box<dyn Source>| launch(&compiled.run, source, sink, &control);
     let (report, all_there) = match plan.devices.is_empty() {
         true => (watch::with_progress(source.progress(), || run(source))?, Ok(())),
-    handover::admit_signals();
         false => {
             let interfaces = Interfaces::watch(&plan.devices, &control.stop);
             (run(source)?, interfaces.end())
         }
     };
     let last_plan = offered.plan().unwrap_or(plan.clone());
-    let begun = Instant::now();
     let successor = offered.successor().map(|successor| (successor, args.operate.state_path()));
     // Close the ports now, unless another program continues.
     let ports = ports.filter(|_| successor.is_some());

@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use super::links;
 use super::sys::{self, InterfaceRequest, Plain};
 use crate::source::OpenError;
 
@@ -53,6 +54,8 @@ pub struct Interface {
     pub driver: String,
     /// Number of receive queues.
     pub queues: usize,
+    /// The bridge, bond or VRF that it belongs to; if there is one, the kernel handles its packets too.
+    pub master: Option<String>,
 }
 
 /// The status of an interface that may change while it is in use.
@@ -62,6 +65,8 @@ pub struct Standing {
     pub index: u32,
     /// Whether it is up and has carrier.
     pub is_running: bool,
+    /// Maximum size of a packet without its Ethernet header, in bytes.
+    pub mtu: u32,
 }
 
 impl Interface {
@@ -70,7 +75,8 @@ impl Interface {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
         let number = |request| ask(&socket, name, request).map(u32::from_ne_bytes);
         let running = IFF_UP | IFF_RUNNING;
-        Ok(Standing { index: number(SIOCGIFINDEX)?, is_running: number(SIOCGIFFLAGS)? as u16 & running == running })
+        let is_running = number(SIOCGIFFLAGS)? as u16 & running == running;
+        Ok(Standing { index: number(SIOCGIFINDEX)?, is_running, mtu: number(SIOCGIFMTU)? })
     }
 
     /// The current name of the interface with this index.
@@ -105,6 +111,7 @@ impl Interface {
             has_address: number(SIOCGIFADDR).is_ok(),
             driver,
             queues,
+            master: links::master(number(SIOCGIFINDEX)?).and_then(|master| Interface::called(master).ok()),
         })
     }
 

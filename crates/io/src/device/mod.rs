@@ -12,6 +12,7 @@ mod claim;
 mod handover;
 pub mod interface;
 pub(crate) mod lending;
+mod links;
 pub(crate) mod live;
 pub(crate) mod offload;
 pub(crate) mod open;

@@ -5,6 +5,7 @@ use rustix::io::Errno;
 
 use super::facts::{Attempt, Facts};
 use super::{Check, Section, State};
+use crate::unfit::machine_takes_part;
 
 /// include/uapi/linux/capability.h
 const CAP_NET_ADMIN: u32 = 12;
@@ -229,7 +230,7 @@ fn dpdk(facts: &Facts) -> Vec<Check> {
 }
 
 fn of_interface(interface: &Interface) -> Vec<Check> {
-    let Interface { name, mtu, is_up, is_ethernet, has_address, driver, queues, .. } = interface;
+    let Interface { name, mtu, is_up, is_ethernet, driver, queues, .. } = interface;
     let driver = if driver.is_empty() { "driver not known" } else { driver };
     let mut checks = vec![match is_up {
         true => good("state", format!("up, {driver}, MTU {mtu}, receive queues: {queues}")),
@@ -242,11 +243,9 @@ fn of_interface(interface: &Interface) -> Vec<Check> {
         let why = format!("AF_PACKET, faster here than AF_XDP, which af_xdp:{name} asks for");
         checks.push(good("back end", why));
     }
-    if *has_address && *is_ethernet {
-        let mend = format!(
-            "as a port of a live run: sudo ip address flush dev {name} (not the interface you are logged in by)"
-        );
-        checks.push(advice("address", "it has one: the machine answers its packets besides Braid", mend));
+    if *is_ethernet {
+        let unfit = machine_takes_part(interface).into_iter();
+        checks.extend(unfit.map(|(about, what, mend)| advice(about, what, format!("as a port of a live run: {mend}"))));
     }
     checks
 }
@@ -344,6 +343,7 @@ mod tests {
             has_address,
             driver: "ixgbe".into(),
             queues: 4,
+            master: has_address.then(|| "br0".into()),
         };
         check(
             |facts| facts.interfaces.push(interface(false, true, false)),
@@ -358,6 +358,13 @@ mod tests {
             "address",
             State::Advice,
             "address flush dev eth0",
+        );
+        check(
+            |facts| facts.interfaces.push(interface(true, true, true)),
+            "interface eth0",
+            "master",
+            State::Advice,
+            "link set eth0 nomaster",
         );
         check(
             |facts| facts.interfaces.push(interface(true, false, false)),
@@ -379,6 +386,7 @@ mod tests {
             has_address: false,
             driver: driver.into(),
             queues: 1,
+            master: None,
         };
         let says = |driver| of_interface(&interface(driver)).iter().any(|check| check.name == "back end");
         assert!(says("veth") && !says("ixgbe"));

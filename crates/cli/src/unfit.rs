@@ -1,0 +1,55 @@
+//! What about the interfaces of a live run is not as a port's should be, though they can be opened: the machine takes part in what
+//! Braid does, or packets are longer than the interface takes. `braid run` says so at its start, `braid doctor` of all interfaces.
+
+use braid_control::Plan;
+use braid_control::plan::Link;
+use braid_control::runtime::io::device::{BackEnd, Interface};
+use braid_functions::router;
+
+/// What is not as it should be: a name for it, what it is, and what to do about it.
+pub type Unfit = (&'static str, String, String);
+
+/// What is to be said of the plan's interfaces before it runs. A TAP interface is the machine's end of the wire, and has addresses.
+pub fn notes(plan: &Plan) -> Vec<String> {
+    let ports = plan
+        .devices
+        .iter()
+        .enumerate()
+        .filter(|(_, port)| matches!(port.back_end, BackEnd::Best | BackEnd::AfPacket | BackEnd::AfXdp));
+    let known = ports.filter_map(|(number, port)| Some((number, Interface::ask(&port.name).ok()?)));
+    known.flat_map(|(number, interface)| of_port(plan, number, &interface)).collect()
+}
+
+fn of_port(plan: &Plan, number: usize, interface: &Interface) -> Vec<String> {
+    let said = |(_, what, mend): Unfit| format!("{}: {what}: {mend}", interface.name);
+    let taken_part = machine_takes_part(interface).into_iter().map(said);
+    taken_part.chain(plan.chain.iter().filter_map(|link| too_long(link, number, interface))).collect()
+}
+
+/// Why the machine handles the interface's packets besides Braid.
+pub fn machine_takes_part(interface: &Interface) -> Vec<Unfit> {
+    let name = &interface.name;
+    let mut unfit = Vec::new();
+    if interface.has_address {
+        let mend = format!("sudo ip address flush dev {name} (not the interface you are logged in by)");
+        unfit.push(("address", "it has an address, so the machine answers its packets besides Braid".to_owned(), mend));
+    }
+    if let Some(master) = &interface.master {
+        let what = format!("it belongs to {master}, so the machine forwards its packets besides Braid");
+        unfit.push(("master", what, format!("sudo ip link set {name} nomaster")));
+    }
+    unfit
+}
+
+/// A router that believes that more fits through a port than does: what is longer is lost there, and its sender is not told.
+fn too_long(link: &Link, number: usize, Interface { name, mtu, .. }: &Interface) -> Option<String> {
+    let config: router::Config =
+        (link.entry.name == "router").then(|| braid_functions::parse(link.config.table()).ok()).flatten()?;
+    let at_port = config.interfaces.iter().filter(|interface| usize::from(interface.port) == number);
+    let believed = at_port.map(|interface| interface.mtu).max().filter(|believed| usize::from(*believed) > *mtu)?;
+    Some(format!(
+        "{name}: packets of up to {mtu} bytes fit through it, and `{}` takes it for {believed}: longer ones are lost as \
+         frame_too_long, and no sender is told; write mtu = {mtu} in its interface at port {number}",
+        link.name
+    ))
+}
