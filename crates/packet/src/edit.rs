@@ -376,7 +376,8 @@ pub(crate) fn set_icmp_id(frame: &mut [u8], at: Headers, id: u16) -> Option<Chan
 #[cold]
 fn sum_zeros(frame: &mut [u8], at: Headers) {
     let Some((l4, len)) = at.transport().zip(at.segment_len(frame)).filter(|_| !at.is_v6()) else { return };
-    if let Some(message) = frame.get_mut(l4..l4 + len)
+    // The length is what a quoted header claims, which may end before the message's own header does.
+    if let Some(message) = frame.get_mut(l4..l4 + len).filter(|message| message.len() >= Icmp::LEN)
         && message.iter().all(|byte| *byte == 0)
     {
         message[2..4].fill(0xff);

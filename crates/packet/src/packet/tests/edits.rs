@@ -283,3 +283,22 @@ proptest! {
         prop_assert_eq!(undo.mark(), 0);
     }
 }
+
+#[test]
+fn a_quoted_query_may_claim_to_end_before_its_header_does() {
+    for (claimed, kind) in (20..28).flat_map(|claimed| [(claimed, 8), (claimed, 0)]) {
+        let ip = |total: u8, ends: [[u8; 4]; 2]| {
+            [&[0x45, 0, 0, total, 0, 1, 0, 0, 64, 1, 0, 0][..], ends.as_flattened()].concat()
+        };
+        // With a checksum of 0, which is right for these numbers or for none.
+        let query = if kind == 8 { [8, 0, 0, 0, 0, 5, 0xf7, 0xfa] } else { [0; 8] };
+        let quoted = [ip(claimed, [[198, 51, 100, 1], [192, 0, 2, 9]]), query.to_vec()].concat();
+        let error = [ip(56, [[203, 0, 113, 1], [198, 51, 100, 1]]), vec![3, 1, 0, 0, 0, 0, 0, 0], quoted].concat();
+        let frame = [&[2; 12][..], &[8, 0], &error].concat();
+        let mut batch = testing::batch(&[(frame, Link::Ethernet)], Layout::bare());
+        let id = u16::from_be_bytes([query[4], query[5]]);
+        let mut packet = batch.packet(0, None);
+        assert!(packet.embedded_mut().is_some_and(|mut quoted| quoted.set_icmp_id(id)), "{claimed}");
+        assert_eq!(packet.bytes()[62..70], query, "{claimed}: what it claims is not believed");
+    }
+}
