@@ -29,7 +29,9 @@ pub struct Reading {
     /// The cookie's identifier, kept until the header ends.
     cookie: [u64; 2],
     /// 1 until the header ends.
-    within: u32,
+    within: u16,
+    /// 1 if a line of the header was cut by the end of a packet: host and browser may be unknown.
+    cut: u16,
     client_reversed: u32,
 }
 
@@ -171,6 +173,7 @@ impl Sidejacking {
                     let name = mixed(name, 3);
                     reading.cookie = [mixed(value, name), mixed(value, !name)];
                 }
+                Seen::Cut => reading.cut = 1,
                 Seen::End => {
                     reading.within = 0;
                     self.identify(cx, packet.src_ip(), reading)?;
@@ -182,17 +185,21 @@ impl Sidejacking {
 
     fn identify(&self, cx: &mut Cx<'_>, client: IpAddress, reading: &Reading) -> Result<(), Conflict> {
         let [a, b] = reading.cookie;
-        if (a, b) == (0, 0) {
+        // Without the host, which session it is is not known.
+        if (a, b) == (0, 0) || reading.cut != 0 && reading.host == 0 {
             return Ok(());
         }
+        let knows_agent = reading.cut == 0 || reading.agent != 0;
         let (id, now) = ([a ^ reading.host, b ^ reading.host.rotate_left(32)], cx.now());
         let user = User { client, agent: reading.agent, seen_ns: now };
         match self.users.get(cx, &id)? {
-            Some(known) if known.client != client || (self.by_agent && known.agent != user.agent) => {
+            Some(known) if known.client != client || (self.by_agent && knows_agent && known.agent != user.agent) => {
                 let theft = Theft { at_ns: now, owner: known.client, thief: client };
                 self.alerts.raise(cx, &id, &theft).map(drop)
             }
             // A recent time stamp is not renewed, so most requests of a session only read.
+            // The next request of the session says whose it is.
+            _ if self.by_agent && !knows_agent => Ok(()),
             Some(known) if now.saturating_sub(known.seen_ns) < self.refresh_ns => Ok(()),
             _ if self.users.insert(cx, &id, &user)? => Ok(()),
             _ => self.unkept.count(cx),

@@ -11,6 +11,8 @@ pub(super) enum Seen<'a> {
     Cookie(&'a [u8], &'a [u8]),
     /// The empty line that ends the header.
     End,
+    /// A line that continues in the next packet, and is not read.
+    Cut,
 }
 
 const METHODS: [&[u8]; 6] = [b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS "];
@@ -20,8 +22,7 @@ pub(super) fn begins(payload: &[u8]) -> bool {
     METHODS.iter().any(|method| payload.starts_with(method))
 }
 
-/// The complete lines of interest in a payload, up to the end of the header. A line that continues in the next packet is
-/// skipped.
+/// The complete lines of interest in a payload, up to the end of the header, and whether another line continues in the next packet.
 pub(super) fn lines<'a>(payload: &'a [u8], names: &'a [String]) -> impl Iterator<Item = Seen<'a>> {
     let mut rest = Some(payload);
     std::iter::from_fn(move || {
@@ -29,7 +30,7 @@ pub(super) fn lines<'a>(payload: &'a [u8], names: &'a [String]) -> impl Iterator
             let text = rest?;
             let Some(end) = text.iter().position(|byte| *byte == b'\n') else {
                 rest = None;
-                continue;
+                return (!text.is_empty()).then_some(Seen::Cut);
             };
             let line = text[..end].strip_suffix(b"\r").unwrap_or(&text[..end]);
             rest = Some(&text[end + 1..]);

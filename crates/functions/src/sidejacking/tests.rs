@@ -82,6 +82,26 @@ fn a_request_in_several_packets_is_read_whole() {
     check("", &requests, Some(("10.0.0.2", "another address, at 3.000 s")));
 }
 
+/// The line with the browser, or the host, may lie in two packets; the cookie's may not.
+#[test]
+fn nothing_is_concluded_from_a_line_in_two_packets() {
+    let whole = |client, agent| get(client, agent, SID);
+    let cut = |client: &str, agent: &str, at: &str| {
+        let text = format!("GET / HTTP/1.1\r\nHost: a.example\r\nUser-Agent: {agent}\r\nCookie: {SID}\r\n\r\n");
+        let at = text.find(at).unwrap();
+        [request(client, &text[..at]), request(client, &text[at..])]
+    };
+    for at in ["-Agent", "example"] {
+        let [first, second] = cut("10.0.0.1", "a", at);
+        check("", &[whole("10.0.0.1", "a"), first.clone(), second.clone()], None);
+        check("", &[first, second, whole("10.0.0.1", "a")], None);
+    }
+    let [first, second] = cut("10.0.0.2", "a", "-Agent");
+    check("", &[whole("10.0.0.1", "a"), first, second], Some(("10.0.0.2", "used by another address")));
+    let [first, second] = cut("10.0.0.1", "curl", " HTTP");
+    check("", &[whole("10.0.0.1", "a"), first, second], Some(("10.0.0.1", "another browser")));
+}
+
 #[test]
 fn an_old_session_is_forgotten() {
     check("session_s = 1\nrefresh_ms = 0", &[get("10.0.0.1", "a", SID), vec![], get("10.0.0.2", "a", SID)], None);
