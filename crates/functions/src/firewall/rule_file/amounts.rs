@@ -38,17 +38,14 @@ pub(super) fn pool(kind: &str, rest: &mut Words<'_>) -> Parsed<Pool> {
         return wrong(format!("`{name}` has no braces"), "write limit slow { rate 5/second }");
     }
     skip_ends(rest);
-    if rest.take("comment") {
-        rest.word();
-        skip_ends(rest);
-    }
     let what = if is_quota { Amount::Quota(of_quota(rest)?) } else { Amount::Limit(rate(rest)?) };
     skip_ends(rest);
     if rest.take("}") { Ok(Pool { name, what }) } else { wrong(format!("`{name}` has no end"), "write } behind it") }
 }
 
+/// Skips ends of lines, and a comment.
 fn skip_ends(rest: &mut Words<'_>) {
-    while rest.at_end() {
+    while rest.at_end() || rest.take("comment") {
         rest.token();
     }
 }

@@ -59,16 +59,17 @@ pub(super) fn base(rest: &mut Words<'_>, family: &str, defined: &Sets) -> Parsed
     let mut sign = 1;
     let names: &[(&str, i32)] = if family == "bridge" { &OF_BRIDGES } else { &PRIORITIES };
     while !matches!(rest.peek(), "" | "\n" | ";" | "}" | "policy") {
-        let word = rest.word();
-        priority += match (word.as_str(), word.parse::<i32>()) {
-            ("-", _) => (sign = -1, 0).1,
-            ("+", _) => 0,
-            (_, Ok(number)) => sign * number,
-            (name, _) => match names.iter().find(|(known, _)| *known == name) {
-                Some((_, number)) => *number,
-                None => return wrong(format!("`{name}` is no priority"), "write filter, filter - 10 or a number"),
-            },
-        };
+        for word in said(rest, defined)?.split_whitespace() {
+            priority += match (word, word.parse::<i32>()) {
+                ("-", _) => (sign = -1, 0).1,
+                ("+", _) => 0,
+                (_, Ok(number)) => sign * number,
+                (name, _) => match names.iter().find(|(known, _)| *known == name) {
+                    Some((_, number)) => *number,
+                    None => return wrong(format!("`{name}` is no priority"), "write filter, filter - 10 or a number"),
+                },
+            };
+        }
     }
     Ok(Base { kind, hook, priority, accepts: true, devices })
 }
@@ -84,8 +85,16 @@ fn devices(rest: &mut Words<'_>, defined: &Sets) -> Parsed<Vec<Token>> {
     Ok(devices.iter().filter(|token| token.kind != Kind::End).cloned().collect())
 }
 
-pub(super) fn policy(rest: &mut Words<'_>) -> Parsed<bool> {
-    match rest.word().as_str() {
+/// The next word, or what `define` says that it stands for.
+fn said(rest: &mut Words<'_>, defined: &Sets) -> Parsed<String> {
+    let Some(token) = rest.token() else { return Ok(String::new()) };
+    let value = replace(defined, std::slice::from_ref(token).into(), rest.scope)?;
+    Ok(value.iter().map(|token| &*token.text).collect::<Vec<_>>().join(" "))
+}
+
+/// Reads `accept` or `drop`.
+pub(super) fn policy(rest: &mut Words<'_>, defined: &Sets) -> Parsed<bool> {
+    match said(rest, defined)?.as_str() {
         "accept" => Ok(true),
         "drop" => Ok(false),
         other => wrong(format!("`{other}` is no policy"), "write policy drop; or policy accept;"),

@@ -298,7 +298,7 @@ impl<'a> File<'a> {
                 }
                 "policy" => {
                     rest.word();
-                    let accepts = policy(rest)?;
+                    let accepts = policy(rest, &self.defined)?;
                     if let Some(base) = &mut self.chain_of(table, name.clone(), place).base {
                         base.accepts = accepts;
                     }

@@ -67,7 +67,7 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
     }
     let on_its_way =
         |(_, chain, _): &Asked<'_>| chain.base.as_ref().is_some_and(|base| base.place() == Base::ON_ITS_WAY);
-    if !chains.iter().any(on_its_way) {
+    if chains.is_empty() {
         return match hooks {
             Hooks::Forward if file.tables.iter().any(|table| table.family == "bridge") => wrong(
                 "no chain of the file has the hook forward, but for frames between ports of a bridge",
@@ -87,6 +87,12 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
             ),
         };
     }
+    // Without a chain of that hook the plan decides about what the others let pass.
+    let is_whole = chains.iter().any(on_its_way);
+    if !is_whole && let Some((_, chain, _)) = chains.first() {
+        let text = "no chain of hook forward follows: about what passes, `inbound` and `outbound` of the plan decide";
+        notes.push(Note { line: chain.at.line, file: scope.file(chain.at), text: text.to_owned() });
+    }
     chains.sort_by_key(|(_, chain, _)| chain.base.as_ref().map(|base| (base.place(), base.priority)));
     let mut comes = Vec::with_capacity(chains.len());
     for (table, chain, direction) in &chains {
@@ -97,7 +103,7 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
     let comes: Vec<Rule> = comes.into_iter().flatten().collect();
     let mut rules = Vec::new();
     for (number, ((table, chain, direction), within)) in chains.iter().zip(&comes).enumerate() {
-        let is_last = is_last(&chains, number);
+        let is_last = is_whole && is_last(&chains, number);
         let base = base + rules.len();
         let (sets, name) = (scope_sets(file, table), table.whole_name());
         let scope = Scope {
@@ -116,7 +122,7 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
     }
     // A packet that reaches the end was accepted by each chain that it came to; the later chains may have been for another
     // family.
-    for (number, ((_, chain, _), within)) in chains.iter().zip(comes).enumerate() {
+    for (number, ((_, chain, _), within)) in chains.iter().zip(comes).enumerate().filter(|_| is_whole) {
         let by_policy = chain.base.as_ref().is_some_and(|base| base.accepts);
         if by_policy || !is_last(&chains, number) {
             let comment = format!("{} chain {}", if by_policy { "policy of" } else { "accepted by" }, chain.name);

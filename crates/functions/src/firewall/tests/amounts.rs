@@ -70,6 +70,11 @@ fn rules_that_name_a_limit_or_quota_have_it_together() {
     check(&mut fw, 1, 0, of_len(1, 600), "pass");
     check(&mut fw, 1, 0, of_len(2, 600), "denied");
     check(&mut fw, 1, 0, of_len(3, 600), "pass");
+    let objects = "limit slow {\nrate 1/day burst 2 packets\ncomment \"for }{ all\"\n}\nquota month { comment \"c\"; over 1000 bytes; comment \"C\"; }";
+    let mut fw = bench(objects, "udp sport 1 limit name slow accept\nudp sport 1 drop\nquota name month drop");
+    for (port, expected) in [(1, "pass"), (1, "pass"), (2, "pass"), (2, "denied")] {
+        check(&mut fw, 1, 0, of_len(port, 600), expected);
+    }
     // A map selects the quota of each sender.
     let quotas = "quota his { over 1000 bytes }\nquota hers { over 2000 bytes }\ncounter web { }";
     let rule =

@@ -3,9 +3,11 @@
 use proptest::prelude::*;
 
 use super::rules::{PORTS, named, read_text};
-use super::tables::{IN, TCP, UDP, check, decided, facts, policy};
+use super::tables::{IN, OUT, TCP, UDP, check, decided, facts, policy};
+use crate::firewall::facts::Facts;
 use crate::firewall::rule_file::Hooks;
 use crate::firewall::rules::Action::{Allow, Deny};
+use crate::firewall::states::State;
 
 /// A packet that one chain accepts goes on to the next chain of the same hook; one that it drops does not.
 #[test]
@@ -17,6 +19,42 @@ fn chains_of_one_hook_follow_each_other_by_priority() {
     check(&policy, (IN, "10.0.0.1", "10.0.1.1", TCP, 80), Deny);
     check(&policy, (IN, "10.0.0.1", "10.0.1.1", TCP, 22), Deny);
     check(&policy, (IN, "2001:db8::1", "2001:db8::2", TCP, 80), Allow);
+}
+
+/// Names that `define` introduces may stand for priorities and policies.
+#[test]
+fn priorities_and_policies_may_be_defined() {
+    let text = "define late = \"filter + 10\"\ndefine early = -5\ndefine closed = drop
+        table ip a { chain a { type filter hook forward priority $late; policy accept; tcp dport 80 drop; } }
+        table inet b { chain b { type filter hook forward priority $early; policy $closed; tcp dport { 80, 443 } accept; } }";
+    let policy = policy(text, Hooks::Forward);
+    check(&policy, (IN, "10.0.0.1", "10.0.1.1", TCP, 443), Allow);
+    check(&policy, (IN, "10.0.0.1", "10.0.1.1", TCP, 80), Deny);
+    check(&policy, (IN, "10.0.0.1", "10.0.1.1", TCP, 22), Deny);
+    let error = read_text(&text.replace("closed = drop", "closed = shut"), &mut named(), PORTS).unwrap_err();
+    assert!(error.to_string().contains("`shut` is no policy"), "{error}");
+}
+
+/// Without a chain of hook forward, chains of other hooks drop what they drop, and the plan decides about the rest.
+#[test]
+fn where_no_chain_is_at_forward_the_plan_decides() {
+    let text = "table inet raw { chain pre { type filter hook prerouting priority -150; policy accept;
+        tcp dport 80 drop; ct state invalid accept; udp dport 53 accept; } }
+        table netdev d { chain in { type filter hook ingress device lan0 priority 0; policy accept; ip saddr 10.0.0.9 drop; } }";
+    let policy = policy(text, Hooks::Forward);
+    for (packet, expected) in [
+        ((IN, "10.0.0.1", "10.0.1.1", TCP, 80), Deny),
+        ((IN, "10.0.0.1", "10.0.1.1", TCP, 443), Allow),
+        ((IN, "10.0.0.9", "10.0.1.1", TCP, 443), Deny),
+        ((OUT, "10.0.1.1", "10.0.0.1", TCP, 443), Deny),
+        ((OUT, "10.0.1.1", "10.0.0.1", UDP, 53), Deny),
+    ] {
+        check(&policy, packet, expected);
+    }
+    let answer = Facts { state: State::Reply, ..facts(OUT, "10.0.1.1", "10.0.0.1", UDP, 1100) };
+    assert_eq!(decided(&policy, &answer).0, Allow);
+    let told: Vec<_> = policy.notes.iter().filter(|note| note.text.contains("no chain of hook forward")).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
 }
 
 /// A packet beyond a limit continues after the statement, including the chains that the statement jumps to.
