@@ -19,6 +19,7 @@ mod headers;
 mod includes;
 mod known;
 mod limits;
+mod maps;
 mod marks;
 mod payload;
 mod rules;

@@ -43,6 +43,39 @@ pub(super) fn within_braces(tokens: Statement<'_>) -> Option<Vec<Token>> {
     }
 }
 
+/// Takes sets within a set apart: what stands behind one is said of each of its elements, so `{ eth0, eth1 } : drop` becomes
+/// `eth0 : drop, eth1 : drop`.
+pub(super) fn apart(elements: Vec<Token>) -> Vec<Token> {
+    let is = |token: &Token, sign: &str| token.kind != Kind::Quoted && &*token.text == sign;
+    if !elements.iter().any(|token| is(token, "{")) {
+        return elements;
+    }
+    let (mut apart, mut rest) = (Vec::<Token>::new(), elements.as_slice());
+    while let Some(first) = rest.first() {
+        let (mut depth, mut behind) = (0u32, 0);
+        let end = rest.iter().position(|token| {
+            depth += u32::from(is(token, "{"));
+            depth = depth.saturating_sub(u32::from(is(token, "}")));
+            depth == 0 && is(token, ",")
+        });
+        let (element, more) = rest.split_at(end.unwrap_or(rest.len()));
+        rest = more.get(1..).unwrap_or_default();
+        if is(first, "{") {
+            behind = element.iter().rposition(|token| is(token, "}")).map_or(0, |at| at + 1);
+        }
+        let (keys, said) = if behind > 0 { element.split_at(behind) } else { (element, &[][..]) };
+        for key in keys.split(|token| is(token, ",")) {
+            let before = apart.len();
+            apart.extend(key.iter().filter(|token| !is(token, "{") && !is(token, "}")).cloned());
+            if apart.len() > before {
+                apart.extend(said.iter().cloned());
+                apart.push(Token { text: ",".into(), kind: Kind::Word, ..first.clone() });
+            }
+        }
+    }
+    apart
+}
+
 /// Replaces names by what `define` says about them.
 pub(super) fn replace<'a>(defined: &Sets, tokens: Statement<'a>, scope: &Scope<'_>) -> Parsed<Statement<'a>> {
     if !tokens.iter().any(|token| token.text.starts_with('$')) {
@@ -104,9 +137,8 @@ pub(super) fn named_set(rest: &mut Words<'_>, defined: &Sets) -> Parsed<((String
                 let Some(within) = within_braces(replace(defined, statement(rest), rest.scope)?) else {
                     return wrong("more than a set", form);
                 };
-                elements = within;
                 // Sets within the set, referred to by name.
-                elements.retain(|token| !matches!(&*token.text, "{" | "}") || token.kind == Kind::Quoted);
+                elements = apart(within);
             }
             _ => drop(statement(rest)),
         }

@@ -1,7 +1,7 @@
 //! The conditions of a rule, each read by its first word. All of them must hold; several conditions on one field are
 //! intersected.
 
-use braid_nf::packet::parse::protocol as number;
+use braid_nf::packet::parse::protocol as numbered;
 
 use super::addresses::{addresses, masked, packet_type};
 use super::arithmetic::len as made_len;
@@ -9,7 +9,8 @@ use super::elsewhere::{one_of, unknown, unknown_meta};
 use super::ether::{ether, vlan};
 use super::extensions::{exthdr, next_headers, routing};
 use super::interfaces::interface;
-use super::numbers::{Numbers, is_comparison, nameless};
+use super::joined::{has, is_rest, listed};
+use super::numbers::{Numbers, is_comparison, nameless, number};
 use super::options::{ip_option, is_there};
 use super::payload::{self, header, is_header, is_place, place};
 use super::reader::Words;
@@ -64,9 +65,14 @@ pub(super) fn condition(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
         && named > 0
         && rest.scope.sets.iter().any(|(known, elements)| known == name && elements.is_empty())
     {
-        fits.never |= !matches!(rest.peek_at(named), "!=" | "ne");
-        rest.tokens(at + 1);
-        return Ok(());
+        let has_all = listed(elements).any(is_rest);
+        if has_all || elements.is_empty() {
+            let is_negated = matches!(rest.peek_at(named), "!=" | "ne");
+            fits.never |= has_all == is_negated;
+            let field = rest.tokens(named);
+            rest.tokens(at + 1 - named);
+            return if has_all { has(fits, field, rest.scope) } else { Ok(()) };
+        }
     }
     let word = rest.word();
     let rule = &mut fits.rule;
@@ -239,14 +245,14 @@ fn is_a_piece(rest: &mut Words<'_>) -> Option<bool> {
     if !look.take("&") {
         return None;
     }
-    super::numbers::number(&look.word()).filter(|mask| (1..=0x3fff).contains(mask))?;
-    let (not, value) = (look.negated(), super::numbers::number(&look.word())?);
+    number(&look.word()).filter(|mask| (1..=0x3fff).contains(mask))?;
+    let (not, value) = (look.negated(), number(&look.word())?);
     *rest = look;
     Some((value == 0) == not)
 }
 
 pub(super) fn any_protocol_with_ports(rule: &mut Rule) -> Parsed<()> {
-    narrow_protocol(rule, [number::TCP, number::UDP, number::SCTP].map(Protocol).to_vec())
+    narrow_protocol(rule, [numbered::TCP, numbered::UDP, numbered::SCTP].map(Protocol).to_vec())
 }
 
 pub(super) const PROTOCOL: Numbers = Numbers {
@@ -301,13 +307,19 @@ fn passed_over(rest: &mut Words<'_>) -> Parsed<()> {
 /// Reads `ipv4`, `{ ip, ip6 }` or `!= ip6`. Other protocols are not supported.
 pub(super) fn families(fits: &mut Fits, rest: &mut Words<'_>, of: &str) -> Parsed<()> {
     let (names, is_negated) = rest.set(of)?;
-    let mut named = [false; 2];
+    let (is_family, mut named) = (of == "nfproto", [false; 2]);
     for name in &names {
-        match name.as_str() {
-            "ipv4" | "ip" | "0x0800" | "0x800" | "2" => named[0] = true,
-            "ipv6" | "ip6" | "0x86dd" | "10" => named[1] = true,
-            "arp" => {}
-            other => {
+        match (name.as_str(), number(name)) {
+            ("ipv4" | "ip", _) => named[0] = true,
+            ("ipv6" | "ip6", _) => named[1] = true,
+            (_, Some(2)) if is_family => named[0] = true,
+            (_, Some(10)) if is_family => named[1] = true,
+            (_, Some(0x0800)) if !is_family => named[0] = true,
+            (_, Some(0x86dd)) if !is_family => named[1] = true,
+            // No packet is one of those, nor of another number.
+            ("arp", _) | (_, Some(_)) => {}
+            ("vlan" | "8021q" | "8021ad", _) if of == "protocol" => {}
+            (other, _) => {
                 return wrong(
                     format!("`{other}` is no family"),
                     "write ipv4 or ipv6, behind protocol and type ip or ip6",

@@ -48,6 +48,7 @@ const WORDS: &[(&[&str], &str)] = &[
     ),
     (&["secmark"], "write meta mark set 1 and meta mark 1: labels are for programs of this machine"),
     (&["iifgroup", "oifgroup", "iiftype", "oiftype"], "write the interfaces: iifname { eth0, eth1 }"),
+    (&["rename"], "write the chain under its new name"),
     (&["replace"], "write the rules in their order: none has a handle before it is loaded"),
     (&["allow", "pass"], "write accept"),
     (&["deny", "block"], "write drop"),

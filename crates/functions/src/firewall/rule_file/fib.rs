@@ -62,12 +62,21 @@ pub(super) fn fib(rest: &mut Words<'_>) -> Parsed<Ways> {
 }
 
 /// Reads `local`, `{ broadcast, multicast }` or `!= unicast`. An address that is neither a group nor broadcast belongs to one
-/// machine.
-fn by_type(rest: &mut Words<'_>, end: &str) -> Parsed<Ways> {
+/// machine; no route of a plan is a black hole or says that nobody is there.
+pub(super) fn by_type(rest: &mut Words<'_>, end: &str) -> Parsed<Ways> {
     let (kinds, is_negated) = rest.set("fib type")?;
     let own = if rest.scope.direction == Some(Direction::Inbound) { "daddr" } else { "saddr" };
     let is_own = rest.scope.direction.is_some() && own == end;
-    let all = [("local", is_own), ("unicast", !is_own), ("broadcast", true), ("multicast", true), ("anycast", false)];
+    let all = [
+        ("local", is_own),
+        ("unicast", !is_own),
+        ("broadcast", true),
+        ("multicast", true),
+        ("anycast", false),
+        ("blackhole", false),
+        ("unreachable", false),
+        ("prohibit", false),
+    ];
     if let Some(other) = kinds.iter().find(|kind| !all.iter().any(|(known, _)| known == kind)) {
         return wrong(
             format!("which addresses are `{other}` is not known"),
@@ -78,7 +87,7 @@ fn by_type(rest: &mut Words<'_>, end: &str) -> Parsed<Ways> {
         all.into_iter().filter(|(kind, is_there)| *is_there && kinds.iter().any(|it| it == kind) != is_negated);
     let ranges: Vec<Addresses> = wanted.flat_map(|(kind, _)| addresses_of(kind)).collect();
     if ranges.is_empty() {
-        rest.scope.note("no packet that comes here fits: those from and to the machine itself do not");
+        rest.scope.note("no packet that comes here fits: those from and to the machine itself do not, and no route of the plan is a black hole");
         return Ok(Ways::new());
     }
     let (mut way, ranges) = (way(), Many(ranges));

@@ -4,10 +4,11 @@
 use std::cell::Cell;
 
 use super::conditions::{Fits, condition, narrow_family, narrow_field, narrow_protocol, protocol, selector};
+use super::fib::Ways;
 use super::keyed::{dynamic, key_of};
 use super::payload::{is_header, is_place, reaches};
 use super::reader::{Scope, Words};
-use super::statement::{Clause, Reading};
+use super::statement::{Clause, Reading, ways};
 use super::tokens::{Kind, Token};
 use super::transport::{has_ports, narrow_types};
 use super::verdict::{Verdict, verdict};
@@ -43,7 +44,7 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
     *rest = look;
     if is_map {
         rest.word();
-        return verdicts(rest, reading, &fields).map(Some);
+        return verdicts(rest, reading, &narrowing(&fields, rest.scope)).map(Some);
     }
     let is_negated = rest.negated();
     let mut elements = rest.elements("a set")?;
@@ -74,7 +75,7 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
 }
 
 /// Restricts to packets that have a field at all, whatever its value.
-fn has(fits: &mut Fits, field: &[Token], scope: &Scope<'_>) -> Parsed<()> {
+pub(super) fn has(fits: &mut Fits, field: &[Token], scope: &Scope<'_>) -> Parsed<()> {
     let [first, second] = [0, 1].map(|at| field.get(at).map_or("", |token| &token.text));
     let rule = &mut fits.rule;
     match (first, second) {
@@ -108,15 +109,6 @@ fn fields<'a>(rest: &mut Words<'a>) -> Vec<&'a [Token]> {
     fields
 }
 
-/// Completes a rule that ends with a verdict map: its other effects come first, for all that matches so far.
-pub(super) fn verdict_map(verdicts: Vec<Clause>, mut reading: Reading) -> Parsed<Vec<Clause>> {
-    let comment = std::mem::take(&mut reading.does.comment);
-    reading.close(Verdict::Continue);
-    reading.clauses.extend(verdicts);
-    reading.clauses.iter_mut().for_each(|clause| clause.does.comment.clone_from(&comment));
-    Ok(reading.clauses)
-}
-
 /// The elements of a map: the conditions of each, and its value.
 pub(super) type Elements<T> = Vec<(Vec<Fits>, T)>;
 
@@ -137,7 +129,8 @@ pub(super) fn map_values<T>(
     if listed(&elements).any(is_rest) {
         return wrong("what a map does not hold has no value here", "write a rule behind it for the rest");
     }
-    let one = |element| element_of(element, &fields, &reading.fits, scope, |value, _| read(value));
+    let by_fields = narrowing(&fields, scope);
+    let one = |element| element_of(element, &reading.fits, scope, &by_fields, |value, _| read(value));
     listed(&elements).map(one).collect::<Parsed<_>>().map(Some)
 }
 
@@ -147,16 +140,27 @@ fn said_besides(token: &Token) -> bool {
 }
 
 /// Whether an element of a map is the default, for packets that match no other: `* : drop`.
-fn is_rest(element: &[Token]) -> bool {
+pub(super) fn is_rest(element: &[Token]) -> bool {
     element.first().is_some_and(|token| &*token.text == "*" && token.kind == Kind::Word)
+}
+
+/// Narrows by the key of an element of a map; without one, for the default.
+type Narrowing<'a> = Box<dyn Fn(&mut Reading, Option<&[Token]>) -> Parsed<()> + 'a>;
+
+/// Narrows fields to their parts of a key.
+fn narrowing<'a>(fields: &'a [&'a [Token]], scope: &'a Scope<'a>) -> Narrowing<'a> {
+    Box::new(move |one, key| match key {
+        None => one.narrow(&[()], |fits, ()| fields.iter().try_for_each(|field| has(fits, field, scope))),
+        Some(key) => one.narrow(&[sayings(fields, key)], |fits, said| say(fits, said, scope)),
+    })
 }
 
 /// Reads an element of a map: its conditions, and the value after its `:`.
 fn element_of<T>(
     element: &[Token],
-    fields: &[&[Token]],
     fits: &[Fits],
     scope: &Scope<'_>,
+    narrowing: &Narrowing<'_>,
     read: impl Fn(&mut Words<'_>, &mut [Fits]) -> Parsed<T>,
 ) -> Parsed<(Vec<Fits>, T)> {
     let Some(colon) = element.iter().position(|token| &*token.text == ":") else {
@@ -166,10 +170,7 @@ fn element_of<T>(
     let (key, value) = element.split_at(colon);
     let key = key.split(said_besides).next().unwrap_or_default();
     let mut one = Reading::of(fits.to_vec());
-    match is_rest(element) {
-        true => one.narrow(&[()], |fits, ()| fields.iter().try_for_each(|field| has(fits, field, scope)))?,
-        false => one.narrow(&[sayings(fields, key)], |fits, said| say(fits, said, scope))?,
-    }
+    narrowing(&mut one, Some(key).filter(|_| !is_rest(element)))?;
     let mut value = Words { words: value, scope };
     value.take(":");
     let read = read(&mut value, &mut one.fits)?;
@@ -189,17 +190,45 @@ fn asked_set(mut look: Words<'_>, fields: &[&[Token]], reading: &mut Reading) ->
     Ok(Some(Keyed { set, key, act: Act::Has { not }, refreshes: false, timeout_s: None }))
 }
 
+/// Reads a verdict map on what is known of packets besides their fields, such as `fib daddr type vmap { local : accept }`; `read` reads
+/// a key.
+pub(super) fn verdicts_by(
+    rest: &mut Words<'_>,
+    reading: &Reading,
+    read: impl Fn(&mut Words<'_>) -> Parsed<Ways>,
+) -> Parsed<Vec<Clause>> {
+    let scope = rest.scope;
+    let narrowing: Narrowing<'_> = Box::new(move |one, key| {
+        let Some(words) = key else { return Ok(()) };
+        let mut words = Words { words, scope };
+        ways(read(&mut words)?, one)?;
+        words.end()
+    });
+    verdicts(rest, reading, &narrowing)
+}
+
 /// Returns the clauses of a verdict map, one for each way in which an element can match.
-fn verdicts(rest: &mut Words<'_>, reading: &Reading, fields: &[&[Token]]) -> Parsed<Vec<Clause>> {
+fn verdicts(rest: &mut Words<'_>, reading: &Reading, narrowing: &Narrowing<'_>) -> Parsed<Vec<Clause>> {
     let (elements, scope) = (rest.elements("vmap")?, rest.scope);
+    let goes_on = !matches!(rest.peek(), "" | "comment");
     let mut clauses = Vec::new();
     // The default comes last, wherever it is written.
-    let (rest, apart): (Vec<_>, Vec<_>) = listed(&elements).partition(|element| is_rest(element));
-    let has_rest = !rest.is_empty();
-    for element in apart.into_iter().chain(rest) {
-        let (fits, verdict) = element_of(element, fields, &reading.fits, scope, verdict_of)?;
-        // A packet that continues after an element, or returns from its chain, must not match the default too.
-        let past = Some(Verdict::Past).filter(|_| has_rest && matches!(verdict, Verdict::Continue | Verdict::Jump(_)));
+    let (others, apart): (Vec<_>, Vec<_>) = listed(&elements).partition(|element| is_rest(element));
+    let has_rest = !others.is_empty();
+    for element in apart.into_iter().chain(others) {
+        let (fits, verdict) = element_of(element, &reading.fits, scope, narrowing, verdict_of)?;
+        let is_before_default = has_rest && !is_rest(element);
+        if verdict == Verdict::Continue && is_before_default && goes_on {
+            return wrong("what continues goes on behind the map here, and past the default", "write two rules");
+        }
+        // A packet that continues after an element, or returns from its chain, must not match the default too; and what returns has
+        // nothing more to do with the rule.
+        let past = match verdict {
+            Verdict::Jump(_) => is_before_default || goes_on,
+            Verdict::Continue => is_before_default,
+            _ => false,
+        }
+        .then_some(Verdict::Past);
         for fits in fits {
             clauses.extend([Some(verdict.clone()), past.clone()].into_iter().flatten().map(|verdict| Clause {
                 fits: vec![fits.clone()],

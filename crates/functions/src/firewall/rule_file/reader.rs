@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use super::amounts::Pool;
+use super::blocks::apart;
 use super::numbers::Numbers;
 use super::tokens::{Kind, Place, Token};
 use super::{Around, Note, Parsed, Ports, wrong};
@@ -153,19 +154,22 @@ impl<'a> Words<'a> {
             }
             return Ok(value);
         }
-        let (mut depth, mut elements) = (1, Vec::new());
+        let (mut depth, mut elements) = (1u32, Vec::new());
         loop {
             let Some(token) = self.token() else { return wrong("a set without its end", "write } behind it") };
             match &*token.text {
-                "{" => depth += 1,
-                "}" => depth -= 1,
-                _ if token.kind == Kind::End => {}
-                _ => elements.push(token.clone()),
+                "{" if token.kind == Kind::Word => depth += 1,
+                "}" if token.kind == Kind::Word => depth -= 1,
+                _ => {}
             }
             if depth == 0 {
                 break;
             }
+            if token.kind != Kind::End {
+                elements.push(token.clone());
+            }
         }
+        let elements = apart(elements);
         if elements.is_empty() {
             return wrong("a set with nothing in it", "write one value or more");
         }

@@ -20,6 +20,10 @@ use crate::parts::Many;
 const NAMES: [(&str, States); 5] =
     [("new", NEW), ("established", ESTABLISHED), ("related", RELATED), ("invalid", INVALID), ("untracked", UNTRACKED)];
 
+/// What the end that opened a connection sends, and what the other one does.
+const OPENERS: States = NEW | ORIGINAL | RELATED_ORIGINAL;
+const ANSWERS: States = REPLY | RELATED_REPLY;
+
 const ZONE: Numbers = Numbers { what: "a zone such as 0", last: 0xffff, named: nameless };
 const COUNT: Numbers = Numbers { what: "a number such as 1000, 0-999 or > 1000", last: MOST, named: nameless };
 
@@ -41,12 +45,17 @@ pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     let states = match word.as_str() {
         "state" => states(rest)?,
         "direction" => {
-            match (rest.negated(), rest.word().as_str()) {
-                // An invalid packet has no connection.
-                (false, "original") | (true, "reply") => NEW | ORIGINAL | RELATED_ORIGINAL,
-                (true, "original") | (false, "reply") => REPLY | RELATED_REPLY,
-                _ => return wrong("no such direction of a connection", "write ct direction original"),
+            let (names, is_negated) = rest.set("ct direction")?;
+            let mut states = 0;
+            for name in &names {
+                states |= match name.as_str() {
+                    "original" | "0" => OPENERS,
+                    "reply" | "1" => ANSWERS,
+                    _ => return wrong("no such direction of a connection", "write ct direction original"),
+                };
             }
+            // An invalid packet has no connection.
+            if is_negated { (OPENERS | ANSWERS) & !states } else { states }
         }
         // All connections are in one zone.
         "zone" if rest.peek() != "set" => {
@@ -170,7 +179,9 @@ fn listed(rest: &mut Words<'_>) -> Parsed<States> {
 }
 
 fn state(name: &str) -> Parsed<States> {
-    match NAMES.iter().find(|(known, _)| *known == name) {
+    // The number of a state is a bit of the kernel's (`NF_CT_STATE_BIT`).
+    let numbered = ["8", "2", "4", "1", "64"].iter().position(|number| *number == name).map(|at| &NAMES[at]);
+    match NAMES.iter().find(|(known, _)| *known == name).or(numbered) {
         Some((_, state)) => Ok(*state),
         None => wrong(format!("`{name}` is no state"), "write new, established, related or invalid"),
     }

@@ -4,8 +4,8 @@
 use super::amounts::amount;
 use super::conditions::Fits;
 use super::edits::{edit, is_next as is_edit};
-use super::fib::{Ways, fib};
-use super::joined::{conditions, map_values, verdict_map};
+use super::fib::{Ways, by_type, fib};
+use super::joined::{conditions, map_values, verdicts_by};
 use super::keyed::keyed;
 use super::marks::{is_next as is_mark, mark};
 use super::opening::{is_next as is_of_opening, opening};
@@ -140,14 +140,31 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
                 let words = if rest.peek() == "rt" { 2 } else { 1 };
                 rest.tokens(words);
             }
+            "fib" if rest.peek_at(2) == "type" && rest.peek_at(3) == "vmap" => {
+                let end = rest.peek_at(1);
+                rest.tokens(4);
+                let verdicts = verdicts_by(&mut rest, &reading, |key| by_type(key, end))?;
+                if let Some(clauses) = behind_map(verdicts, &mut rest, &mut reading)? {
+                    return Ok(clauses);
+                }
+            }
             "fib" => ways(fib(&mut rest)?, &mut reading)?,
+            "ct" if rest.peek_at(1) == "status" && rest.peek_at(2) == "vmap" => {
+                rest.tokens(3);
+                let verdicts = verdicts_by(&mut rest, &reading, status)?;
+                if let Some(clauses) = behind_map(verdicts, &mut rest, &mut reading)? {
+                    return Ok(clauses);
+                }
+            }
             "ct" if rest.peek_at(1) == "status" => ways(status(&mut rest)?, &mut reading)?,
             "ct" if is_of_opening(&rest) => ways(opening(&mut rest)?, &mut reading)?,
             _ if is_edit(&rest) => edit(&mut rest, &mut reading)?,
             _ if is_mark(&rest) => {
-                if let Some(verdicts) = mark(&mut rest, &mut reading)? {
-                    reading.end(&mut rest)?;
-                    return verdict_map(verdicts, reading);
+                if let Some(verdicts) = mark(&mut rest, &mut reading)?
+                    && reading.end(&mut rest).map(|()| true)?
+                    && let Some(clauses) = behind_map(verdicts, &mut rest, &mut reading)?
+                {
+                    return Ok(clauses);
                 }
             }
             "ct" if matches!(rest.peek_at(1), "helper" | "timeout") && rest.peek_at(2) == "set" => {
@@ -171,6 +188,13 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
                     rest.scope.note("notrack says nothing in a chain behind connection tracking, as in nftables");
                 }
             }
+            // When a packet last came here: `last used 3s`, as nftables lists it.
+            "last" => {
+                rest.word();
+                if rest.take("used") {
+                    rest.word();
+                }
+            }
             "flow" | "nftrace" => {
                 // Fast paths for known connections, and tracing: no rule decides by them.
                 rest.tokens(3);
@@ -180,13 +204,33 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
             }
             "meta" if rest.peek_at(1) == "priority" && rest.peek_at(2) == "set" => priority(&mut rest, &mut reading)?,
             _ => {
-                if let Some(verdicts) = conditions(&mut rest, &mut reading)? {
-                    reading.end(&mut rest)?;
-                    return verdict_map(verdicts, reading);
+                if let Some(verdicts) = conditions(&mut rest, &mut reading)?
+                    && let Some(clauses) = behind_map(verdicts, &mut rest, &mut reading)?
+                {
+                    return Ok(clauses);
                 }
             }
         }
     }
+}
+
+/// Takes the clauses of a verdict map: its other effects come first, for all that matches so far. Returns all clauses if the rule ends
+/// here; otherwise it goes on for what the map says nothing about.
+fn behind_map(verdicts: Vec<Clause>, rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Vec<Clause>>> {
+    let is_end = matches!(rest.peek(), "" | "comment");
+    if is_end {
+        reading.end(rest)?;
+    }
+    let comment = std::mem::take(&mut reading.does.comment);
+    reading.close(Verdict::Continue);
+    reading.clauses.extend(verdicts);
+    reading.does.comment = comment;
+    if !is_end {
+        return Ok(None);
+    }
+    let mut clauses = std::mem::take(&mut reading.clauses);
+    clauses.iter_mut().for_each(|clause| clause.does.comment.clone_from(&reading.does.comment));
+    Ok(Some(clauses))
 }
 
 /// Gives all clauses of a rule its comment.
@@ -198,7 +242,7 @@ fn named(mut clauses: Vec<Clause>) -> Vec<Clause> {
 }
 
 /// Reads a condition with several alternatives; without any it never holds.
-fn ways(ways: Ways, reading: &mut Reading) -> Parsed<()> {
+pub(super) fn ways(ways: Ways, reading: &mut Reading) -> Parsed<()> {
     if ways.is_empty() {
         reading.fits.iter_mut().for_each(|fits| fits.never = true);
         return Ok(());

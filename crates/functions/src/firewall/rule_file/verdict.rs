@@ -1,8 +1,9 @@
 //! The verdict of a rule, and how the sender of a rejected packet is told.
 
-use braid_nf::packet::parse::protocol as number;
+use braid_nf::packet::parse::protocol;
 
 use super::conditions::{Fits, narrow_family, narrow_protocol};
+use super::numbers::number;
 use super::reader::Words;
 use super::{Parsed, wrong};
 use crate::firewall::names::{ICMP_CODES, ICMPV6_CODES};
@@ -53,9 +54,9 @@ pub(super) fn verdict(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Option<
     }))
 }
 
-/// Codes of "destination unreachable" that both ICMP and ICMPv6 have.
+/// Codes of "destination unreachable" that both ICMP and ICMPv6 have, in the order of their numbers (`nft_reject_inet_code` of Linux).
 const ICMPX_CODES: [(&str, (u8, u8)); 4] =
-    [("port-unreachable", (3, 4)), ("admin-prohibited", (13, 1)), ("no-route", (0, 0)), ("host-unreachable", (1, 3))];
+    [("no-route", (0, 0)), ("port-unreachable", (3, 4)), ("host-unreachable", (1, 3)), ("admin-prohibited", (13, 1))];
 
 /// Reads how a rejected packet is answered. Within a table the default is that of nftables: port unreachable, for TCP too.
 fn reply(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Reply> {
@@ -67,16 +68,20 @@ fn reply(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Reply> {
         if !rest.take("reset") {
             return wrong("TCP is told by a reset", "write reject with tcp reset");
         }
-        fits.iter_mut().try_for_each(|fits| narrow_protocol(&mut fits.rule, vec![Protocol(number::TCP)]))?;
+        fits.iter_mut().try_for_each(|fits| narrow_protocol(&mut fits.rule, vec![Protocol(protocol::TCP)]))?;
         return Ok(Reply::Usual);
     }
     rest.take("type");
     let name = rest.word();
     let code = |codes: &[(&str, u8)]| codes.iter().find(|(known, _)| *known == name).map(|(_, code)| *code);
+    let number = number(&name);
     let found = match family.as_str() {
-        "icmp" => code(ICMP_CODES).map(|code| (code, code)),
-        "icmpv6" => code(ICMPV6_CODES).map(|code| (code, code)),
-        "icmpx" => ICMPX_CODES.iter().find(|(known, _)| *known == name).map(|(_, codes)| *codes),
+        "icmp" => code(ICMP_CODES).or(number.and_then(|it| it.try_into().ok())).map(|code| (code, code)),
+        "icmpv6" => code(ICMPV6_CODES).or(number.and_then(|it| it.try_into().ok())).map(|code| (code, code)),
+        "icmpx" => {
+            let by_number = number.and_then(|it| ICMPX_CODES.get(it as usize));
+            ICMPX_CODES.iter().find(|(known, _)| *known == name).or(by_number).map(|(_, codes)| *codes)
+        }
         _ => None,
     };
     let Some((v4, v6)) = found else {

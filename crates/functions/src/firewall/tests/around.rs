@@ -140,6 +140,8 @@ fn addresses_are_of_machines_groups_or_everybody() {
         ("forward", "unicast", [true, false, false]),
         ("forward", "{ broadcast, multicast }", [false, true, true]),
         ("forward", "!= local", [true, true, true]),
+        ("forward", "{ local, blackhole, unreachable, prohibit }", [false, false, false]),
+        ("forward", "!= prohibit", [true, true, true]),
         ("input", "local", [true, false, false]),
         ("input", "!= { local, broadcast }", [false, true, false]),
         ("output", "local", [false, false, false]),
@@ -152,7 +154,7 @@ fn addresses_are_of_machines_groups_or_everybody() {
     assert!(fits("output", "fib saddr type local", HOST) && !fits("input", "fib saddr type local", HOST));
     let never = policy(&table("forward", "fib daddr type local ip daddr 10.0.0.1 drop"), "");
     check(&never, (OUT, SERVER, HOST, TCP, 22), Allow);
-    refused(&table("forward", "fib daddr type prohibit drop"), "which addresses are `prohibit` is not known");
+    refused(&table("forward", "fib daddr type xresolve drop"), "which addresses are `xresolve` is not known");
 }
 
 #[test]

@@ -1,0 +1,102 @@
+//! Maps: keys that are sets, verdict maps on more than fields, what stands behind a map, and elements for everything.
+
+use super::rules::{PORTS, named, read_text};
+use super::tables::{IN, OUT, TCP, UDP, check, decided, facts, policy};
+use crate::firewall::config::Config;
+use crate::firewall::policy::Policy;
+use crate::firewall::rule_file::Hooks;
+use crate::firewall::rules::Action::{Allow, Deny};
+use crate::firewall::values::Forward;
+
+const HOST: &str = "10.0.0.1";
+const SERVER: &str = "192.0.2.9";
+
+fn table(rules: &str) -> String {
+    format!(
+        "table inet t {{ chain side {{ udp dport 3 drop; }} chain f {{ type filter hook forward priority 0; policy accept; {rules} }} }}"
+    )
+}
+
+/// The ports of UDP from 0 to 7 that are dropped.
+#[track_caller]
+fn dropped(rules: &str) -> Vec<u16> {
+    let policy = policy(&table(rules), Hooks::Forward);
+    (0..8).filter(|port| decided(&policy, &facts(IN, HOST, SERVER, UDP, *port)).0 == Deny).collect()
+}
+
+/// What `define` calls a set may be a key, of maps in rules and of named ones.
+#[test]
+fn a_key_may_be_a_set() {
+    for rules in [
+        "define low = { 1, 2 }; udp dport vmap { 5 : accept, $low : drop }",
+        "define low = { 1, 2 }; udp dport vmap { $low : drop, 5 : accept }",
+        "udp dport vmap { { 1, { 2 } } : drop comment \"}{\", * : accept }",
+        "ip saddr . udp dport vmap { { 10.0.0.1 . 1, 10.0.0.1 . 2 } : drop, 10.0.0.1 . 4 : accept }",
+    ] {
+        assert_eq!(dropped(rules), [1, 2], "{rules}");
+    }
+    let named = "define low = { 1, 2 }
+        table inet t {
+            map m { type inet_service : verdict; elements = { $low : drop, 5 : accept }; }
+            chain f { type filter hook forward priority 0; policy accept; udp dport vmap @m } }";
+    let policy = policy(named, Hooks::Forward);
+    for (port, expected) in [(1, Deny), (2, Deny), (3, Allow), (5, Allow)] {
+        check(&policy, (IN, HOST, SERVER, UDP, port), expected);
+    }
+    assert_eq!(dropped("define low = { 1, 2 }; udp dport { $low, 4 } drop"), [1, 2, 4]);
+}
+
+/// What a map does not decide goes on in the same rule; what returns from a chain to which it jumped does not.
+#[test]
+fn a_rule_goes_on_behind_a_verdict_map() {
+    assert_eq!(dropped("udp dport vmap { 1 : accept, 2 : continue } udp dport < 4 drop"), [0, 2, 3]);
+    assert_eq!(dropped("udp dport vmap { 3 : jump side, 4 : jump side } drop"), [0, 1, 2, 3, 5, 6, 7]);
+    assert_eq!(
+        dropped("udp dport vmap { 1 : accept, * : continue } udp dport < 4 drop; udp dport 5 drop"),
+        [0, 2, 3, 5]
+    );
+    let counted = policy(&table("udp dport vmap { 1 : accept } counter comment \"others\""), Hooks::Forward);
+    let counters: Vec<_> = counted.rules.iter().filter(|rule| rule.counter).map(|rule| &*rule.comment).collect();
+    assert_eq!(counters, ["others"]);
+    let text = table("udp dport vmap { 1 : continue, * : accept } drop");
+    let error = read_text(&text, &mut named(), PORTS).expect_err("past the default").to_string();
+    assert!(error.contains("what continues goes on behind the map here"), "{error}");
+}
+
+#[test]
+fn verdict_maps_go_by_types_of_addresses_and_by_status() {
+    let by_type = policy(
+        &table(
+            "fib daddr type vmap { local : drop, broadcast : accept, multicast : drop, blackhole : drop }; udp dport 1 drop",
+        ),
+        Hooks::Forward,
+    );
+    for (destination, port, expected) in
+        [("224.0.0.5", 2, Deny), ("255.255.255.255", 1, Allow), (SERVER, 2, Allow), (SERVER, 1, Deny)]
+    {
+        check(&by_type, (IN, HOST, destination, UDP, port), expected);
+    }
+    let forwards = vec![Forward::try_from("10.0.0.5:443".to_owned()).expect("an endpoint")];
+    let mut config = Config { forwards: Some(forwards), ..named() };
+    read_text(&table("ct status vmap { dnat : accept }; drop"), &mut config, PORTS).expect("a map");
+    let by_status = Policy::check(&mut config, PORTS).expect("rules that were checked");
+    check(&by_status, (OUT, SERVER, "10.0.0.5", TCP, 443), Allow);
+    check(&by_status, (OUT, SERVER, "10.0.0.5", TCP, 80), Deny);
+}
+
+/// `*` in a set stands for everything, of packets that have the field.
+#[test]
+fn a_set_may_hold_everything() {
+    let set = |rule: &str| {
+        let text = format!(
+            "table inet t {{ set s {{ type ipv4_addr; flags interval; elements = {{ 10.0.0.0/8, * }}; }}
+                chain f {{ type filter hook forward priority 0; policy accept; {rule} }} }}"
+        );
+        policy(&text, Hooks::Forward)
+    };
+    let all = set("ip saddr @s drop");
+    check(&all, (IN, HOST, SERVER, UDP, 1), Deny);
+    check(&all, (OUT, SERVER, HOST, UDP, 1), Deny);
+    check(&all, (OUT, "2001:db8::1", "2001:db8::2", UDP, 1), Allow);
+    check(&set("ip saddr != @s drop"), (OUT, SERVER, HOST, UDP, 1), Allow);
+}
