@@ -329,7 +329,9 @@ impl TryFrom<NameOrNumber> for Protocol {
             NameOrNumber::Number(number) => number.to_string(),
             NameOrNumber::Name(name) => name,
         };
-        let number = text.parse().ok().or_else(|| (0..=255).find(|number| protocol::name(*number) == Some(&text)));
+        let named = || names::PROTOCOLS.iter().find(|(known, _)| *known == text).map(|(_, number)| *number);
+        let number = text.parse().ok().or_else(named);
+        let number = number.or_else(|| (0..=255).find(|number| protocol::name(*number) == Some(&text)));
         number
             .map(Protocol)
             .ok_or_else(|| format!("`{text}` is no protocol, expected a number up to 255 or a name such as tcp"))

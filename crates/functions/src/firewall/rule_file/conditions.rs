@@ -20,7 +20,6 @@ use super::transport::{any_transport, icmp, transport};
 use super::{Kind, Parsed, fits_nothing, wrong};
 use crate::firewall::fields::{self, Field, Within};
 use crate::firewall::masked::End;
-use crate::firewall::names;
 use crate::firewall::rules::{Action, Rule, both, equal};
 use crate::firewall::states;
 use crate::firewall::values::{Addresses, NameOrNumber, Protocol};
@@ -63,7 +62,7 @@ pub(super) fn condition(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     let at = named + usize::from(matches!(rest.peek_at(named), "!=" | "ne" | "==" | "eq"));
     if let Some(name) = rest.peek_at(at).strip_prefix('@')
         && named > 0
-        && rest.scope.sets.iter().any(|(known, elements)| known == name && elements.is_empty())
+        && let Some((_, elements)) = rest.scope.sets.iter().rev().find(|(known, _)| known == name)
     {
         let has_all = listed(elements).any(is_rest);
         if has_all || elements.is_empty() {
@@ -343,6 +342,5 @@ pub(super) fn families(fits: &mut Fits, rest: &mut Words<'_>, of: &str) -> Parse
 pub(super) fn protocol(text: &str) -> Option<Protocol> {
     // The name that nftables uses.
     let text = if text == "ipv6-icmp" { "icmpv6" } else { text };
-    let named = names::PROTOCOLS.iter().find(|(known, _)| *known == text).map(|(_, number)| Protocol(*number));
-    named.or_else(|| NameOrNumber::Name(text.to_owned()).try_into().ok())
+    NameOrNumber::Name(text.to_owned()).try_into().ok()
 }
