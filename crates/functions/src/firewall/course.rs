@@ -8,7 +8,8 @@ use braid_nf::prelude::*;
 use super::connection::{Connection, Phase, are_valid};
 use super::window::Segment;
 use super::{Firewall, INVALID_TCP_FLAGS, OUT_OF_WINDOW, WRONG_SIDE, WindowCheck, ends_of};
-use crate::parts::{Side, is_opening, lengths, scope};
+use crate::parts::scope::{self, LINK_SCOPE};
+use crate::parts::{Side, is_opening, lengths};
 
 impl Firewall {
     /// Handles a packet of a live connection.
@@ -92,8 +93,15 @@ impl Firewall {
         register: impl FnOnce(&mut Cx<'_>, Connection) -> bool,
     ) -> Handled {
         let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Verdict::Drop(WRONG_SIDE)) };
-        if scope::stays_on_link(packet) {
-            return Ok(cx.pass());
+        if packet.ip_version() == Some(IpVersion::V6) {
+            // Without these nobody has a neighbour, as without ARP.
+            if scope::is_needed_on_link(packet) {
+                return Ok(cx.pass());
+            }
+            // A hop lets nothing out of its link (RFC 4291 section 2.5.6).
+            if self.settings.hops() > 0 && scope::is_link_scope_v6(packet.src_ip(), packet.dst_ip()) {
+                return Ok(Verdict::Drop(LINK_SCOPE));
+            }
         }
         if packet.is_later_fragment() {
             return self.follow_first(cx, packet);

@@ -247,7 +247,8 @@ fn what_is_not_ip_passes_and_so_does_neighbour_discovery() {
     let mut fw = bench("");
     check(&mut fw, 1, 0, Frame::arp("10.0.0.1", "10.0.0.2"), "pass");
     check(&mut fw, 1, 0, Frame::ethernet(0x88cc), "pass");
-    check(&mut fw, 1, 0, Frame::echo_request("fe80::1", "ff02::1", 1, 1).ttl(255), "pass");
+    check(&mut fw, 1, 0, Frame::icmp("fe80::1", "ff02::1", 134, 0, [0; 4]).ttl(255), "pass");
+    check(&mut fw, 1, 0, Frame::echo_request("fe80::1", "ff02::1", 1, 1).ttl(255), "denied");
     let mut cut = Frame::udp(HOST, SERVER).bytes();
     cut.truncate(30);
     assert_eq!(fw.send(0, 0, &cut).dropped, Some("malformed"));

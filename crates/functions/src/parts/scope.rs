@@ -3,6 +3,7 @@
 use std::net::Ipv6Addr;
 
 use braid_nf::packet::headers::{ether_type, icmpv6_type};
+use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion, Link};
 use braid_nf::{Packet, Reason};
 
@@ -92,18 +93,38 @@ pub fn stays_on_link(packet: &Packet<'_>) -> bool {
         && (is_link_scope_v6(packet.src_ip(), packet.dst_ip()) || is_discovery(packet))
 }
 
-fn is_discovery(packet: &Packet<'_>) -> bool {
-    const DISCOVERY: std::ops::RangeInclusive<u8> = icmpv6_type::ROUTER_SOLICITATION..=icmpv6_type::REDIRECT;
-    packet.ttl() == Some(255) && packet.icmpv6().is_some_and(|icmp| DISCOVERY.contains(&icmp.kind()))
+/// Whether hosts of a link need a packet to find each other, their routers and the listeners of groups, which IPv4 does by ARP and
+/// IGMP: what RFC 4890 section 4.4.1 lists as traffic that must not be dropped.
+pub fn is_needed_on_link(packet: &Packet<'_>) -> bool {
+    packet.protocol() == protocol::ICMPV6 && (is_discovery(packet) || is_of_listeners(packet))
 }
 
-/// Whether a packet queries or reports the listeners of a group. Link-local senders send it to the group itself, with a hop
-/// limit of 1 (RFC 2710 section 3, RFC 9777 section 5).
+/// Whether a packet is neighbour discovery (RFC 4861), also of inverse addresses (RFC 3122), or a certificate for it (RFC 3971).
+fn is_discovery(packet: &Packet<'_>) -> bool {
+    const INVERSE_SOLICITATION: u8 = 141;
+    const INVERSE_ADVERTISEMENT: u8 = 142;
+    const CERTIFICATION_PATH_SOLICITATION: u8 = 148;
+    const CERTIFICATION_PATH_ADVERTISEMENT: u8 = 149;
+    let is_its = |kind| {
+        matches!(
+            kind,
+            icmpv6_type::ROUTER_SOLICITATION..=icmpv6_type::REDIRECT
+                | INVERSE_SOLICITATION..=INVERSE_ADVERTISEMENT
+                | CERTIFICATION_PATH_SOLICITATION..=CERTIFICATION_PATH_ADVERTISEMENT
+        )
+    };
+    packet.ttl() == Some(255) && packet.icmpv6().is_some_and(|icmp| is_its(icmp.kind()))
+}
+
+/// Whether a packet queries or reports the listeners of a group, or looks for routers of groups. Link-local senders send it to a group,
+/// with a hop limit of 1 (RFC 2710 section 3, RFC 9777 section 5, RFC 4286 section 3).
 fn is_of_listeners(packet: &Packet<'_>) -> bool {
     const QUERY: u8 = 130;
     const DONE: u8 = 132;
     const REPORT_V2: u8 = 143;
-    let is_theirs = |kind| (QUERY..=DONE).contains(&kind) || kind == REPORT_V2;
+    const ROUTER_ADVERTISEMENT: u8 = 151;
+    const ROUTER_TERMINATION: u8 = 153;
+    let is_theirs = |kind| matches!(kind, QUERY..=DONE | REPORT_V2 | ROUTER_ADVERTISEMENT..=ROUTER_TERMINATION);
     packet.ttl() == Some(1)
         && is_near(packet.src_ip())
         && packet.dst_ip().octets()[0] == 0xff
