@@ -64,10 +64,13 @@ impl<K: Kept> Mappings<K> {
     ) -> Result<Result<Mapping, Reason>, Conflict> {
         let (place, is_counted) = ((entry.address, entry.port), entry.ends_ns != NEVER);
         // Configured mappings do not count against quotas, and are in no block.
-        let entered = match is_counted {
+        let mut entered = match is_counted {
             true => self.hosts.enter(cx, &self.roster, inside, place)?,
             false => Some(Entered::default()),
         };
+        if entered.is_none() && self.reclaim_entries(cx, inside)? {
+            entered = self.hosts.enter(cx, &self.roster, inside, place)?;
+        }
         let Some(Entered { is_known, change }) = entered else { return self.refuse(cx, inside, MAPPING_TABLE_FULL) };
         entry.is_known = is_known;
         let mut filled = self.entries.fill(cx, vacancy, &K::of(inside), &entry.into())?;

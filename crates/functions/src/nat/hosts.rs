@@ -267,18 +267,23 @@ impl Hosts {
             return Ok(Some(Entered::default()));
         }
         let mut host = table.get(tx, &name)?.unwrap_or_default();
-        let (mut change, piece) = (None, self.piece(place));
+        let piece = self.piece(place);
         host.mappings += 1;
         let known = host.place_of(piece.bits());
-        if let Some(at) = known.or_else(|| host.place_of(0)) {
+        let at = known.or_else(|| host.place_of(0));
+        if let Some(at) = at {
             host.used[at] += 1;
-            if known.is_none() {
-                host.pieces[at] = piece.bits();
-                change = self.take_block(tx, name, piece, true)?;
-            }
+            host.pieces[at] = piece.bits();
         }
-        let is_known = table.insert(tx, &name, &host)? != Inserted::Full;
-        Ok(is_known.then_some(Entered { is_known, change }))
+        if table.insert(tx, &name, &host)? == Inserted::Full {
+            return Ok(None);
+        }
+        // Only now, for a host without room takes no block.
+        let change = match at {
+            Some(_) if known.is_none() => self.take_block(tx, name, piece, true)?,
+            _ => None,
+        };
+        Ok(Some(Entered { is_known: true, change }))
     }
 
     fn piece(&self, (address, port): Place) -> Piece {

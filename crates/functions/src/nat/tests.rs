@@ -213,17 +213,25 @@ fn as_many_mappings_as_configured() {
 #[test]
 fn where_all_entries_are_in_use_those_that_are_over_make_room_at_once() {
     const MOST: u32 = 2000;
-    let config = Config { mappings_max: MOST, icmp_errors_per_s: 0, ..Config::default() };
+    // With blocks the table of hosts is full before that of mappings.
+    for blocks in ["", "allocation = 'blocks'\nblock_size = 16"] {
+        let config = parse::<Config>(blocks.parse().unwrap()).unwrap();
+        make_room_at_once(Config { mappings_max: MOST, icmp_errors_per_s: 0, ..config }, MOST);
+    }
+}
+
+#[track_caller]
+fn make_room_at_once(config: Config, most: u32) {
     let mut nat = bench_with(config, 2, 16_384);
     let mut begun = |second: u64, net: u8| {
-        let frames = (0..MOST).map(|n| {
+        let frames = (0..most).map(|n| {
             let host = format!("10.{net}.{}.{}:1100", n >> 8, n & 255);
             let info = FrameInfo { timestamp_ns: second * SECOND, ..FrameInfo::default() };
             (info, Frame::udp(&host, SERVER).bytes())
         });
         nat.send_batch(frames).len()
     };
-    assert_eq!([begun(0, 1), begun(0, 2)], [MOST as usize, 0]);
+    assert_eq!([begun(0, 1), begun(0, 2)], [most as usize, 0]);
     // A sweep removes some hundred mappings; new ones reclaim the others, except for the last few.
     let again = begun(500, 3);
     assert!(again > 1700, "{again}");
