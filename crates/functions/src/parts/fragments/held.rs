@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use braid_nf::packet::{IpAddress, checksum};
+use braid_nf::packet::IpAddress;
+use braid_nf::packet::checksum::Change;
 use braid_nf::state::{Share, StateBuilder, StateError, StateObject};
 use braid_nf::{Conflict, Cx, Packet, Part};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -60,6 +61,8 @@ impl Piece {
         if ip.len() < source + 2 * len || ip[ttl] <= hops {
             return false;
         }
+        let mut old = [0; 20];
+        old.copy_from_slice(&ip[..20]);
         ip[ttl] -= hops;
         for (at, address) in [(source, fate.source), (source + len, fate.destination)] {
             match address.v4() {
@@ -69,10 +72,9 @@ impl Piece {
                 _ => return false,
             }
         }
-        let header = usize::from(ip[0] & 15) * 4;
-        if is_v4 && ip.len() >= header {
-            ip[10..12].fill(0);
-            let sum = checksum::ipv4_header(&ip[..header]);
+        if is_v4 {
+            // Updated, not made anew, so that damage stays visible (RFC 1624).
+            let sum = Change::NONE.bytes(&old, &ip[..20]).apply(u16::from_be_bytes([old[10], old[11]]));
             ip[10..12].copy_from_slice(&sum.to_be_bytes());
         }
         true
