@@ -140,8 +140,8 @@ impl<K: Kept> Flows<K> {
         mapping.ends_ns.saturating_sub(lives_ns).min(now + self.refresh_ns)
     }
 
-    /// Checks the mapping of a known flow. Returns when to check again, or `None` if the flow must not continue
-    /// unchanged.
+    /// Checks the mapping of a known flow. Returns when to check again and where the inside endpoint is, or `None` if the flow
+    /// must not continue unchanged.
     pub(crate) fn look(
         &self,
         cx: &mut Cx<'_>,
@@ -149,7 +149,7 @@ impl<K: Kept> Flows<K> {
         number: u8,
         way: u8,
         phase: u8,
-    ) -> Result<Option<u64>, Conflict> {
+    ) -> Result<Option<(u64, Port)>, Conflict> {
         if way != OUTWARD && self.filter.is_strict() {
             // The filter has to be asked again.
             return Ok(None);

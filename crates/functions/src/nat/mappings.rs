@@ -231,9 +231,9 @@ impl<K: Kept> Mappings<K> {
         })
     }
 
-    /// Checks the mapping of a cached translation. Returns when it has to be checked again, or `None` if the mapping has
-    /// ended.
-    pub(crate) fn renew(&self, cx: &mut Cx<'_>, handle: Handle, how: Use) -> Result<Option<u64>, Conflict> {
+    /// Checks the mapping of a cached translation. Returns when it has to be checked again, and the port of the plan that the
+    /// inside endpoint is behind now; or `None` if the mapping has ended.
+    pub(crate) fn renew(&self, cx: &mut Cx<'_>, handle: Handle, how: Use) -> Result<Option<(u64, Port)>, Conflict> {
         let now = cx.now();
         let found = self.entries.value_at(cx, handle)?.map(Entry::from);
         let holds = |entry: &Entry| now < entry.ends_ns && !self.roster.has_left(entry.address);
@@ -257,7 +257,7 @@ impl<K: Kept> Mappings<K> {
                 entry.ends_ns
             }
         };
-        Ok(Some(look_ns.min(now + self.refresh_ns)))
+        Ok(Some((look_ns.min(now + self.refresh_ns), entry.home)))
     }
 
     /// Whether the sets that use mappings of this protocol are counted.

@@ -255,8 +255,7 @@ impl Nat64 {
             OUTWARD => (mapping.external.ip(), mapping.external.port),
             _ => (mapping.inside.address, mapping.inside.port),
         };
-        Session {
-            look_ns: self.flows.look_first_ns(cx.now(), mapping, number, way, phase),
+        let mut session = Session {
             handle: mapping.handle,
             address,
             port,
@@ -276,7 +275,9 @@ impl Nat64 {
             ports: NewPorts { source: Some(ours.external.port), destination: Some(theirs.inside.port) },
             to: theirs.home,
             behind: Behind::Network(theirs.inside.network),
-        }
+        };
+        session.look_by(cx.now(), self.flows.look_first_ns(cx.now(), mapping, number, way, phase));
+        session
     }
 
     /// Translates an error from inside, about a packet that came in (RFC 6146 section 3.5, RFC 7915 section 5.2).

@@ -45,9 +45,9 @@ use crate::nat::endpoint::{Endpoint, Inside};
 use crate::nat::flows::{self, Flows};
 use crate::nat::for_router;
 use crate::nat::networks::Behind;
-use crate::nat::session::{OUTWARD, Phase};
+use crate::nat::session::{INWARD, OUTWARD, Phase};
 use crate::parts::tags::NO_ROOM_FOR_TAG;
-use crate::parts::{AnswerRate, Fragments, Side, answer, lengths, proxy};
+use crate::parts::{AnswerRate, Fragments, SECOND, Side, answer, lengths, proxy};
 
 network_function! {
     /// The NAT64 translator.
@@ -83,6 +83,16 @@ pub struct Session {
     /// [`OUTWARD`] or inward.
     way: u8,
     zero: [u8; 5],
+}
+
+/// How long an inward flow does not look whether its host sends by another port of the plan by now.
+const HOME_NS: u64 = SECOND;
+
+impl Session {
+    /// Has the mapping checked again at this time, or earlier if its host may have moved by then.
+    fn look_by(&mut self, now_ns: u64, look_ns: u64) {
+        self.look_ns = if self.way == INWARD { look_ns.min(now_ns + HOME_NS) } else { look_ns };
+    }
 }
 
 impl FromConfig for Nat64 {
@@ -269,12 +279,16 @@ impl Nat64 {
             _ => session.phase,
         };
         let is_expected = packet.port() == session.from && self.has_its_tags(packet, session);
-        let look_ns = match is_expected && !packet.is_fragment() {
+        let found = match is_expected && !packet.is_fragment() {
             true => self.flows.look(cx, session.handle, session.protocol, session.way, phase)?,
             false => None,
         };
-        if let Some(look_ns) = look_ns {
-            (session.look_ns, session.phase) = (look_ns, phase);
+        if let Some((look_ns, home)) = found {
+            session.look_by(cx.now(), look_ns);
+            session.phase = phase;
+            if session.way == INWARD {
+                session.to = home;
+            }
             self.settings.segments.clamp_to_itself(packet);
             return self.translate_flow(cx, packet, session);
         }
