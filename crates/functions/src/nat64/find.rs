@@ -20,7 +20,7 @@ use crate::nat::networks::Behind;
 use crate::nat::session::{INWARD, OUTWARD, Phase};
 use crate::nat::{ADDRESS_LEFT, NO_MAPPING, NO_NETWORK, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST, Others, UNWANTED};
 use crate::parts::Side;
-use crate::parts::scope::{self, Reach};
+use crate::parts::scope::{self, BAD_SOURCE, Reach};
 
 /// An IPv6 packet to the prefix from an address that is not inside, or is under the prefix itself.
 pub const NOT_INSIDE: Reason = Reason("not_inside");
@@ -65,6 +65,11 @@ impl Nat64 {
         let across = self.settings.sides.across(cx, packet.port());
         let (source, destination) = (packet.src_ip(), packet.dst_ip());
         if packet.ip_version() == Some(IpVersion::V4) {
+            // No other host may use its addresses as source, because answers would reach the owner of the port. Errors get no
+            // answers, and a router beside it may send them from a shared address.
+            if self.settings.pool.is_external(source) && packet.embedded().is_none() {
+                return Ok(Found::No(BAD_SOURCE));
+            }
             return match self.settings.pool.is_external(destination) {
                 true if side == Side::Outside && !self.settings.networks.is_outside(packet) => {
                     Ok(Found::No(NO_NETWORK))
@@ -266,7 +271,9 @@ impl Nat64 {
             phase: phase as u8,
             way,
             ..Session::default()
-        }
+        };
+        session.look_by(cx.now(), self.flows.look_first_ns(cx.now(), mapping, number, way, phase));
+        session
     }
 
     fn hairpin(&self, ours: &Mapping, theirs: &Mapping) -> Rewrite {
@@ -275,9 +282,7 @@ impl Nat64 {
             ports: NewPorts { source: Some(ours.external.port), destination: Some(theirs.inside.port) },
             to: theirs.home,
             behind: Behind::Network(theirs.inside.network),
-        };
-        session.look_by(cx.now(), self.flows.look_first_ns(cx.now(), mapping, number, way, phase));
-        session
+        }
     }
 
     /// Translates an error from inside, about a packet that came in (RFC 6146 section 3.5, RFC 7915 section 5.2).
