@@ -91,33 +91,73 @@ pub trait Over<K, V> {
 pub fn take_out<K: Plain, V: Plain>(
     cx: &mut Cx<'_>,
     map: &Map<K, V>,
-    mut among: impl Iterator<Item = Range<u32>>,
+    among: impl Iterator<Item = Range<u32>>,
     most: u32,
     over: &mut impl Over<K, V>,
 ) -> Result<u32, Conflict> {
-    let (mut first, mut found, mut out) = (0, 0u64, 0);
+    let (mut glances, mut out) = (Glances::at(among), 0);
     loop {
-        while found == 0
-            && out < most
-            && let Some(row) = among.next()
-        {
-            first = row.start;
-            found = map.glance(cx, row, |key, value| {
-                let is_over = over.is_over(key, value);
-                if is_over {
-                    map.prefetch(key);
-                    over.prefetch(key, value);
-                }
-                is_over
-            })?;
-        }
-        let seen = (found != 0 && out < most).then(|| first + found.trailing_zeros());
-        found &= found.wrapping_sub(1);
-        let Some(index) = map.pick(cx, seen) else { return Ok(out) };
+        let index = glances.next(cx, map, out < most, |key, value| {
+            let is_over = over.is_over(key, value);
+            if is_over {
+                map.prefetch(key);
+                over.prefetch(key, value);
+            }
+            is_over
+        })?;
+        let Some(index) = index else { return Ok(out) };
         if let Some((key, value)) = map.remove_if(cx, index, |key, value| over.is_over(key, value))? {
             over.ended(cx, &key, &value)?;
             out += 1;
         }
+    }
+}
+
+/// The keys of the live entries in these ranges, at most a [`ROW`](braid_nf::state::ROW) at a time.
+pub fn keys<K: Plain, V: Plain>(
+    cx: &mut Cx<'_>,
+    map: &Map<K, V>,
+    among: impl Iterator<Item = Range<u32>>,
+) -> Result<Vec<K>, Conflict> {
+    let (mut glances, mut keys) = (Glances::at(among), Vec::new());
+    while let Some(index) = glances.next(cx, map, true, |_, _| true)? {
+        keys.extend(map.entry_at(cx, index)?.map(|(_, key, _)| key));
+    }
+    Ok(keys)
+}
+
+/// The entries seen at a glance in some ranges, one by one.
+struct Glances<I> {
+    among: I,
+    /// The first entry of the range looked at, and which of those from it on were seen.
+    first: u32,
+    seen: u64,
+}
+
+impl<I: Iterator<Item = Range<u32>>> Glances<I> {
+    fn at(among: I) -> Glances<I> {
+        Glances { among, first: 0, seen: 0 }
+    }
+
+    /// The number of the next entry seen, if there is one and it `goes_on`.
+    #[inline(always)]
+    fn next<K: Plain, V: Plain>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        map: &Map<K, V>,
+        goes_on: bool,
+        mut is_it: impl FnMut(&K, &V) -> bool,
+    ) -> Result<Option<u32>, Conflict> {
+        while self.seen == 0
+            && goes_on
+            && let Some(row) = self.among.next()
+        {
+            self.first = row.start;
+            self.seen = map.glance(cx, row, &mut is_it)?;
+        }
+        let seen = (self.seen != 0 && goes_on).then(|| self.first + self.seen.trailing_zeros());
+        self.seen &= self.seen.wrapping_sub(1);
+        Ok(map.pick(cx, seen))
     }
 }
 

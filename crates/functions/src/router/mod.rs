@@ -296,7 +296,7 @@ impl NetworkFunction for Router {
                 }
             }
         }
-        let expired = self.reassembly.sweep(cx, neighbours::SWEEP_EVERY.as_nanos() as u64)?;
+        let expired = self.reassembly.sweep(cx)?;
         self.tell_expired(cx, &expired)?;
         for hop in self.spreads.iter().flat_map(|spread| spread.from(0)) {
             if self.neighbours.is_missed(cx, hop)? {

@@ -10,18 +10,19 @@
 
 use std::iter::once;
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
 use braid_nf::state::{
-    DistributedVector, DistributedVectorConfig, Inserted, MapConfig, ROW, StateBuilder, StateError, StateObject,
-    VectorConfig, Visit,
+    DistributedVector, DistributedVectorConfig, Inserted, MapConfig, ROW, Share, StateBuilder, StateError, StateObject,
+    VectorConfig,
 };
 use braid_nf::{About, Part, Port, TableEntry};
 
 use super::waiting::Held;
 use crate::ConfigError;
-use crate::parts::sweep::{Over, make_room, take_out, turn};
+use crate::parts::sweep::{Over, Sweep, keys, make_room, take_out};
 use crate::parts::{SECOND, fragments};
 
 /// How often a neighbour is asked before it is considered absent.
@@ -30,10 +31,13 @@ const TRIES: u8 = 3;
 const REST_NS: u64 = 3 * SECOND;
 /// The most packets that wait for one neighbour.
 const PLACES: u8 = 16;
-/// Entries that one sweep examines.
-const PIECE: u32 = 256;
 /// The period at which [`Neighbours::sweep`] must be called.
-pub const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
+pub const SWEEP_EVERY: Duration = Duration::from_millis(100);
+/// The schedules of sweeps: neighbours are asked again each second if packets wait for them.
+const SWEEP: Sweep = Sweep { every: SWEEP_EVERY, round: Duration::from_secs(1) };
+const SWEEP_WAITING: Sweep = Sweep { every: SWEEP_EVERY, round: Duration::from_millis(500) };
+/// The most neighbours that one sweep forgets.
+const MOST: u32 = 1024;
 
 /// A neighbour's address and the interface on which it is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -138,6 +142,26 @@ impl Over<Hop, Neighbour> for Silent<'_> {
     fn is_over(&self, hop: &Hop, entry: &Neighbour) -> bool {
         let age_ns = self.now_ns.saturating_sub(entry.asked_ns);
         entry.known != 1 && age_ns >= self.age_ns && !self.but.contains(hop)
+    }
+}
+
+/// Matches neighbours that have been silent for long or have never answered.
+struct Old {
+    now_ns: u64,
+    lifetime_ns: u64,
+    /// How many that had answered were removed.
+    known: u64,
+}
+
+impl Over<Hop, Neighbour> for Old {
+    fn is_over(&self, _: &Hop, entry: &Neighbour) -> bool {
+        let kept_ns = 2 * REST_NS + if entry.known == 1 { self.lifetime_ns } else { 0 };
+        entry.seen_ns.max(entry.asked_ns).saturating_add(kept_ns) < self.now_ns
+    }
+
+    fn ended(&mut self, _: &mut Cx<'_>, _: &Hop, entry: &Neighbour) -> Result<(), Conflict> {
+        self.known += u64::from(entry.known == 1);
+        Ok(())
     }
 }
 
@@ -355,30 +379,20 @@ impl Neighbours {
 
     /// Forgets neighbours that have been silent for long or have never answered, one piece of the table at a time.
     pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        let now = cx.now();
-        let from = piece(now, self.table.capacity());
-        let mut removed = 0;
-        self.table.for_each(cx, from, PIECE, |_, _, entry| {
-            let (last, is_known) = (entry.seen_ns.max(entry.asked_ns), entry.known == 1);
-            let kept_ns = 2 * REST_NS + if is_known { self.lifetime_ns } else { 0 };
-            let old = last.saturating_add(kept_ns) < now;
-            removed += u64::from(old && is_known);
-            Ok(if old { Visit::Remove } else { Visit::Keep })
-        })?;
-        if removed > 0 {
-            self.changes.update(cx, 0, |changes| *changes += removed)?;
+        let mut old = Old { now_ns: cx.now(), lifetime_ns: self.lifetime_ns, known: 0 };
+        let piece = SWEEP.piece(cx.now(), self.table.capacity(), Share::ALL);
+        take_out(cx, &self.table, piece, MOST, &mut old)?;
+        if old.known > 0 {
+            self.changes.update(cx, 0, |changes| *changes += old.known)?;
         }
         Ok(())
     }
 
     /// The neighbours for which packets wait, from one piece of the table.
     pub fn waited_for(&self, cx: &mut Cx<'_>) -> Result<Vec<Hop>, Conflict> {
-        let from = piece(cx.now(), self.waiting.capacity());
-        let mut hops = Vec::new();
-        self.waiting.for_each(cx, from, PIECE, |_, place, _| {
-            hops.push(Hop { place: 0, ..*place });
-            Ok(Visit::Keep)
-        })?;
+        let piece = SWEEP_WAITING.piece(cx.now(), self.waiting.capacity(), Share::ALL);
+        let mut hops = keys(cx, &self.waiting, piece)?;
+        hops.iter_mut().for_each(|hop| hop.place = 0);
         hops.sort_unstable_by_key(|hop: &Hop| (hop.address, hop.port, hop.vlan));
         hops.dedup();
         Ok(hops)
@@ -399,11 +413,6 @@ impl Neighbours {
         }
         Ok(given_up)
     }
-}
-
-/// The start of the piece whose turn it is.
-fn piece(now: u64, capacity: u32) -> u32 {
-    turn(now / SWEEP_EVERY.as_nanos() as u64, PIECE, capacity).start
 }
 
 impl Part for Neighbours {

@@ -7,11 +7,12 @@
 //! fragment's own datagram ends. The sender of a datagram that makes room is told, if its first fragment has arrived (RFC 792).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
 use braid_nf::prelude::*;
 use braid_nf::state::{
-    DistributedVector, DistributedVectorConfig, Inserted, MapConfig, StateBuilder, StateError, StateObject, Visit,
+    DistributedVector, DistributedVectorConfig, Inserted, MapConfig, Share, StateBuilder, StateError, StateObject,
 };
 use braid_nf::{Part, Port};
 
@@ -19,12 +20,13 @@ use super::fragment;
 use super::gathered::{FULL, Gathered, LIFETIME_NS, NEXT, OVERLAPS, is_old};
 use super::interface::Interface;
 use super::links::{Link, Links};
+use super::neighbours::SWEEP_EVERY;
 use super::piece::{CHUNK, PartOf, Piece};
 use crate::ConfigError;
 use crate::parts::aged::CROWDED;
 use crate::parts::answer::Cause;
 use crate::parts::fragments::{self, Datagram};
-use crate::parts::sweep::{Over, make_room, take_out, turn};
+use crate::parts::sweep::{Over, Sweep, make_room, take_out};
 
 /// A fragment for the router; the others of its datagram have not all arrived.
 const WAITS: Reason = Reason("waits_for_pieces");
@@ -35,7 +37,8 @@ const OVERLAP: Reason = Reason("pieces_overlap");
 /// There is no room for the fragment, or there was none for an earlier one of its datagram.
 const NO_ROOM: Reason = Reason("no_room_for_pieces");
 
-/// Datagrams that one sweep examines.
+/// The schedule of the sweep, and the most datagrams that one ends.
+const SWEEP: Sweep = Sweep { every: SWEEP_EVERY, round: Duration::from_secs(1) };
 const SWEPT: u32 = 256;
 /// The most datagrams that end to make room for a chunk, and how many are examined at a time.
 const ENDED_MAX: u32 = 8;
@@ -236,7 +239,7 @@ impl Reassembly {
     fn make_room(&self, cx: &mut Cx<'_>, datagram: &Datagram, told: &mut Vec<Expired>) -> Result<bool, Conflict> {
         let (now, size) = (cx.now(), (ENDED_MAX, self.datagrams.capacity()));
         for part in CROWDED {
-            let mut old = Old { now, age_ns: LIFETIME_NS / part, but: *datagram, ended: Vec::new() };
+            let mut old = Old { now, age_ns: LIFETIME_NS / part, but: Some(*datagram), ended: Vec::new() };
             let found = make_room(cx, datagram, size, |cx, among| {
                 take_out(cx, &self.datagrams, std::iter::once(among), ENDED_MAX, &mut old)
             })?;
@@ -274,16 +277,12 @@ impl Reassembly {
     }
 
     /// Removes expired datagrams from the part of the table whose turn it is. Returns those whose senders must be told.
-    pub fn sweep(&self, cx: &mut Cx<'_>, every_ns: u64) -> Result<Vec<Expired>, Conflict> {
-        let now = cx.now();
-        let (from, mut old) = (turn(now / every_ns, SWEPT, self.datagrams.capacity()).start, Vec::new());
-        self.datagrams.for_each(cx, from, SWEPT, |_, datagram, gathered| {
-            let is_old = is_old(gathered, now);
-            old.extend(is_old.then_some((*datagram, *gathered)));
-            Ok(if is_old { Visit::Remove } else { Visit::Keep })
-        })?;
+    pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<Vec<Expired>, Conflict> {
+        let mut old = Old { now: cx.now(), age_ns: LIFETIME_NS, but: None, ended: Vec::new() };
+        let piece = SWEEP.piece(cx.now(), self.datagrams.capacity(), Share::ALL);
+        take_out(cx, &self.datagrams, piece, SWEPT, &mut old)?;
         let mut expired = Vec::new();
-        for (datagram, gathered) in old {
+        for (datagram, gathered) in old.ended {
             expired.extend(self.give_up(cx, &datagram, gathered)?);
         }
         Ok(expired)
@@ -329,14 +328,14 @@ impl Part for Reassembly {
 struct Old {
     now: u64,
     age_ns: u64,
-    but: Datagram,
+    but: Option<Datagram>,
     ended: Vec<(Datagram, Gathered)>,
 }
 
 impl Over<Datagram, Gathered> for Old {
     fn is_over(&self, datagram: &Datagram, gathered: &Gathered) -> bool {
         let is_old = self.now.saturating_sub(gathered.since_ns) > self.age_ns;
-        is_old && datagram.as_bytes() != self.but.as_bytes()
+        is_old && self.but.is_none_or(|but| datagram.as_bytes() != but.as_bytes())
     }
 
     fn ended(&mut self, _: &mut Cx<'_>, datagram: &Datagram, gathered: &Gathered) -> Result<(), Conflict> {
