@@ -137,6 +137,11 @@ impl Flow {
         }
     }
 
+    /// Whether the connection was reset before the server had answered.
+    pub(super) fn was_refused(&self) -> bool {
+        self.phase() == Phase::Reset && self.finished & NEVER_OPEN != 0
+    }
+
     pub(super) fn phase(&self) -> Phase {
         match self.phase {
             0 => Phase::Direct,

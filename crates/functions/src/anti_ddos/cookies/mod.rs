@@ -116,7 +116,7 @@ impl NetworkFunction for SynProxy {
     }
 
     fn timeout_ns(&self, flow: &Flow) -> u64 {
-        self.settings.timeouts_ns[flow.phase() as usize]
+        self.settings.timeout_ns(flow)
     }
 
     fn is_assured(&self, flow: &Flow) -> bool {

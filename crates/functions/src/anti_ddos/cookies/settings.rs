@@ -6,15 +6,17 @@ use std::time::Duration;
 use braid_nf::packet::IpAddress;
 use serde::Deserialize;
 
-use super::connection::Phase;
+use super::connection::{Flow, Phase};
 use super::cookie::{Offer, Secret};
 use crate::anti_ddos::Config;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::Prefix;
 
-/// Idle timeouts of connections that are closed, and of those that were reset or refused.
+/// Idle timeouts of connections that are closed, of those that were reset or refused before they were open, and of those reset later: these
+/// may go on, for anybody may have sent the reset (RFC 7857 section 2.2).
 const CLOSING: Duration = Duration::from_secs(120);
-const RESET: Duration = Duration::from_secs(10);
+const REFUSED: Duration = Duration::from_secs(10);
+const RESET: Duration = Duration::from_secs(240);
 
 /// When SYNs are answered with cookies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -76,7 +78,7 @@ pub(super) struct Settings {
     pub(super) allowed: Offer,
     pub(super) secret: Secret,
     /// Idle timeouts, indexed by [`Phase`].
-    pub(super) timeouts_ns: [u64; 5],
+    timeouts_ns: [u64; 5],
 }
 
 braid_nf::plain!(Settings);
@@ -101,7 +103,7 @@ impl Settings {
         timeouts_ns[Phase::Asked as usize] = opening;
         timeouts_ns[Phase::Open as usize] = open;
         timeouts_ns[Phase::Closing as usize] = CLOSING.as_nanos() as u64;
-        timeouts_ns[Phase::Reset as usize] = RESET.as_nanos() as u64;
+        timeouts_ns[Phase::Reset as usize] = open.min(RESET.as_nanos() as u64);
         let stamps = cookies.timestamps.then_some((0, 0));
         Ok(Settings {
             always: cookies.when == When::Always,
@@ -112,6 +114,11 @@ impl Settings {
             secret: secret(cookies.secret.as_deref())?,
             timeouts_ns,
         })
+    }
+
+    /// The idle timeout of a flow.
+    pub(super) fn timeout_ns(&self, flow: &Flow) -> u64 {
+        if flow.was_refused() { REFUSED.as_nanos() as u64 } else { self.timeouts_ns[flow.phase() as usize] }
     }
 
     /// Whether connections to an address are opened by the proxy first.
