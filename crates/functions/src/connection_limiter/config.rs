@@ -99,6 +99,8 @@ pub struct Config {
     pub udp_s: u64,
     /// How many refused owners the report has room for.
     pub alerts_max: u32,
+    /// Resets and ICMP errors per second and port, with `action = "reject"`; 0: none.
+    pub icmp_errors_per_s: u64,
 }
 
 impl Default for Config {
@@ -119,6 +121,7 @@ impl Default for Config {
             closing_s: 10,
             udp_s: 60,
             alerts_max: 4096,
+            icmp_errors_per_s: 1000,
         }
     }
 }

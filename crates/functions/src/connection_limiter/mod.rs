@@ -19,7 +19,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::DistributedConfig;
 
-use crate::parts::{Alerts, Side, Sides, answer, seconds};
+use crate::parts::{Alerts, AnswerRate, Side, Sides, answer, seconds};
 use crate::{ConfigError, FromConfig};
 
 /// The first refusal of an owner.
@@ -46,6 +46,7 @@ network_function! {
         /// The number of connections that passed without being counted.
         uncounted: Distributed<u64>,
         alerts: Alerts<IpAddress, Refused>,
+        answers: AnswerRate,
     }
 }
 
@@ -54,6 +55,7 @@ impl FromConfig for ConnectionLimiter {
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<ConnectionLimiter, ConfigError> {
         let owners = Owners::new(builder, config.most()?, config.owners_max);
+        let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
         let uncounted = DistributedConfig { name: "uncounted".into(), staleness_ns: 0 };
         Ok(ConnectionLimiter {
             by: config.by,
@@ -65,6 +67,7 @@ impl FromConfig for ConnectionLimiter {
             owners: owners.map_err(|error| ConfigError::state("owners_max", &error))?,
             uncounted: Distributed::new(builder, &uncounted, 0).map_err(|e| ConfigError::state("when_full", &e))?,
             alerts: Alerts::new(builder, config.alerts_max).map_err(|e| ConfigError::state("alerts_max", &e))?,
+            answers,
         })
     }
 }
@@ -149,6 +152,7 @@ impl NetworkFunction for ConnectionLimiter {
         if self.when_full == WhenFull::Pass {
             into.add("connections_not_counted", self.uncounted.read(cx, |sum, part| *sum += part)?);
         }
+        self.answers.report(cx, into)?;
         self.alerts.report(cx, into, |owner, refused, into| {
             let Refused { at_ns, protocol, port } = *refused;
             let kind = if protocol == u32::from(protocol::TCP) { "tcp" } else { "udp" };
@@ -204,7 +208,7 @@ impl ConnectionLimiter {
             let port = packet.ports().map_or(0, |(_, port)| port.into());
             self.alerts.raise(cx, owner, &Refused { at_ns: cx.now(), protocol: packet.protocol().into(), port })?;
         }
-        if self.action == Action::Reject {
+        if self.action == Action::Reject && self.answers.admits(cx, packet)? {
             answer::refuse(cx, packet, packet.dst_ip());
         }
         Ok(Verdict::Drop(reason))
