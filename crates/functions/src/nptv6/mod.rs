@@ -95,7 +95,9 @@ impl NetworkFunction for Nptv6 {
             Reach::Nowhere(reason) => return Ok(Verdict::Drop(reason)),
             Reach::Beyond => {}
         }
-        if side == Side::Outside && self.settings.inside.contains(packet.dst_ip()) {
+        // To an inside address nothing is translated, and answers to one would stay inside (RFC 6092 REC-5). Errors get none.
+        let has_inside_source = || self.settings.inside.contains(packet.src_ip()) && packet.embedded().is_none();
+        if side == Side::Outside && (self.settings.inside.contains(packet.dst_ip()) || has_inside_source()) {
             return Ok(Verdict::Drop(INSIDE_ADDRESS));
         }
         // A packet to this function's own address goes no further than to a router behind it, which is not another hop.
