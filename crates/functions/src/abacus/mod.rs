@@ -8,6 +8,7 @@ pub use config::Config;
 pub use stream::Stream;
 
 use braid_nf::packet::IpAddress;
+use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, Map, MapConfig};
 
@@ -40,6 +41,24 @@ pub struct Session {
     subscriber: IpAddress,
     usage: Usage,
     streams: [Stream; 2],
+}
+
+impl Session {
+    /// Takes the beginning or an end of a connection. The next one on the same ports has sequence numbers of its own (RFC 9293
+    /// section 3.6.1), so nothing in it is a retransmission; it is another session of the subscriber.
+    #[cold]
+    fn turn(&mut self, (sequence, flags): (u32, u8), from: bool) {
+        let own = usize::from(from);
+        match flags & (SYN | ACK | RST) {
+            SYN if self.streams.iter().all(Stream::is_closed) || self.streams[own].ends_before(sequence) => {
+                self.streams = [Stream::default(); 2];
+                self.usage.sessions += 1;
+            }
+            flags if flags & RST != 0 => self.streams.iter_mut().for_each(Stream::close),
+            flags if flags & SYN == 0 => self.streams[own].close(),
+            _ => {}
+        }
+    }
 }
 
 /// The first segment that showed a subscriber's retransmissions to carry other data.
@@ -118,7 +137,12 @@ impl NetworkFunction for Abacus {
     }
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
-        let Some(sequence) = packet.tcp().map(|tcp| tcp.sequence()) else { return Ok(cx.pass()) };
+        let Some((sequence, flags)) = packet.tcp().map(|tcp| (tcp.sequence(), tcp.flags())) else {
+            return Ok(cx.pass());
+        };
+        if flags & (SYN | FIN | RST) != 0 {
+            session.turn((sequence, flags), cx.reversed());
+        }
         let payload = packet.payload();
         if payload.is_empty() {
             return Ok(cx.pass());

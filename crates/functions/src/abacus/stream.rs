@@ -19,6 +19,11 @@ struct Segment {
     hash: u64,
 }
 
+/// A byte has been received.
+const BEGUN: u16 = 1;
+/// No more will come: its end has sent a FIN, or either end a RST.
+const CLOSED: u16 = 2;
+
 /// What has been seen of one direction.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -26,7 +31,8 @@ pub struct Stream {
     segments: [Segment; SEGMENTS],
     /// The sequence number after the highest one received.
     next: u32,
-    begun: u16,
+    /// [`BEGUN`], [`CLOSED`].
+    flags: u16,
     /// The slot for the next segment.
     turn: u16,
 }
@@ -43,11 +49,25 @@ pub(super) struct Found {
 }
 
 impl Stream {
+    /// Nothing more comes of it.
+    pub(super) fn close(&mut self) {
+        self.flags |= CLOSED;
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.flags & CLOSED != 0
+    }
+
+    /// Whether a SYN with this sequence number cannot be a late one of the stream: its bytes would be beyond all that were received.
+    pub(super) fn ends_before(&self, sequence: u32) -> bool {
+        self.flags & BEGUN != 0 && sequence.wrapping_add(1).wrapping_sub(self.next) as i32 > 0
+    }
+
     /// Takes a segment with payload, and classifies its bytes.
     pub(super) fn take(&mut self, sequence: u32, payload: &[u8]) -> Found {
         let (len, hash) = (payload.len() as u32, mixed(payload, 0));
-        if self.begun == 0 {
-            (self.begun, self.next) = (1, sequence);
+        if self.flags & BEGUN == 0 {
+            (self.flags, self.next) = (self.flags | BEGUN, sequence);
         }
         let end = sequence.wrapping_add(len);
         let ahead = end.wrapping_sub(self.next) as i32;

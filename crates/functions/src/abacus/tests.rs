@@ -60,6 +60,35 @@ fn both_directions_are_charged_to_the_subscriber() {
     assert_eq!(sums(bench), [own("bytes charged", 23), own("bytes repeated", 11), own("sessions", 1)]);
 }
 
+/// A connection begins with a SYN on ports whose last one is closed, was reset, or ended with lower numbers.
+#[test]
+fn a_connection_on_the_same_ports_retransmits_nothing() {
+    let flagged = |up: bool, flags: &str, sequence: u32| {
+        let (inside, outside) = ("10.0.0.1:5000", "192.0.2.1:80");
+        let frame = if up { Frame::tcp(inside, outside) } else { Frame::tcp(outside, inside) };
+        frame.flags(flags).numbers(sequence, 0).bytes()
+    };
+    let own = |what: &str, sum| (format!("10.0.0.1 {what}"), sum);
+    let again = |between: &[Vec<u8>], first: u32| {
+        let mut bench = bench("");
+        bench.send(0, 0, &flagged(true, "S", 499));
+        bench.send(0, 1, &segment(true, 500, "hello"));
+        between.iter().for_each(|frame| drop(bench.send(if frame[26..30] == [10, 0, 0, 1] { 0 } else { 1 }, 2, frame)));
+        bench.send(0, 3, &flagged(true, "S", first));
+        bench.send(0, 3, &flagged(true, "S", first));
+        bench.send(0, 4, &segment(true, first + 1, "other"));
+        sums(bench)
+    };
+    let other = [own("bytes charged", 10), own("sessions", 2)];
+    assert_eq!(again(&[flagged(true, "FA", 505), flagged(false, "FA", 1)], 499), other);
+    assert_eq!(again(&[flagged(false, "R", 0)], 400), other);
+    assert_eq!(again(&[], 70_000), other);
+    // A SYN that comes late, or one within a connection that only one end has closed.
+    let same = [own("bytes charged", 10), own("sessions", 1)];
+    assert_eq!(again(&[], 499), same, "other bytes in the same place");
+    assert_eq!(again(&[flagged(true, "FA", 505)], 499), same);
+}
+
 #[test]
 fn an_ended_session_is_on_its_account() {
     let mut bench = bench("idle_timeout_s = 1");
