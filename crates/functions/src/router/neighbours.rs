@@ -16,7 +16,7 @@ use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
 use braid_nf::state::{
     DistributedVector, DistributedVectorConfig, Inserted, MapConfig, ROW, Share, StateBuilder, StateError, StateObject,
-    VectorConfig,
+    VectorConfig, Visit,
 };
 use braid_nf::{About, Part, Port, TableEntry};
 
