@@ -49,6 +49,8 @@ pub struct Entry {
     pub mirrors: bool,
     /// Whether its configuration names the ports of both sides, `inside_ports` and `outside_ports`, and takes the chain's if it does not.
     pub sides: bool,
+    /// Whether it decides by which port packets leave, of all ports.
+    pub routes: bool,
     /// Its documentation page, in Markdown; empty if it has none.
     pub page: String,
     /// Its constructor.

@@ -8,12 +8,12 @@ use braid_runtime::io::device::{CardHash, EndOrder, TUPLE_MAX, TupleHash};
 use braid_runtime::nf::packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_runtime::nf::packet::key::SetDef;
 use braid_runtime::nf::packet::{FieldId, PortSet};
-use braid_runtime::nf::state::{Domain, StateBuilder};
+use braid_runtime::nf::state::{Decided, Domain, StateBuilder};
 use braid_runtime::nf::{ShareError, Stage};
 use braid_runtime::steer::planner::{self, Changed, HashPlan, Locality, Member};
 use braid_runtime::steer::udp_ports::Why;
 use braid_runtime::steer::{Fields, Key, Pattern, Reta, Steering, Symmetry, Toeplitz, UdpPorts};
-use braid_runtime::{BuildError, Chain, ChainError, Course, Distribution, Plan as RunPlan, Sharing, Time};
+use braid_runtime::{BuildError, Chain, ChainError, Course, Distribution, Order, Plan as RunPlan, Sharing, Time};
 
 use crate::HugePages;
 use crate::catalog::Refusal;
@@ -308,6 +308,7 @@ fn build_all(
 ) -> Result<Vec<Box<dyn Stage>>, (Refusal, usize)> {
     let build = |(at, link): (usize, &Link)| -> Result<Box<dyn Stage>, (Refusal, usize)> {
         builder.scope(&link.name);
+        builder.place(decided(links, at, order));
         link.share.iter().for_each(|share| builder.share(&share.own, &share.name));
         let stage = (link.entry.build)(&link.name, completed(link, link.config.table(), course, ports), builder, ports);
         let stage = stage.and_then(|stage| check_shares(link, &*stage, builder).map(|()| stage));
@@ -335,6 +336,21 @@ fn completed(link: &Link, mut config: toml::Table, course: &Course, ports: u16) 
         }
     }
     config
+}
+
+/// Where functions beside the one at a position decide by which port packets leave: of those from inside, and from outside.
+fn decided(links: &[Link], at: usize, order: Order) -> [Decided; 2] {
+    let of = |earlier: &[Link], later: &[Link]| {
+        let routes = |links: &[Link]| links.iter().any(|link| link.entry.routes);
+        match (routes(later), routes(earlier)) {
+            (true, _) => Decided::Behind,
+            (false, true) => Decided::Before,
+            (false, false) => Decided::Nowhere,
+        }
+    };
+    let (before, behind) = (&links[..at], &links[at + 1..]);
+    let as_written = of(before, behind);
+    [as_written, if order == Order::Same { as_written } else { of(behind, before) }]
 }
 
 /// The configuration key under which a function shares an object.

@@ -55,6 +55,8 @@ pub struct Entry {
     pub mirrors: bool,
     /// Whether its configuration has `inside_ports` and `outside_ports`, which are those of the chain if they are not given.
     pub sides: bool,
+    /// Whether it decides by which port packets leave, of all ports.
+    pub routes: bool,
     /// Makes the function from its name in the plan, its configuration, the builder of its state objects, and the number
     /// of ports.
     pub build: Build,
@@ -80,6 +82,7 @@ impl Entry {
             split,
             mirrors: false,
             sides: false,
+            routes: false,
             build: build::<F>,
             files: files::<F>,
         }
@@ -95,6 +98,10 @@ impl Entry {
 
     const fn with_sides(self) -> Entry {
         Entry { sides: true, ..self }
+    }
+
+    const fn routes(self) -> Entry {
+        Entry { routes: true, ..self }
     }
 }
 
@@ -120,12 +127,12 @@ static CATALOG: &[Entry] = &[
     Entry::new::<policer::Policer>("holds the traffic to every destination address to a rate", 2, Split::Inside),
     Entry::new::<shaper::Shaper>("holds the traffic to every address to a rate by letting packets wait", 2, Split::Inside).built_by(shaper::build),
     Entry::new::<anti_ddos::AntiDdos>("tells an attack by its share of flows with a single packet", 2, Split::Single).built_by(anti_ddos::build),
-    Entry::new::<bridge::Bridge>("joins Ethernet segments and learns where stations are", 4, Split::MacHash),
+    Entry::new::<bridge::Bridge>("joins Ethernet segments and learns where stations are", 4, Split::MacHash).routes(),
     Entry::new::<nat::Nat>("translates addresses and ports of inside hosts to external ones", 2, Split::Inside).mirrors().with_sides(),
     Entry::new::<nat64::Nat64>("lets hosts with IPv6 reach servers with IPv4", 2, Split::Inside).mirrors().with_sides(),
     Entry::new::<nptv6::Nptv6>("exchanges IPv6 prefixes, one to one and without state", 2, Split::Inside).mirrors().with_sides(),
     Entry::new::<firewall::Firewall>("lets in what inside hosts have asked for, and what rules allow", 2, Split::Inside).with_sides(),
-    Entry::new::<router::Router>("routes IPv4 and IPv6 between its interfaces", 2, Split::Inside),
+    Entry::new::<router::Router>("routes IPv4 and IPv6 between its interfaces", 2, Split::Inside).routes(),
     Entry::new::<load_balancer::LoadBalancer>("spreads the connections to a service over its backends", 2, Split::Inside),
     Entry::new::<port_scan::PortScan>("tells hosts that scan ports by how few of those they ask answer", 2, Split::Single),
     Entry::new::<heavy_hitters::HeavyHitters>("tells who sends or receives more than a threshold", 2, Split::Single),

@@ -121,6 +121,18 @@ pub struct Disagreement {
     pub terms: String,
 }
 
+/// Where a chain decides by which port a packet leaves, as seen from one of its functions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Decided {
+    /// In no other function: the packet leaves by the port opposite to its own, or crosses to the other side.
+    #[default]
+    Nowhere,
+    /// In a function that the packet has met.
+    Before,
+    /// In a function that it has yet to meet.
+    Behind,
+}
+
 /// Creates the structures of a chain and keeps a list of them.
 pub struct StateBuilder {
     domain: Arc<Domain>,
@@ -142,6 +154,7 @@ pub struct StateBuilder {
     /// Maximum number of bytes of new structures, and the number used so far.
     limit: usize,
     made: Cell<usize>,
+    decided: [Decided; 2],
 }
 
 impl StateBuilder {
@@ -162,7 +175,19 @@ impl StateBuilder {
             parted: None,
             limit: usize::MAX,
             made: Cell::new(0),
+            decided: Default::default(),
         }
+    }
+
+    /// Sets where other functions decide by which port a packet leaves, for the function that is built next: of packets that meet the
+    /// functions in their order, and of those that meet the last one first.
+    pub fn place(&mut self, decided: [Decided; 2]) {
+        self.decided = decided;
+    }
+
+    /// What [`place`](Self::place) has set: of packets from inside, and from outside.
+    pub fn decided(&self) -> [Decided; 2] {
+        self.decided
     }
 
     /// Limits the total size of new structures in bytes; one that exceeds the limit is refused before its pages are used.

@@ -4,10 +4,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use braid_nf::packet::IpAddress;
+use braid_nf::state::Decided;
 use braid_nf::{Packet, Port};
 use serde::Deserialize;
 
 use super::clock::UtcOffset;
+use super::exits::Exits;
 use super::limits::Most;
 use super::non_ip::NonIp;
 use super::permit::Ways;
@@ -172,6 +174,7 @@ impl Config {
         ];
         let is_asked = self.rules_file.is_some() || self.rules.iter().any(|rule| rule.line != 0);
         match said.iter().find(|(_, is_said)| *is_said) {
+            Some(("networks", _)) if self.rules.iter().any(|rule| !rule.out_ports.0.is_empty()) => Ok(()),
             Some((key, _)) if !is_asked => {
                 let instead = "leave it out, or name the file under `rules_file`: tables under `rules` name ports by their numbers, and ask for no time";
                 Err(ConfigError::new(key, "only a rule file asks for it, and there is none", instead))
@@ -188,6 +191,8 @@ pub(super) struct Settings {
     /// For each port, what packets of a connection must match to pass without asking the rules.
     pub(super) ways: Ways,
     pub(super) policy: Policy,
+    /// By which ports packets leave.
+    pub(super) exits: Exits,
     pub(super) windows: WindowCheck,
     pub(super) loose: bool,
     pub(super) timeouts: Timeouts,
@@ -215,7 +220,8 @@ impl Settings {
         own.filter(|_| side == Side::Inside).unwrap_or(packet.dst_ip())
     }
 
-    pub(super) fn check(mut config: Config, ports: u16) -> Result<Settings, ConfigError> {
+    /// `decided`: where it is decided by which port packets leave, from inside and from outside.
+    pub(super) fn check(mut config: Config, ports: u16, decided: [Decided; 2]) -> Result<Settings, ConfigError> {
         let timeouts = Timeouts {
             tcp_ns: [
                 idle_ns("tcp_opening_s", config.tcp_opening_s)?,
@@ -253,10 +259,12 @@ impl Settings {
             return Err(ConfigError::new("networks", reason, "write a list for each port, in their order"));
         }
         config.rule_file_is_there()?;
-        let policy = Policy::check(&mut config, Ports { count: ports, sides })?;
+        let ports = Ports { count: ports, sides, decided };
+        let policy = Policy::check(&mut config, ports)?;
         Ok(Settings {
             sides,
             ways: Ways::new(sides, policy.permit),
+            exits: Exits::new(ports, &config.networks),
             policy,
             timeouts,
             windows: config.windows,

@@ -8,6 +8,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::ends::Ends;
+use super::exits::Answers;
 use super::permit::Permit;
 use super::states::State;
 use super::window::{Reopening, Segment, Windows};
@@ -22,8 +23,8 @@ pub struct Connection {
     pub(super) windows: Windows,
     /// Bit 0: the [`Side`] that sent the first packet. Above: a part of the [`Permit`].
     opener: u8,
-    /// Bit 0: whether the first packet ran against the direction of the set's key. Above, while the connection opens: the
-    /// part of its timeout that a flood takes away, in units of 1/[`HASTE_PARTS`].
+    /// Bit 0: whether the first packet ran against the direction of the set's key. Above ([`HASTE`]), while the connection opens:
+    /// the part of its timeout that a flood takes away, in units of 1/[`HASTE_PARTS`]. Then [`EITHER`] and [`WITHIN`].
     reversed: u8,
     pub(super) protocol: u8,
     /// A [`Phase`]; then [`OF_HOST`]; of TCP in bits 4 and 5 who has sent a FIN: the opener, the other; or
@@ -70,9 +71,20 @@ const HALF_OPEN: u8 = 0x40;
 /// It began during a flood and has less time to open.
 const HURRIED: u8 = 0x80;
 /// The number of parts that the timeout of an opening connection is divided into.
-pub(super) const HASTE_PARTS: u64 = 128;
+pub(super) const HASTE_PARTS: u64 = 32;
 /// The fewest parts that it keeps.
 pub(super) const HASTE_LEFT_MIN: u64 = HASTE_PARTS / 16;
+
+/// The bits of those parts in [`Connection::reversed`].
+const HASTE: u8 = 0x3e;
+/// From which side the other end answers is not known yet.
+const EITHER: u8 = 0x40;
+/// Both ends are on one side.
+const WITHIN: u8 = 0x80;
+/// These bits in [`Connection::word`].
+pub(super) const SIDES_OF_ENDS: u32 = ((EITHER | WITHIN) as u32) << 24;
+/// The latter of them there.
+pub(super) const WITHIN_SIDE: u32 = (WITHIN as u32) << 24;
 
 impl Connection {
     /// A connection whose first packet came from `opener`.
@@ -113,14 +125,15 @@ impl Connection {
         if let Some((left, of)) = left {
             let kept = HASTE_PARTS * left / of.max(1);
             self.progress |= HURRIED;
-            self.reversed = self.reversed & 1 | ((HASTE_PARTS - kept.clamp(HASTE_LEFT_MIN, HASTE_PARTS)) as u8) << 1;
+            let taken = (HASTE_PARTS - kept.clamp(HASTE_LEFT_MIN, HASTE_PARTS)) as u8;
+            self.reversed = self.reversed & !HASTE | taken << 1;
         }
     }
 
     /// The parts of its timeout that it keeps while it opens.
     #[inline(always)]
     pub(super) fn haste_left(&self) -> u64 {
-        HASTE_PARTS - u64::from(self.reversed >> 1)
+        HASTE_PARTS - u64::from((self.reversed & HASTE) >> 1)
     }
 
     /// Whether it began during a flood and has not opened since.
@@ -182,7 +195,7 @@ impl Connection {
     /// Notes that the connection is no longer counted as half open.
     pub(super) fn settle(&mut self) {
         self.progress &= !(HALF_OPEN | HURRIED);
-        self.reversed &= 1;
+        self.reversed &= !HASTE;
     }
 
     /// Whether the connection awaits its confirmation.
@@ -308,7 +321,41 @@ impl Connection {
 
     /// The side that packets in a direction come from, as a number.
     pub(super) fn side_of(&self, from_opener: bool) -> u8 {
-        (self.opener ^ u8::from(!from_opener)) & 1
+        (self.opener ^ u8::from(!from_opener && self.reversed & WITHIN == 0)) & 1
+    }
+
+    /// Whether packets in a direction may come from a side.
+    pub(super) fn comes_from(&self, side: Side, from_opener: bool) -> bool {
+        side as u8 == self.side_of(from_opener) || !from_opener && self.reversed & EITHER != 0
+    }
+
+    /// The side under which an end is known in [`Ends`]: the opener under its own, the other end under the other side even if both
+    /// are on one.
+    pub(super) fn known_as(&self, is_opener: bool) -> Side {
+        if (self.opener & 1 == Side::Inside as u8) == is_opener { Side::Inside } else { Side::Outside }
+    }
+
+    /// Notes from which side the answers come.
+    pub(super) fn expect_answers(&mut self, answers: Answers) {
+        let bits = match answers {
+            Answers::Across => 0,
+            Answers::Within => WITHIN,
+            Answers::Either => EITHER,
+        };
+        self.reversed = self.reversed & !(EITHER | WITHIN) | bits;
+    }
+
+    /// Notes that a packet has come from a side: the first answer shows where the other end is.
+    pub(super) fn learn_side(&mut self, side: Side, from_opener: bool) {
+        if !from_opener && self.reversed & EITHER != 0 {
+            let is_within = side as u8 == self.side_of(true);
+            self.expect_answers(if is_within { Answers::Within } else { Answers::Across });
+        }
+    }
+
+    /// Whether its ends are on two sides.
+    pub(super) fn is_across(&self) -> bool {
+        self.reversed & (EITHER | WITHIN) == 0
     }
 
     /// The word that packets in steady state are compared with: `reversed` in the highest byte, below it the opener's
@@ -338,7 +385,7 @@ impl Connection {
         let tuple = key.five_tuple()?;
         let source = (tuple.src_ip, tuple.src_port);
         let destination = (tuple.dst_ip, tuple.dst_port);
-        let from_inside = (self.side_of(true) == Side::Inside as u8) != self.is_reversed();
+        let from_inside = (self.known_as(true) == Side::Inside) != self.is_reversed();
         Some(Ends::new(from_inside, source, destination, tuple.protocol))
     }
 }

@@ -50,7 +50,7 @@ pub fn curve() -> impl Iterator<Item = Cost> {
 
 /// Measures the rules of a configuration.
 pub fn of(config: Config, ports: u16) -> Result<Cost, ConfigError> {
-    Ok(measure(&Settings::check(config, ports)?.policy.rules))
+    Ok(measure(&Settings::check(config, ports, Default::default())?.policy.rules))
 }
 
 fn measure(rules: &[Rule]) -> Cost {

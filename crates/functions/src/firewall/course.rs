@@ -16,9 +16,10 @@ impl Firewall {
     pub(super) fn go_on(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Handled {
         let from_opener = cx.reversed() == connection.is_reversed();
         let side = match self.settings.sides.of(packet.port()) {
-            Some(side) if side as u8 == connection.side_of(from_opener) || connection.is_gone() => side,
+            Some(side) if connection.comes_from(side, from_opener) || connection.is_gone() => side,
             _ => return Ok(Verdict::Drop(WRONG_SIDE)),
         };
+        let end = connection.known_as(from_opener);
         if packet.is_later_fragment() {
             return self.follow_first(cx, packet);
         }
@@ -28,6 +29,7 @@ impl Firewall {
         }) else {
             let (state, before) = (connection.state(from_opener), *connection);
             connection.answer(from_opener);
+            connection.learn_side(side, from_opener);
             let heard = self.ask(cx, packet, (side, state, true), connection)?;
             if heard.is_untracked {
                 *connection = before;
@@ -42,7 +44,7 @@ impl Firewall {
         }
         // Packets that no connection follows move nothing, and whether one does the rules say last.
         let before = *connection;
-        let answers = !from_opener && self.answers_reopening(cx, packet, (side, &segment), connection)?;
+        let answers = !from_opener && self.answers_reopening(cx, packet, (end, &segment), connection)?;
         let ignores = !answers && connection.ignores(segment.flags, from_opener);
         if ignores || !answers && !self.fits(packet, connection, &segment, from_opener) {
             let mut is_harmless = || connection.windows.tolerates(usize::from(!from_opener), &segment);
@@ -50,7 +52,7 @@ impl Firewall {
                 return self.invalid(cx, packet, side, OUT_OF_WINDOW);
             }
             if ignores && from_opener && !connection.windows.is_repeated(&segment) {
-                self.note_reopening(cx, packet, (side, &segment))?;
+                self.note_reopening(cx, packet, (end, &segment))?;
             }
             let state = connection.state(from_opener);
             let heard = self.ask(cx, packet, (side, state, false), connection)?;
@@ -67,19 +69,20 @@ impl Firewall {
         let is_counted = connection.counts(segment.flags, from_opener);
         let was_asked = !connection.is_answered();
         connection.advance(segment.flags, from_opener);
+        connection.learn_side(side, from_opener);
         let untracks = self.settings.policy.untracks;
         if !untracks {
-            self.note_advance(cx, packet, (side, &segment), connection)?;
+            self.note_advance(cx, packet, (end, &segment), connection)?;
         }
         let heard = self.ask(cx, packet, (side, state, is_counted), connection)?;
         if heard.is_untracked {
             *connection = before;
         } else if untracks {
-            self.note_advance(cx, packet, (side, &segment), connection)?;
+            self.note_advance(cx, packet, (end, &segment), connection)?;
         }
         if was_asked && connection.is_over() {
             // The connection was never established: as in conntrack, nothing of it remains.
-            self.end(cx, &ends_of(packet, side), connection)?;
+            self.end(cx, &ends_of(packet, end), connection)?;
             connection.go();
         }
         self.pass_as_heard(cx, packet, heard.answer)
@@ -137,14 +140,14 @@ impl Firewall {
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (side, segment): (Side, &Segment),
+        (end, segment): (Side, &Segment),
         connection: &mut Connection,
     ) -> Result<(), Conflict> {
         if connection.is_over() && segment.flags & tcp_flags::FIN == 0 && self.effects.sets.counts_connections() {
-            self.effects.sets.leave(cx, &ends_of(packet, side))?;
+            self.effects.sets.leave(cx, &ends_of(packet, end))?;
         }
         if connection.is_half_open() && !connection.is_opening() {
-            self.limits.settle(cx, ends_of(packet, side).host(), connection)?;
+            self.limits.settle(cx, ends_of(packet, end).host(), connection)?;
         }
         Ok(())
     }

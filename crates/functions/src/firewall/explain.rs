@@ -6,7 +6,7 @@ use std::sync::Arc;
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{Batch, Buffers, FrameInfo, Layout, Pool, PoolConfig};
 use braid_nf::state::HugePages;
-use braid_nf::{Packet, Port, Reason};
+use braid_nf::{EVERY_PORT, Packet, Port, Reason};
 
 use super::NOT_SYN;
 use super::clock::{self, DAYS, When};
@@ -52,13 +52,14 @@ const BEFORE_MAX: usize = 10;
 /// would open a connection; it is the first packet, before anything is counted. `when`: its time, for rules that test it.
 pub fn explain(config: Config, ports: u16, (port, frame): (Port, &[u8]), when: When) -> Result<String, ExplainError> {
     let now_ns = when.utc_ns(config.utc_offset);
-    let settings = Settings::check(config, ports)?;
+    let settings = Settings::check(config, ports, Default::default())?;
     let side = settings.sides.of(port).filter(|_| port < ports).ok_or(ExplainError::Side(port))?;
     let tell = |packet: &Packet<'_>| {
         let mut fields = None;
         let fate = fate(&settings, packet);
         let state = if matches!(fate, Some(Fate::Invalid(_))) { State::Invalid } else { State::New };
-        let of_first = (now_ns, Some(Counts::of(packet, state)), None);
+        let exits = settings.exits.of(EVERY_PORT, packet, side);
+        let of_first = (now_ns, exits, Some(Counts::of(packet, state)), None);
         packet.is_ip().then(|| {
             let facts = settings.policy.facts(packet, of_first, (side, state), &mut fields);
             report(&settings, &facts, fate)

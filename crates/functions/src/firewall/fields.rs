@@ -99,6 +99,8 @@ pub(super) enum Field {
     Average,
     AverageOriginal,
     AverageReply,
+    /// The ports by which a packet may leave, as bits.
+    LeavesBy,
     /// Bits named by their place ([`payload`](super::payload)), or [`NO_PAYLOAD`] if the packet is too short.
     Payload0,
     Payload1,
@@ -291,6 +293,7 @@ impl Within {
             Field::Average => "bytes a packet of the connection",
             Field::AverageOriginal => "bytes a packet of who opened the connection",
             Field::AverageReply => "bytes a packet of who was asked",
+            Field::LeavesBy => "port by which it leaves",
             Field::Payload0
             | Field::Payload1
             | Field::Payload2
@@ -343,6 +346,13 @@ impl fmt::Display for Within {
         };
         if matches!(self.field, Field::Extensions | Field::IpOptions | Field::TcpOptions) {
             return f.write_str(self.name());
+        }
+        if self.field == Field::LeavesBy {
+            // Of ports that it may leave by none is another, or one is among them.
+            let ports = if self.ranges == [(0, 0)] { !self.mask } else { self.mask };
+            let ports: Vec<_> =
+                (0..64).filter(|port| ports >> port & 1 != 0).map(|port: u32| port.to_string()).collect();
+            return write!(f, "{} {}", self.name(), ports.join(", "));
         }
         let ranges: Vec<_> = self.ranges.iter().take(4).map(one).collect();
         let place = self.place.map_or_else(String::new, |place| format!(" {place}"));

@@ -64,12 +64,14 @@ impl Firewall {
         let is_new = state == State::New;
         let is_stale = !connection.permit().is_of(policy.permit);
         let is_asked = !is_new || is_stale || policy.tells_packets_apart;
+        let end = connection.known_as(state.is_from_opener() != Some(false));
+        let ends = ends_of(packet, end);
         let counts = match self.effects.counted.is_on() {
-            true => self.count(cx, packet, (side, state, is_believed), is_stale)?,
+            true => self.count(cx, packet, (side, state, is_believed), (&ends, is_stale))?,
             false => None,
         };
         let heard = match is_asked {
-            true => self.judge_with(cx, packet, (side, state), (Some(&ends_of(packet, side)), counts))?,
+            true => self.judge_with(cx, packet, (side, state), (Some((&ends, end)), counts))?,
             false => Heard::nothing(Ok(())),
         };
         // What other rules would have refused stays so until these let it pass.
@@ -77,7 +79,9 @@ impl Firewall {
             if is_new && policy.tells_packets_apart {
                 connection.stay_new();
             }
-            let goes_on = policy.lets_go_on(&Facts::of(packet, side, state.answered()));
+            // What is asked about packets in the other direction takes them for ones from the other side.
+            let goes_on = (connection.is_across() || !policy.asks_established())
+                && policy.lets_go_on(&Facts::of(packet, side, state.answered()));
             connection.set_permit(if goes_on { policy.permit } else { policy.permit.asked() });
         }
         Ok(heard)
@@ -91,19 +95,19 @@ impl Firewall {
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         (side, state, is_believed): (Side, State, bool),
-        is_stale: bool,
+        (ends, is_stale): (&Ends, bool),
     ) -> Result<Option<Counts>, Conflict> {
-        let (ends, counted) = (ends_of(packet, side), &self.effects.counted);
+        let counted = &self.effects.counted;
         if is_stale && !self.settings.policy.counts(&Facts::of(packet, side, state)) {
-            return counted.forget(cx, &ends).map(|()| None);
+            return counted.forget(cx, ends).map(|()| None);
         }
-        let known = counted.with(cx, &ends, (packet, Some(state).filter(|_| is_believed)))?;
+        let known = counted.with(cx, ends, (packet, Some(state).filter(|_| is_believed)))?;
         if known.is_some() || !is_stale {
             return Ok(known);
         }
         // These rules are the first that ask.
         let counts = Counts::of(packet, state);
-        counted.begin(cx, &ends, &counts).map(|()| Some(counts))
+        counted.begin(cx, ends, &counts).map(|()| Some(counts))
     }
 
     /// Handles a packet that belongs to no connection and may open none, or does not fit into its own. It is dropped,
@@ -148,16 +152,16 @@ impl Firewall {
     }
 
     /// Asks the rules about any other packet; if they have nothing to say about its state, the default applies. `ends`:
-    /// the endpoints of its connection or query.
+    /// the endpoints of its connection or query, and under which side its sender, or who heard of an error's cause, is known there.
     pub(super) fn judge(
         &self,
         cx: &mut Cx<'_>,
         packet: &mut Packet<'_>,
         (side, state): (Side, State),
-        ends: Option<&Ends>,
+        ends: Option<(&Ends, Side)>,
     ) -> Result<Result<(), Reason>, Conflict> {
         let counts = match ends.filter(|_| self.effects.counted.is_on()) {
-            Some(ends) => self.effects.counted.with(cx, ends, (packet, Some(state)))?,
+            Some((ends, _)) => self.effects.counted.with(cx, ends, (packet, Some(state)))?,
             None => None,
         };
         Ok(self.judge_with(cx, packet, (side, state), (ends, counts))?.answer)
@@ -168,14 +172,15 @@ impl Firewall {
         cx: &mut Cx<'_>,
         packet: &mut Packet<'_>,
         (side, state): (Side, State),
-        (ends, counts): (Option<&Ends>, Option<Counts>),
+        (about, counts): (Option<(&Ends, Side)>, Option<Counts>),
     ) -> Result<Heard, Conflict> {
         if !self.settings.policy.asks(state) {
             return Ok(Heard::nothing(if state == State::Invalid { Err(DENIED) } else { Ok(()) }));
         }
+        let ends = about.map(|(ends, _)| ends);
         let before = self.effects.marks.begin(cx, ends)?;
         let mut after = before;
-        let quoted = state.opener_of_related(side).zip(ends).map(|(opener, ends)| Quoted::of(ends, opener));
+        let quoted = about.and_then(|(ends, end)| Some(Quoted::of(ends, state.opener_of_related(end)?)));
         let answer = self.decide(cx, packet, (side, state), (None, &mut after), (counts, quoted))?;
         self.effects.marks.keep(cx, ends, [before, after])?;
         Ok(Heard { answer, is_untracked: after.is_untracked() })
@@ -195,7 +200,8 @@ impl Firewall {
             Some(action) => (None, action),
             None => {
                 let (mut fields, seen) = (None, &*packet);
-                let facts = policy.facts(seen, (cx.now(), counts, quoted), (side, state), &mut fields);
+                let exits = if policy.asks_exits() { self.settings.exits.of(cx.leaves_by(), seen, side) } else { 0 };
+                let facts = policy.facts(seen, (cx.now(), exits, counts, quoted), (side, state), &mut fields);
                 policy.decide(&facts, |number| {
                     self.effects.meet(cx, (seen, &facts), number, (met.as_deref_mut(), marks))
                 })?

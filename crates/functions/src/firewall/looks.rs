@@ -73,11 +73,17 @@ impl Looks {
         self.asked & WHEN != 0
     }
 
-    /// The fields of a packet, given its time in UTC and its connection's counters.
+    /// Whether rules examine the port by which a packet leaves.
+    pub(super) fn asks_exits(&self) -> bool {
+        self.asked & Field::LeavesBy.bit() != 0
+    }
+
+    /// The fields of a packet, given its time in UTC, the ports by which it may leave as bits, and its connection's counters.
     #[cold]
-    pub(super) fn at(&self, packet: &Packet<'_>, (now_ns, counts): (u64, Option<Counts>)) -> Values {
+    pub(super) fn at(&self, packet: &Packet<'_>, (now_ns, exits, counts): (u64, u64, Option<Counts>)) -> Values {
         let mut values = Values::NONE;
         counts.iter().for_each(|counts| counts.tell(&mut values));
+        values.set(Field::LeavesBy, exits);
         self.read_basic(packet, &mut values);
         if self.asked & EXTENSIONS != 0
             && let Some(ip) = packet.ipv6()

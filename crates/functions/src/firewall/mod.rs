@@ -20,6 +20,7 @@ mod course;
 mod edits;
 mod effects;
 mod ends;
+mod exits;
 mod explain;
 mod facts;
 mod fields;
@@ -130,7 +131,7 @@ impl FromConfig for Firewall {
         let counted_max = connections_max.saturating_add(queries_max);
         let (hosts_max, fragments_max, held_max) = (config.hosts_max, config.fragments_max, config.held_max);
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
-        let mut settings = Settings::check(config, ports)?;
+        let mut settings = Settings::check(config, ports, builder.decided())?;
         let connections = Known::new(builder, "connections", connections_max)
             .map_err(|error| ConfigError::state("connections_max", &error))?;
         let queries = Aged::new(builder, "queries", queries_max, settings.query_ns)
@@ -213,13 +214,11 @@ impl NetworkFunction for Firewall {
 
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Option<Verdict> {
-        let word = connection.word();
-        let from_opener = u32::from(arrival.reversed) == word >> 24;
         // It arrives on the right side, and no rule has to be asked.
-        let is_whole = packet.is_whole() && self.settings.ways.lets(packet.port(), from_opener, word);
+        let from_opener = self.settings.ways.lets(packet.port(), arrival.reversed, connection.word())?;
         let counts_hops = self.settings.ttl == Ttl::Decrement;
         let is_last_hop = counts_hops && packet.ttl().is_some_and(|ttl| ttl <= 1);
-        if !is_whole || is_last_hop || !connection.goes_on(packet, from_opener) {
+        if !packet.is_whole() || is_last_hop || !connection.goes_on(packet, from_opener) {
             return None;
         }
         if counts_hops {
@@ -253,8 +252,7 @@ impl NetworkFunction for Firewall {
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let policy = &self.settings.policy;
         for note in policy.notes.iter() {
-            let file = note.file.as_ref().map_or_else(String::new, |file| format!(" of {file}"));
-            into.find("rule_file", format!("line {}{file}", note.line), &*note.text);
+            into.find("rule_file", note.place(), &*note.text);
         }
         self.limits.report(cx, into)?;
         self.effects.report(cx, into)?;

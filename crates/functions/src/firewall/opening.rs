@@ -90,7 +90,8 @@ impl Firewall {
         connection: &mut Connection,
     ) -> Handled {
         if !connection.is_gone() {
-            self.end(cx, &ends_of(packet, side), connection)?;
+            let end = connection.known_as(cx.reversed() == connection.is_reversed());
+            self.end(cx, &ends_of(packet, end), connection)?;
             connection.go();
         }
         let register = |_: &mut Cx<'_>, again| {
@@ -106,11 +107,11 @@ impl Firewall {
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (side, segment): (Side, &Segment),
+        (end, segment): (Side, &Segment),
     ) -> Result<(), Conflict> {
         let reopening = Reopening::of(packet, segment, cx.now());
         // Where too many wait the oldest ones are forgotten: their connections go on as they were.
-        self.reopenings.crowd_in(cx, &ends_of(packet, side), &reopening)?;
+        self.reopenings.crowd_in(cx, &ends_of(packet, end), &reopening)?;
         Ok(())
     }
 
@@ -121,13 +122,13 @@ impl Firewall {
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (side, segment): (Side, &Segment),
+        (end, segment): (Side, &Segment),
         connection: &mut Connection,
     ) -> Result<bool, Conflict> {
         if segment.flags & (SYN | RST) == 0 {
             return Ok(false);
         }
-        let ends = ends_of(packet, side);
+        let ends = ends_of(packet, end);
         let reopening = self.reopenings.get(cx, &ends)?.filter(|reopening| reopening.is_answered_by(segment));
         let Some(reopening) = reopening else { return Ok(false) };
         self.reopenings.remove(cx, &ends)?;
@@ -140,6 +141,7 @@ impl Firewall {
 
     fn connection(&self, cx: &Cx<'_>, packet: &Packet<'_>, side: Side, segment: Option<&Segment>) -> Connection {
         let mut connection = Connection::open(cx, packet, side, segment);
+        connection.expect_answers(self.settings.exits.answers(cx, side));
         if self.settings.windows == WindowCheck::Off || packet.is_fragment() {
             connection.windows.forget();
         }

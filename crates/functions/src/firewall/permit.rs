@@ -6,6 +6,7 @@ use std::hash::Hasher;
 
 use braid_nf::Port;
 
+use super::connection::{SIDES_OF_ENDS, WITHIN_SIDE};
 use super::rules::Rule;
 use crate::parts::Sides;
 
@@ -78,10 +79,17 @@ impl Ways {
         Ways(std::array::from_fn(way))
     }
 
-    /// Whether a packet on a port continues the connection with this [word](super::connection::Connection::word): it
-    /// arrives on its sender's side, and the rules have nothing to say. Plans have at most 256 ports.
+    /// Whether a packet on a port comes from the opener of the connection with this [word](super::connection::Connection::word);
+    /// `None` if more has to be asked: it does not arrive on its sender's side, or the rules have something to say. Plans have
+    /// at most 256 ports.
     #[inline(always)]
-    pub(super) fn lets(&self, port: Port, from_opener: bool, word: u32) -> bool {
-        (word & 0x00ff_ffff) ^ u32::from(!from_opener) << 16 == self.0[usize::from(port as u8)]
+    pub(super) fn lets(&self, port: Port, is_reversed: bool, word: u32) -> Option<bool> {
+        let (way, known) = (self.0[usize::from(port as u8)], word & (0x00ff_ffff | SIDES_OF_ENDS));
+        let from_opener = u32::from(is_reversed) == word >> 24;
+        if known ^ u32::from(!from_opener) << 16 == way {
+            return Some(from_opener);
+        }
+        // Both ends are on the side of this port.
+        (known == way | WITHIN_SIDE).then_some(u32::from(is_reversed) == word >> 24 & 1)
     }
 }

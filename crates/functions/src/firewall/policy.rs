@@ -15,6 +15,7 @@ use super::classifier::{ANY_FLAGS, BOXES_MAX, Classifier, FlagSet};
 use super::config::{Config, Ttl};
 use super::connection::is_steady;
 use super::counts::{self, Counts};
+use super::exits;
 use super::facts::{Facts, Quoted};
 use super::fields::Values;
 use super::looks::Looks;
@@ -81,6 +82,8 @@ impl Policy {
                 wrong(format!("{file}:{line}:{column}: {reason}"), instead)
             })?;
         }
+        exits::settle(&mut config.rules);
+        notes.extend(exits::note(&config.rules, ports, &config.networks));
         let has_tables = config.rules.iter().any(|rule| rule.states & !states::NEW != 0);
         let reach = Reach::of(&config.rules);
         notes.extend(State::KNOWN.into_iter().find_map(|state| reach.asked(&config.rules, state)).map(asked_often));
@@ -113,6 +116,11 @@ impl Policy {
         self.looks.as_ref().is_some_and(Looks::asks_when)
     }
 
+    /// Whether rules examine the port by which a packet leaves.
+    pub(super) fn asks_exits(&self) -> bool {
+        self.looks.as_ref().is_some_and(Looks::asks_exits)
+    }
+
     /// Whether a rule may ask for the counters of a connection between these endpoints, so that it has to be counted.
     pub(super) fn counts(&self, facts: &Facts<'_>) -> bool {
         let Some(counting) = &self.counting else { return false };
@@ -129,14 +137,14 @@ impl Policy {
     pub(super) fn facts<'a>(
         &self,
         packet: &Packet<'_>,
-        (now_ns, counts, quoted): (u64, Option<Counts>, Option<Quoted>),
+        (now_ns, exits, counts, quoted): (u64, u64, Option<Counts>, Option<Quoted>),
         (side, state): (Side, State),
         place: &'a mut Option<Values>,
     ) -> Facts<'a> {
         let opening = quoted.as_ref().map_or([0; 2], |quoted| quoted.addresses);
         let facts = Facts { opening, ..Facts::of(packet, side, state) };
         let Some(looks) = &self.looks else { return facts };
-        let values = place.insert(looks.at(packet, (now_ns, counts)));
+        let values = place.insert(looks.at(packet, (now_ns, exits, counts)));
         quoted.iter().for_each(|quoted| quoted.tell(values));
         Facts { fields: values, ..facts }
     }

@@ -5,6 +5,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::ends::Ends;
+use super::exits::Answers;
 use super::limits::{HALF_OPEN_LIMIT, HOST_LIMIT, HOST_TABLE_FULL};
 use super::states::State;
 use super::{CONNECTION_TABLE_FULL, DENIED, Firewall, INVALID_TCP_FLAGS, NOT_SYN, OUT_OF_WINDOW, REJECTED};
@@ -37,20 +38,33 @@ pub(super) const ENDS: [Reason; 14] = [
     Reason::TTL_EXCEEDED,
 ];
 
-/// When a query was sent, in nanoseconds without the lowest bit; that bit says whether it has been answered.
+/// When a query was sent, in nanoseconds without the lowest bits; they say whether it has been answered, and from which side
+/// answers come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub(super) struct Asked(u64);
 
 const ANSWERED: u64 = 1;
+/// From its own side.
+const WITHIN: u64 = 2;
+/// That is not known before the first one.
+const EITHER: u64 = 4;
+const FLAGS: u64 = ANSWERED | WITHIN | EITHER;
 
 impl Asked {
-    fn new(at_ns: u64) -> Asked {
-        Asked(at_ns & !ANSWERED)
+    fn new(answers: Answers, at_ns: u64) -> Asked {
+        let bits = match answers {
+            Answers::Across => 0,
+            Answers::Within => WITHIN,
+            Answers::Either => EITHER,
+        };
+        Asked(at_ns & !FLAGS | bits)
     }
 
-    fn answered(self) -> Asked {
-        Asked(self.0 | ANSWERED)
+    /// The same once a reply has come, from its own side or from the other; `None` if none can come from there.
+    fn answered(self, is_within: bool) -> Option<Asked> {
+        let within = if is_within { WITHIN } else { 0 };
+        (self.0 & EITHER != 0 || self.0 & WITHIN == within).then_some(Asked(self.0 & !FLAGS | ANSWERED | within))
     }
 
     pub(super) fn is_answered(self) -> bool {
@@ -63,6 +77,9 @@ impl Stamp for Asked {
         self.0
     }
 }
+
+/// The ends of a connection or query, and the side under which the sender of a message about it is known there.
+type About = (Ends, Side);
 
 /// The kind of an ICMP message; queries and replies with type and identifier.
 pub(super) enum Message {
@@ -94,20 +111,16 @@ impl Firewall {
     /// answered. A reply must answer such a query, and an error must quote a packet of a live connection or query.
     pub(super) fn icmp(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, side: Side) -> Handled {
         let Some(message) = Message::of(packet) else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
-        let (state, ends) = match message {
+        let (state, about) = match message {
             Message::Error => match self.related(cx, packet, side)? {
-                Some((state, ends)) => (state, Some(ends)),
+                Some((state, about)) => (state, Some(about)),
                 None => return self.invalid(cx, packet, side, UNRELATED),
             },
             Message::Reply(kind, id) => {
-                let ends = query_ends(packet, side, id).asked_from(side.other(), query_of(kind));
-                let Some(asked) = self.queries.get(cx, &ends)? else {
+                let Some(about) = self.answered(cx, packet, side, (kind, id))? else {
                     return self.invalid(cx, packet, side, NO_QUERY);
                 };
-                if !asked.is_answered() {
-                    self.queries.insert(cx, &ends, &asked.answered())?;
-                }
-                (State::Reply, Some(ends))
+                (State::Reply, Some(about))
             }
             Message::Query(kind, id) => {
                 if let Err(reason) = self.query(cx, packet, side, (kind, id))? {
@@ -119,7 +132,7 @@ impl Firewall {
             Message::Other if self.settings.policy.has_tables => return self.invalid(cx, packet, side, DENIED),
             Message::Other => (State::New, None),
         };
-        if let Err(reason) = self.judge(cx, packet, (side, state), ends.as_ref())? {
+        if let Err(reason) = self.judge(cx, packet, (side, state), about.as_ref().map(|(ends, end)| (ends, *end)))? {
             return Ok(Verdict::Drop(reason));
         }
         self.pass(cx, packet)
@@ -140,7 +153,7 @@ impl Firewall {
         let judged = match known {
             Some(_) => {
                 let state = if goes_on { State::Original } else { State::New };
-                self.judge(cx, packet, (side, state), Some(&ends))?.map(|()| None)
+                self.judge(cx, packet, (side, state), Some((&ends, side)))?.map(|()| None)
             }
             None => {
                 // An expired query with the same identifier may not have been swept yet.
@@ -153,8 +166,8 @@ impl Firewall {
             Err(reason) => return Ok(Err(reason)),
             Ok(opening) => opening,
         };
-        let asked = Asked::new(cx.now());
-        let asked = if goes_on { asked.answered() } else { asked };
+        let asked = Asked::new(self.settings.exits.answers(cx, side), cx.now());
+        let asked = if goes_on { Asked(asked.0 | ANSWERED) } else { asked };
         if !self.queries.insert_telling(cx, &ends, &asked, |cx, ends| self.effects.leave(cx, ends))? {
             return Ok(Err(CONNECTION_TABLE_FULL));
         }
@@ -164,25 +177,50 @@ impl Firewall {
         Ok(Ok(()))
     }
 
+    /// The query that a reply of this type and with this identifier answers, and the side under which who replies is known there.
+    fn answered(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        side: Side,
+        (kind, id): (u8, u16),
+    ) -> Result<Option<About>, Conflict> {
+        for end in [side, side.other()] {
+            let ends = query_ends(packet, end, id).asked_from(end.other(), query_of(kind));
+            let Some(asked) = self.queries.get(cx, &ends)? else { continue };
+            let Some(answered) = asked.answered(end != side) else { continue };
+            if answered != asked {
+                self.queries.insert(cx, &ends, &answered)?;
+            }
+            return Ok(Some((ends, end)));
+        }
+        Ok(None)
+    }
+
     /// The live connection or query that an ICMP error from `side` is about, and the error's direction relative to the
     /// opener. `None` if the error is not addressed to the sender of the packet it quotes.
-    fn related(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<Option<(State, Ends)>, Conflict> {
+    fn related(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<Option<(State, About)>, Conflict> {
         let Some(quoted) = packet.embedded() else { return Ok(None) };
         // As in conntrack, an error with a wrong checksum relates to nothing.
         if quoted.src_ip != packet.dst_ip() || !packet.checksums_ok() {
             return Ok(None);
         }
-        // The quoted packet travelled in the other direction.
-        let from_inside = side == Side::Outside;
-        let ways = [(side.other(), State::RelatedReply), (side, State::RelatedOriginal)];
+        // The quoted packet travelled in the other direction. If the error may go back to its side, so did what it quotes.
+        let ways = [
+            (side, side.other(), State::RelatedReply),
+            (side, side, State::RelatedOriginal),
+            (side.other(), side, State::RelatedReply),
+        ];
+        let ways = &ways[..if self.settings.exits.answers(cx, side) == Answers::Across { 2 } else { 3 }];
         if let (Some(id), Some(kind)) = (quoted.icmp_id, quoted.icmp_type) {
-            let ends = Ends::new(from_inside, (quoted.src_ip, id), (quoted.dst_ip, id), protocol::ICMP);
             // It was a query, or a reply to a query from this side.
             let kind = if is_reply(kind, quoted.src_ip.is_v4()) { query_of(kind) } else { kind };
-            for (opener, state) in ways {
+            for &(end, opener, state) in ways {
+                let from_inside = end == Side::Outside;
+                let ends = Ends::new(from_inside, (quoted.src_ip, id), (quoted.dst_ip, id), protocol::ICMP);
                 let ends = ends.asked_from(opener, kind);
                 if self.queries.get(cx, &ends)?.is_some() {
-                    return Ok(Some((state, ends)));
+                    return Ok(Some((state, (ends, end))));
                 }
             }
             return Ok(None);
@@ -192,10 +230,11 @@ impl Firewall {
             None if protocol::has_ports(quoted.protocol) => return Ok(None),
             None => (0, 0),
         };
-        let ends = Ends::new(from_inside, (quoted.src_ip, source), (quoted.dst_ip, destination), quoted.protocol);
-        for (opener, state) in ways {
+        for &(end, opener, state) in ways {
+            let ends = ((quoted.src_ip, source), (quoted.dst_ip, destination));
+            let ends = Ends::new(end == Side::Outside, ends.0, ends.1, quoted.protocol);
             if self.connections.has(cx, &ends.opened_from(opener as u8))? {
-                return Ok(Some((state, ends)));
+                return Ok(Some((state, (ends, end))));
             }
         }
         Ok(None)

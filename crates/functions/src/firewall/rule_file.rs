@@ -22,12 +22,14 @@ use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use braid_nf::Port;
+use braid_nf::state::Decided;
 use serde::Deserialize;
 
 use super::config::Config;
 use super::rules::Action;
 use super::values::{Addresses, Forward};
-use crate::parts::Sides;
+use crate::parts::{Side, Sides};
 
 mod addresses;
 mod amounts;
@@ -91,11 +93,36 @@ pub(super) struct Note {
     pub(super) text: String,
 }
 
+impl Note {
+    /// Where that part is.
+    pub(super) fn place(&self) -> String {
+        let file = self.file.as_ref().map_or_else(String::new, |file| format!(" of {file}"));
+        match self.line {
+            0 => "rules".to_owned(),
+            line => format!("line {line}{file}"),
+        }
+    }
+}
+
 /// The ports that interfaces stand for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ports {
     pub(super) count: u16,
     pub(super) sides: Sides,
+    /// Where it is decided by which of them a packet leaves: of packets from inside, and from outside.
+    pub(super) decided: [Decided; 2],
+}
+
+impl Ports {
+    /// The ports on a side.
+    pub(super) fn on(&self, side: Side) -> Vec<Port> {
+        (0..self.count).filter(|port| self.sides.of(*port) == Some(side)).collect()
+    }
+
+    /// Whether a packet's port says by which port it leaves: of two, by the other.
+    pub(super) fn are_a_pair(&self) -> bool {
+        self.count == 2 && self.decided == [Decided::Nowhere; 2]
+    }
 }
 
 /// What the plan says about the firewall's surroundings.

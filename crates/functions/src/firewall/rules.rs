@@ -76,6 +76,9 @@ pub struct Rule {
     /// Ports of the plan on which the packet arrives.
     #[serde(default)]
     pub ports: Many<Port>,
+    /// Ports of the plan by which the packet leaves.
+    #[serde(default)]
+    pub out_ports: Many<Port>,
     /// Protocols.
     #[serde(default)]
     pub protocol: Many<Protocol>,
@@ -176,6 +179,7 @@ impl Rule {
             action,
             direction: None,
             ports: Many::default(),
+            out_ports: Many::default(),
             protocol: Many::default(),
             source: Many::default(),
             destination: Many::default(),
@@ -314,7 +318,7 @@ impl Rule {
         if !self.icmp.0.is_empty() && !only(|number| matches!(number, protocol::ICMP | protocol::ICMPV6)) {
             return Err(("ICMP types without ICMP".into(), "add protocol = \"icmp\" or \"icmpv6\""));
         }
-        if let Some(port) = self.ports.0.iter().find(|port| **port >= 64) {
+        if let Some(port) = self.ports.0.iter().chain(&self.out_ports.0).find(|port| **port >= 64) {
             return Err((format!("port {port} cannot be on a side"), "write ports from 0 to 63"));
         }
         Ok(())
@@ -322,7 +326,7 @@ impl Rule {
 
     /// Rejects ports that the plan does not have, and a list without a port on the side of the rule's direction.
     pub(super) fn check_ports(&self, plan: Ports) -> Result<(), (String, &'static str)> {
-        if let Some(port) = self.ports.0.iter().find(|port| **port >= plan.count) {
+        if let Some(port) = self.ports.0.iter().chain(&self.out_ports.0).find(|port| **port >= plan.count) {
             return Err((format!("the plan has no port {port}"), "write its ports from 0 on, or `ports` in the plan"));
         }
         let comes = |port: &Port, wanted| plan.sides.of(*port).map(Direction::from) == Some(wanted);

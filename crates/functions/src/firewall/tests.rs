@@ -281,7 +281,7 @@ fn a_firewall_that_is_a_hop_counts_it() {
 fn check_error(text: &str, expected: &str) {
     let error = match parse::<Config>(text.parse().unwrap()) {
         Err(error) => error.to_string(),
-        Ok(config) => super::Settings::check(config, 2).unwrap_err().to_string(),
+        Ok(config) => super::Settings::check(config, 2, Default::default()).unwrap_err().to_string(),
     };
     assert!(error.contains(expected), "{error}");
 }

@@ -116,6 +116,11 @@ impl Sides {
         port < 64 && bits >> port & 1 != 0
     }
 
+    /// The ports on a side, as bits.
+    pub fn bits(&self, side: Side) -> u64 {
+        if side == Side::Inside { self.inside } else { self.outside }
+    }
+
     /// The port by which a packet from `port` leaves for the other side; its own port if the plan has none there.
     #[inline(always)]
     pub fn across(&self, cx: &Cx<'_>, port: Port) -> Port {

@@ -6,7 +6,8 @@ use super::conditions::Fits;
 use super::reader::Words;
 use super::{Parsed, wrong};
 use crate::firewall::rules::{both, equal};
-use crate::parts::{Many, Side};
+use crate::firewall::{exits, fields};
+use crate::parts::Many;
 
 /// Reads ports of the plan, by number or by their names under `interfaces`. No packet arrives or leaves by the loopback
 /// interface, nor, if ports have names, by an interface of another name.
@@ -56,7 +57,13 @@ pub(super) fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Pa
     if all.clone().all(|port| wanted.contains(&port)) {
         return Ok(());
     }
-    let came = if word.starts_with('o') { came_by(rest, &wanted)? } else { wanted };
+    let leaves = word.starts_with('o');
+    if leaves && !rest.scope.ports.are_a_pair() {
+        fits.never |= !fields::narrow(&mut fits.rule.fields, exits::leaves_by(&wanted));
+        return Ok(());
+    }
+    // Of two ports it leaves by the other.
+    let came = if leaves { wanted.iter().map(|port| port ^ 1).collect() } else { wanted };
     match both(&fits.rule.ports, &Many(came), equal) {
         Some(met) => fits.rule.ports = met,
         None => {
@@ -66,25 +73,4 @@ pub(super) fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Pa
         }
     }
     Ok(())
-}
-
-/// The ports by which packets that leave by one of `leave` must have arrived. Known only where that is unambiguous: with two
-/// ports, or if a side has one port and the packets leave by all ports of the other side.
-fn came_by(rest: &Words<'_>, leave: &[Port]) -> Parsed<Vec<Port>> {
-    let ports = &rest.scope.ports;
-    if ports.count == 2 {
-        return Ok(leave.iter().map(|port| port ^ 1).collect());
-    }
-    let on =
-        |side: Side| -> Vec<Port> { (0..ports.count).filter(|port| ports.sides.of(*port) == Some(side)).collect() };
-    for side in [Side::Inside, Side::Outside] {
-        let (here, across) = (on(side), on(side.other()));
-        if here.len() == 1 && across.len() == leave.len() && across.iter().all(|port| leave.contains(port)) {
-            return Ok(here);
-        }
-    }
-    wrong(
-        "by which port a packet leaves is decided behind the firewall",
-        "write iifname, ip daddr, inbound or outbound; with two ports, or for all ports of a side if the other has one, oifname is known",
-    )
 }

@@ -9,10 +9,11 @@ use crate::firewall::rules::Action;
 use crate::firewall::values::{IcmpKind, NameOrNumber};
 use crate::firewall::{When, explain};
 use crate::parts::Sides;
+use braid_nf::state::Decided;
 use braid_testkit::Frame;
 
 /// A plan with two named ports.
-pub(super) const PORTS: Ports = Ports { count: 2, sides: Sides::EVEN_INSIDE };
+pub(super) const PORTS: Ports = Ports { count: 2, sides: Sides::EVEN_INSIDE, decided: [Decided::Nowhere; 2] };
 
 /// Reads a rule file that is not on disk.
 pub(super) fn read_text(text: &str, config: &mut Config, ports: Ports) -> Result<Vec<Note>, RuleError> {
