@@ -61,7 +61,7 @@ use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
 use crate::parts::scope::BAD_SOURCE;
 use crate::parts::tallies::{Tallies, Tally};
-use crate::parts::{Aged, AnswerRate, Fate, Fragments, MS, Side, Unkept, Volume, answer, lengths, scope};
+use crate::parts::{Aged, AnswerRate, Fate, Fragments, MS, Side, Unkept, Volume, WayOut, answer, lengths, scope};
 
 /// An ICMP error to a service or backend that concerns no connection between them, or is a redirect.
 pub const UNRELATED: Reason = Reason("unrelated");
@@ -87,6 +87,8 @@ network_function! {
         load: Tallies,
         traffic: Tallies<Traffic>,
         answers: AnswerRate,
+        /// By which ports packets leave that it translates.
+        way_out: WayOut,
     }
 }
 
@@ -97,7 +99,11 @@ impl FromConfig for LoadBalancer {
     type Config = Config;
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<LoadBalancer, ConfigError> {
-        let settings = Settings::check(&config, ports, Names::left(builder))?;
+        let mut settings = Settings::check(&config, ports, Names::left(builder))?;
+        let way_out = WayOut::new(settings.sides, ports, builder);
+        if !way_out.is_fixed() {
+            settings.leave_as_decided();
+        }
         let names = Names::new(builder, &settings.roster).map_err(|error| ConfigError::state("service", &error))?;
         let len = settings.servers.len() as u32;
         let mut vector = |name: &str, initial| {
@@ -138,6 +144,7 @@ impl FromConfig for LoadBalancer {
             load,
             traffic,
             answers,
+            way_out,
         })
     }
 }
@@ -208,6 +215,9 @@ impl NetworkFunction for LoadBalancer {
         self.settings.prefetch_exchange(flow);
     }
 
+    /// A router before this function decides by which port a packet leaves.
+    const ASKS_PORT: bool = true;
+
     const STEADY: bool = true;
 
     #[inline(always)]
@@ -231,11 +241,13 @@ impl NetworkFunction for LoadBalancer {
     /// one that has ended.
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
         let verdict = self.go_on(cx, packet, flow)?;
+        let verdict = self.way_out.verdict(cx, packet.port(), verdict);
         self.fragments.conclude(cx, packet, verdict)
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Flow>) -> Handled {
         let verdict = self.begin(cx, packet, set)?;
+        let verdict = self.way_out.verdict(cx, packet.port(), verdict);
         self.fragments.conclude(cx, packet, verdict)
     }
 
@@ -378,7 +390,7 @@ impl LoadBalancer {
                 FROM_BACKEND => (Some(server.service_address), None),
                 _ => (None, Some(server.address)),
             };
-            let fate = Fate::new(self.settings.across(packet.port()), source, destination).behind(flow.backend);
+            let fate = Fate::new(self.way_out.of(cx, packet.port()), source, destination).behind(flow.backend);
             if !self.lead(cx, packet, fate)? {
                 return Ok(Verdict::Drop(Fragments::forgotten(packet)));
             }

@@ -126,7 +126,8 @@ pub(super) struct Settings {
     pub(super) roster: Roster,
     /// Per backend, the translation of packets from it, and of packets to it if its service translates.
     pub(super) exchanges: Vec<Exchanges>,
-    /// The same for the steady path; empty if traffic is counted, because counting needs a transaction.
+    /// The same for the steady path; empty if traffic is counted, because counting needs a transaction, and if where packets leave
+    /// is decided by an earlier function.
     pub(super) steady_exchanges: Vec<Exchanges>,
     pub(super) by_service: Ends<usize>,
     pub(super) by_server: Ends<u16>,
@@ -212,6 +213,11 @@ impl Settings {
             settings.steady_exchanges.clone_from(&settings.exchanges);
         }
         Ok(settings)
+    }
+
+    /// No packet takes the steady path, because it leaves by the port that an earlier function has decided.
+    pub(super) fn leave_as_decided(&mut self) {
+        self.steady_exchanges.clear();
     }
 
     /// How often connections have to look at their backend: seldom if no backend of the configuration, which `is_first` to be there, can change.

@@ -79,7 +79,7 @@ impl Nat {
     /// Decides by side and addresses.
     pub(super) fn find(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
         let Some(side) = self.settings.side_of(packet) else { return Ok(Found::No(NO_SIDE)) };
-        let across = self.across(packet.port());
+        let across = self.way_out.of(cx, packet.port());
         // A packet to this function's own address is for a router behind it, which is not another hop. Without such a
         // router nothing inside takes it, and from outside the next function does.
         let to_router = Found::Untouched(if side == Side::Inside { packet.port() } else { across });
@@ -122,7 +122,7 @@ impl Nat {
         }
         if !inward && self.settings.is_inside(destination) {
             return Ok(match side {
-                Side::Inside => Found::Once(Rewrite::none(packet.port())),
+                Side::Inside => Found::Once(Rewrite::none(self.way_out.of_local(cx, packet.port()))),
                 Side::Outside => Found::No(NO_MAPPING),
             });
         }

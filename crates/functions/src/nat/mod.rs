@@ -72,7 +72,7 @@ use self::settings::Settings;
 use self::steady::phase_after;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
-use crate::parts::{Across, AnswerRate, Fragments, Side, lengths, proxy};
+use crate::parts::{AnswerRate, Fragments, Side, WayOut, lengths, proxy};
 
 /// The packet is IPv6 or not IP, and configured to be dropped.
 pub const UNWANTED: Reason = Reason("unwanted");
@@ -85,10 +85,10 @@ network_function! {
         fragments: Fragments,
         answers: AnswerRate,
         needs: Needs,
-        /// The same, if networks are distinguished by VLAN tags.
+        /// The same, if networks are distinguished by VLAN tags, or packets leave by the port of an earlier function.
         tagged_needs: Option<Needs>,
-        /// For each port on which a packet arrives, the port by which it leaves for the other side.
-        across: Across,
+        /// By which ports packets leave.
+        way_out: WayOut,
     }
 }
 
@@ -109,11 +109,11 @@ impl FromConfig for Nat {
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)?
             .ending(builder, &ENDS)?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
-        let across = settings.sides.across_all(ports);
-        let tagged_needs = settings.networks.are_tagged().then(|| flows.needs());
-        // If tags are rewritten, no packet can take the read-only path.
+        let way_out = WayOut::new(settings.sides, ports, builder);
+        let tagged_needs = (settings.networks.are_tagged() || !way_out.is_fixed()).then(|| flows.needs());
+        // If tags are rewritten, or an earlier function decides where packets leave, none can take the read-only path.
         let needs = if tagged_needs.is_some() { Needs::new(|_, _, _| u64::MAX) } else { flows.needs() };
-        Ok(Nat { settings, flows, fragments, answers, needs, tagged_needs, across })
+        Ok(Nat { settings, flows, fragments, answers, needs, tagged_needs, way_out })
     }
 }
 
@@ -218,6 +218,9 @@ impl NetworkFunction for Nat {
     }
 
     const STEADY: bool = true;
+    /// A router before this function decides by which port a packet leaves.
+    const ASKS_PORT: bool = true;
+
 
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Option<Verdict> {
@@ -300,10 +303,10 @@ impl NetworkFunction for Nat {
 }
 
 impl Nat {
-    /// The port by which a packet leaves for the other side.
+    /// The port of the other side by which a packet leaves if no earlier function has decided.
     #[inline(always)]
     fn across(&self, from: Port) -> Port {
-        self.across.of(from)
+        self.way_out.fixed(from)
     }
 
     /// Handles a packet of a known flow that is a fragment, arrives on another port, changes the phase of its connection,
@@ -358,7 +361,8 @@ impl Nat {
         }
         let how = self.flows.use_of(session.protocol(), session.way(), Phase::from_bits(phase));
         let renewed = self.flows.mappings.renew(cx, handle, how)?;
-        Ok(renewed.map(|_| self.track(packet.port(), session.way(), (&inside, &entry))))
+        let track = self.track(packet.port(), session.way(), (&inside, &entry));
+        Ok(renewed.map(|_| Track { to: self.way_of(cx, packet, session.way(), track.to), ..track }))
     }
 
     /// Moves a flow to another mapping, if it is another one.

@@ -78,7 +78,12 @@ impl Nat {
         }
     }
 
-    /// The same if every packet's tags are rewritten.
+    /// The port by which a packet of a flow leaves that would leave by `to` if no earlier function had decided.
+    pub(super) fn way_of(&self, cx: &Cx<'_>, packet: &Packet<'_>, way: u8, to: Port) -> Port {
+        if way == OUTWARD { self.way_out.of(cx, packet.port()) } else { to }
+    }
+
+    /// The same if every packet's tags are rewritten, or where it leaves is decided before.
     pub(super) fn go_on_tagged(
         &self,
         cx: &mut Cx<'_>,
@@ -96,7 +101,7 @@ impl Nat {
         };
         let verdict = self.go_on(packet, session, cx.now(), &known, needs);
         Ok(verdict.map(|verdict| match verdict {
-            Verdict::Forward(to) => self.leave(packet, to, behind),
+            Verdict::Forward(to) => self.leave(packet, self.way_of(cx, packet, session.way(), to), behind),
             verdict => verdict,
         }))
     }

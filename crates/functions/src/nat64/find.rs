@@ -62,7 +62,7 @@ struct Ends {
 impl Nat64 {
     pub(super) fn find(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
         let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Found::No(NO_SIDE)) };
-        let across = self.settings.sides.across(cx, packet.port());
+        let across = self.way_out.of(cx, packet.port());
         let (source, destination) = (packet.src_ip(), packet.dst_ip());
         if packet.ip_version() == Some(IpVersion::V4) {
             // No other host may use its addresses as source, because answers would reach the owner of the port. Errors get no

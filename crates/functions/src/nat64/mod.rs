@@ -39,6 +39,7 @@ use braid_nf::{Hairpins, TableEntry};
 
 use self::config::Settings;
 use self::find::Found;
+use self::rewrite::Rewrite;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::nat::endpoint::{Endpoint, Inside};
@@ -47,7 +48,7 @@ use crate::nat::for_router;
 use crate::nat::networks::Behind;
 use crate::nat::session::{INWARD, OUTWARD, Phase};
 use crate::parts::tags::NO_ROOM_FOR_TAG;
-use crate::parts::{AnswerRate, Fragments, SECOND, Side, answer, lengths, proxy};
+use crate::parts::{AnswerRate, Fragments, SECOND, Side, WayOut, answer, lengths, proxy};
 
 network_function! {
     /// The NAT64 translator.
@@ -56,6 +57,8 @@ network_function! {
         flows: Flows<Inside>,
         fragments: Fragments,
         answers: AnswerRate,
+        /// By which ports packets leave.
+        way_out: WayOut,
     }
 }
 
@@ -112,7 +115,8 @@ impl FromConfig for Nat64 {
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)?
             .ending(builder, &ENDS)?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
-        Ok(Nat64 { settings, flows, fragments, answers })
+        let way_out = WayOut::new(settings.sides, ports, builder);
+        Ok(Nat64 { settings, flows, fragments, answers, way_out })
     }
 }
 
@@ -216,6 +220,9 @@ impl NetworkFunction for Nat64 {
         Ok(self.settings.others.judge_orphan(cx, packet))
     }
 
+    /// A router before this function decides by which port a packet leaves.
+    const ASKS_PORT: bool = true;
+
     const FOLLOWS_FRAGMENTS: bool = true;
 
     const TURNS_BACK: bool = true;
@@ -318,7 +325,11 @@ impl Nat64 {
 
     fn translate_flow(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &Session) -> Handled {
         match self.rewrite_of(packet, session) {
-            Some(rewrite) => self.send(cx, packet, &rewrite),
+            Some(rewrite) if session.way == INWARD || self.way_out.is_fixed() => self.send(cx, packet, &rewrite),
+            Some(rewrite) => {
+                let to = self.way_out.of(cx, packet.port());
+                self.send(cx, packet, &Rewrite { to, ..rewrite })
+            }
             None => Ok(Verdict::Drop(Reason::MALFORMED)),
         }
     }

@@ -25,7 +25,7 @@ use crate::config::ConfigError;
 use crate::parts::scope::{self, Reach};
 pub use crate::parts::sides::NO_SIDE;
 use crate::parts::turn::turn;
-use crate::parts::{AnswerRate, Side, answer, proxy};
+use crate::parts::{AnswerRate, Side, WayOut, answer, proxy};
 
 /// The address has no word that can take the adjustment.
 pub const NOT_TRANSLATABLE: Reason = Reason("not_translatable");
@@ -42,6 +42,7 @@ network_function! {
         settings: Settings,
         answers: AnswerRate,
     }
+        way_out: WayOut,
 }
 
 impl FromConfig for Nptv6 {
@@ -49,7 +50,8 @@ impl FromConfig for Nptv6 {
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Nptv6, ConfigError> {
         let settings = Settings::check(&config, ports)?;
-        Ok(Nptv6 { settings, answers: AnswerRate::new(builder, config.icmp_errors_per_s, ports)? })
+        let way_out = WayOut::new(settings.sides, ports, builder);
+        Ok(Nptv6 { settings, answers: AnswerRate::new(builder, config.icmp_errors_per_s, ports)?, way_out })
     }
 }
 
@@ -120,11 +122,12 @@ impl NetworkFunction for Nptv6 {
         }
         Ok(match change {
             Some(change) => self.translate(packet, side, &change),
-            None => Verdict::Forward(packet.port()),
+            None => Verdict::Forward(self.way_out.of_local(cx, packet.port())),
         })
     }
 
-    /// A function for another pair of prefixes may have sent the packet back inside.
+    /// A router before this function decides by which port a packet leaves, and one for another pair of prefixes may have sent it
+    /// back inside.
     const ASKS_PORT: bool = true;
 
     const TURNS_BACK: bool = true;
@@ -151,7 +154,7 @@ impl Nptv6 {
     /// else one of the other side.
     fn across(&self, cx: &Cx<'_>, port: Port) -> Port {
         let is_hairpin = cx.leaves_by() == port && cx.opposite(port) != port;
-        if is_hairpin { port } else { self.settings.sides.across(cx, port) }
+        if is_hairpin { port } else { self.way_out.of(cx, port) }
     }
 
     /// Translates the source of an outward packet, the destination of an inward one, and both of a packet from inside to

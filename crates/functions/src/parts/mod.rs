@@ -1,7 +1,7 @@
 //! Parts that several functions are made of: which ports are inside, address ranges, endpoints and MAC addresses of a plan, packets that functions answer with, and how often,
 //! tables whose entries die of age, lengths that headers claim, code points, marks of congestion, which bytes of a packet count, kinds with names, fragments that follow their first piece,
 //! how tables are swept, how many a full one could not keep, logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, tallies of numbered owners, the version that a link header names, DNS responses, VLAN tags, the segment sizes that TCP connections begin with, frames that go back where they came from,
-//! questions and answers of neighbours, and application protocols told by their first bytes.
+//! questions and answers of neighbours, by which ports packets leave, and application protocols told by their first bytes.
 
 pub mod aged;
 pub(crate) mod alerts;
@@ -39,6 +39,7 @@ pub mod units;
 pub(crate) mod unkept;
 pub(crate) mod version;
 pub mod volume;
+pub(crate) mod way_out;
 pub mod written_mac;
 
 pub use aged::Aged;
@@ -51,6 +52,7 @@ pub use sides::{Across, Side, Sides};
 pub(crate) use syslog::Syslog;
 pub(crate) use unkept::Unkept;
 pub use volume::Volume;
+pub(crate) use way_out::WayOut;
 pub use written_mac::WrittenMac;
 
 /// Formats a time for reports: seconds, to the millisecond.
