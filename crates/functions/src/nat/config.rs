@@ -69,6 +69,7 @@ pub struct Config {
     pub outside_router_v6: Option<Ipv6Addr>,
     pub for_router: Vec<ForRouter>,
     pub hairpins: Option<Return>,
+    pub counts_hops: CountsHops,
     pub inside_mtu: Option<u16>,
     pub outside_mtu: Option<u16>,
     pub clamp_mss: ClampMss,
@@ -221,6 +222,17 @@ pub enum ForRouter {
     Udp,
 }
 
+/// Which packets a translator is a hop for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CountsHops {
+    /// All that it routes.
+    #[default]
+    All,
+    /// Only those that it translates: another function counts the others.
+    Translated,
+}
+
 /// What happens to packets that are not translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -282,6 +294,7 @@ impl Default for Config {
             outside_router_v6: None,
             for_router: Vec::new(),
             hairpins: None,
+            counts_hops: CountsHops::All,
             inside_mtu: None,
             outside_mtu: None,
             clamp_mss: ClampMss::Off,

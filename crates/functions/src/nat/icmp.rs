@@ -105,7 +105,7 @@ impl Nat {
 
     /// Rewrites both headers and sends the error on.
     pub(super) fn send_error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, rewrite: &QuotedRewrite) -> Handled {
-        if let Some(end) = self.end(cx, packet, (rewrite.to, rewrite.behind))? {
+        if let Some(end) = self.end(cx, packet, (rewrite.to, rewrite.behind), 1)? {
             return Ok(end);
         }
         let is_hairpin = rewrite.destination.is_some() && self.settings.side_of(packet) == Some(Side::Inside);

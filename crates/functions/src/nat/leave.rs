@@ -36,7 +36,7 @@ pub(super) const ENDS: [Reason; 11] = [
 impl Nat {
     /// Translates and sends a packet of a flow that is not a fragment.
     pub(super) fn translate(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, track: Track) -> Handled {
-        if let Some(end) = self.end(cx, packet, (track.to, track.behind()))? {
+        if let Some(end) = self.end(cx, packet, (track.to, track.behind()), 1)? {
             return Ok(end);
         }
         self.settings.segments.clamp(packet);
@@ -69,7 +69,8 @@ impl Nat {
         if rewrite.behind == Behind::Here {
             return for_router::leave(cx, packet, &self.fragments);
         }
-        if let Some(end) = self.end(cx, packet, (rewrite.to, rewrite.behind))? {
+        let hops = self.settings.hops(rewrite.translates());
+        if let Some(end) = self.end(cx, packet, (rewrite.to, rewrite.behind), hops)? {
             return Ok(end);
         }
         let is_hairpin = rewrite.destination.is_some() && self.settings.side_of(packet) == Some(Side::Inside);
@@ -83,10 +84,12 @@ impl Nat {
             }
             let networks = &self.settings.networks;
             let retag = |frame: &[u8], ip, into: &mut [u8]| networks.retagged(frame, ip, rewrite.behind, into);
-            self.fragments.release_tagged(cx, packet, (&fate, 1, way), retag)?;
+            self.fragments.release_tagged(cx, packet, (&fate, hops, way), retag)?;
         }
         self.settings.segments.clamp(packet);
-        packet.decrement_ttl();
+        if hops > 0 {
+            packet.decrement_ttl();
+        }
         rewrite.apply(packet);
         if turns {
             turn(packet);
@@ -114,9 +117,10 @@ impl Nat {
         cx: &mut Cx<'_>,
         packet: &mut Packet<'_>,
         (to, behind): (Port, Behind),
+        hops: u8,
     ) -> Result<Option<Verdict>, Conflict> {
         let mtu = self.settings.mtu(self.settings.towards(to, behind));
-        let is_last_hop = packet.ttl().is_some_and(|ttl| ttl <= 1);
+        let is_last_hop = packet.ttl().is_some_and(|ttl| ttl <= hops);
         if !is_last_hop && !lengths::is_too_long_to_cut(packet, mtu) {
             return Ok(None);
         }

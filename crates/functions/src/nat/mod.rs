@@ -45,7 +45,8 @@ pub(crate) mod sweep;
 mod tests;
 
 pub use config::{
-    AllocationKind, Config, Filtering, ForRouter, Networks, NextHop, OneToOne, Others, Pooling, Static, StaticProtocol,
+    AllocationKind, Config, CountsHops, Filtering, ForRouter, Networks, NextHop, OneToOne, Others, Pooling, Static,
+    StaticProtocol,
 };
 pub use find::{ADDRESS_LEFT, BAD_SOURCE, FILTERED, NO_MAPPING, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST};
 pub use hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
@@ -217,10 +218,10 @@ impl NetworkFunction for Nat {
         }
     }
 
-    const STEADY: bool = true;
     /// A router before this function decides by which port a packet leaves.
     const ASKS_PORT: bool = true;
 
+    const STEADY: bool = true;
 
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Option<Verdict> {

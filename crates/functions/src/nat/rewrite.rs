@@ -27,6 +27,11 @@ impl Rewrite {
         Rewrite { to: from, behind: Behind::Here, ..Rewrite::default() }
     }
 
+    /// Whether an end of the packet is replaced.
+    pub(super) fn translates(&self) -> bool {
+        self.source.is_some() || self.destination.is_some()
+    }
+
     /// The fate that the later fragments of this packet share.
     pub(super) fn fate(&self) -> Fate {
         let (source, destination) = (self.source.map(|end| end.ip()), self.destination.map(|end| end.ip()));

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use braid_nf::packet::{IpAddress, Segments, Tagging};
 use braid_nf::{Hairpins, Packet, Port};
 
-use super::config::{Allocation, Config, Networks, Others, Return};
+use super::config::{Allocation, Config, CountsHops, Networks, Others, Return};
 use super::endpoint::{Endpoint, Inside};
 use super::fixed::{self, Fixed};
 use super::for_router::LeftToRouter;
@@ -43,6 +43,7 @@ pub(super) struct Settings {
     for_router: LeftToRouter,
     /// Which hairpins return through the functions before this one.
     pub(super) hairpins: Hairpins,
+    counts_hops: CountsHops,
     /// The maximum length in bytes of IP packets that leave for the inside, and for the outside, if this function has to
     /// check it.
     mtus: [u16; 2],
@@ -71,6 +72,7 @@ impl Settings {
             inside: PrefixesV4::of(&config.inside),
             for_router: for_router(config, &pool)?,
             hairpins: hairpins(config.hairpins, pool.external.len() + one_to_one.addresses()),
+            counts_hops: config.counts_hops,
             fixed,
             one_to_one,
             networks,
@@ -115,6 +117,11 @@ impl Settings {
             Behind::Outside if self.sides.are_shared() => Side::Outside,
             _ => self.sides.of(to).unwrap_or(Side::Inside),
         }
+    }
+
+    /// How many hops this is for a packet.
+    pub(super) fn hops(&self, is_translated: bool) -> u8 {
+        u8::from(is_translated || self.counts_hops == CountsHops::All)
     }
 
     /// Whether what is not translated is for no router behind, and has to get the tags of the other side here.

@@ -15,7 +15,7 @@ use crate::nat::networks::Nets;
 use crate::nat::pool::Pool;
 use crate::nat::session::Timeouts;
 use crate::nat::settings::ranges_apart;
-use crate::nat::{self, AllocationKind, Filtering, ForRouter, Networks, NextHop, Others, Pooling};
+use crate::nat::{self, AllocationKind, CountsHops, Filtering, ForRouter, Networks, NextHop, Others, Pooling};
 use crate::parts::answer::Router;
 use crate::parts::proxy::Proxy;
 use crate::parts::segment_size::{ClampMss, HEADERS_V4, HEADERS_V6, Limit};
@@ -81,6 +81,7 @@ pub struct Config {
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
     pub for_router: Vec<ForRouter>,
+    pub counts_hops: CountsHops,
     pub icmp_errors_per_s: u64,
 }
 
@@ -138,6 +139,7 @@ impl Default for Config {
             router: outward.router,
             router_v6: None,
             for_router: Vec::new(),
+            counts_hops: CountsHops::All,
             icmp_errors_per_s: outward.icmp_errors_per_s,
         }
     }
@@ -164,6 +166,7 @@ pub(super) struct Settings {
     pub(super) router: Router,
     /// Which packets to an external address are for the router behind.
     pub(super) for_router: LeftToRouter,
+    pub(super) counts_hops: CountsHops,
     pub(super) proxy: Option<Proxy>,
 }
 
@@ -197,6 +200,7 @@ impl Settings {
             mtus: Mtus { v4: config.mtu_v4, v6: config.mtu_v6 },
             lowest_mtu: config.lowest_mtu_v6,
             others: config.others,
+            counts_hops: config.counts_hops,
             for_router: LeftToRouter::check(
                 &config.for_router,
                 ("router", config.router.into()),

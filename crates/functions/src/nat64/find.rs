@@ -18,7 +18,9 @@ use crate::nat::endpoint::{Endpoint, Inside};
 use crate::nat::mappings::Mapping;
 use crate::nat::networks::Behind;
 use crate::nat::session::{INWARD, OUTWARD, Phase};
-use crate::nat::{ADDRESS_LEFT, NO_MAPPING, NO_NETWORK, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST, Others, UNWANTED};
+use crate::nat::{
+    ADDRESS_LEFT, CountsHops, NO_MAPPING, NO_NETWORK, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST, Others, UNWANTED,
+};
 use crate::parts::Side;
 use crate::parts::scope::{self, BAD_SOURCE, Reach};
 
@@ -127,6 +129,7 @@ impl Nat64 {
     fn routed(&self, to: IpAddress, across: Port) -> Found {
         match self.settings.others {
             Others::Pass if self.settings.is_for_router(to) => Found::Untouched(across),
+            Others::Pass if self.settings.counts_hops == CountsHops::Translated => Found::Untouched(across),
             Others::Pass => Found::Routed(across),
             Others::Drop => Found::No(UNWANTED),
         }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::prefix::{Mapping, Unmapped};
 use crate::config::ConfigError;
+use crate::nat::CountsHops;
 use crate::parts::answer::Router;
 use crate::parts::proxy::Proxy;
 use crate::parts::scope::is_routed_v6;
@@ -30,6 +31,7 @@ pub struct Config {
     pub mac: Option<WrittenMac>,
     pub router: Option<Ipv6Addr>,
     pub icmp_errors_per_s: u64,
+    pub counts_hops: CountsHops,
 }
 
 impl Default for Config {
@@ -42,6 +44,7 @@ impl Default for Config {
             mac: None,
             router: None,
             icmp_errors_per_s: 1000,
+            counts_hops: CountsHops::All,
         }
     }
 }
@@ -59,6 +62,7 @@ pub(super) struct Settings {
     /// The source of errors to senders outside, which know no inside address.
     outside_router: Router,
     pub(super) proxy: Option<Proxy>,
+    pub(super) counts_hops: CountsHops,
 }
 
 braid_nf::plain!(Settings);
@@ -84,6 +88,7 @@ impl Settings {
             router,
             outside_router: seen_from_outside(router, inside, &outward)?,
             proxy: Proxy::check(config.mac)?,
+            counts_hops: config.counts_hops,
         })
     }
 

@@ -22,6 +22,7 @@ use self::config::Settings;
 use self::prefix::Unmapped;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
+use crate::nat::CountsHops;
 use crate::parts::scope::{self, Reach};
 pub use crate::parts::sides::NO_SIDE;
 use crate::parts::turn::turn;
@@ -41,8 +42,8 @@ network_function! {
     pub struct Nptv6 {
         settings: Settings,
         answers: AnswerRate,
-    }
         way_out: WayOut,
+    }
 }
 
 impl FromConfig for Nptv6 {
@@ -63,6 +64,13 @@ struct Change {
     /// Whether this function turns the frame back to the station that sent it; of several functions with a prefix pair
     /// each, one does.
     turns: bool,
+}
+
+impl Change {
+    /// Whether an address is another one.
+    fn replaces(&self, packet: &Packet<'_>) -> bool {
+        (self.source, self.destination) != (packet.src_ip(), packet.dst_ip())
+    }
 }
 
 impl NetworkFunction for Nptv6 {
@@ -114,7 +122,8 @@ impl NetworkFunction for Nptv6 {
                 Err(wrong) => return self.refuse(cx, packet, side, wrong),
             },
         };
-        if !is_for_router {
+        let is_translated = change.as_ref().is_some_and(|change| change.replaces(packet));
+        if !is_for_router && (is_translated || self.settings.counts_hops == CountsHops::All) {
             if packet.ttl().is_some_and(|hops| hops <= 1) {
                 return self.answers.time_exceeded(cx, packet, self.settings.router(side));
             }
