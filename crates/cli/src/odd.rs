@@ -15,7 +15,9 @@ pub fn notes(plan: &Plan) -> Vec<String> {
         true => translators
             .flat_map(|(at, link)| taken(link, &external(link), (&plan.chain[..at], &plan.chain[at + 1..])))
             .collect(),
-        false => translators.flat_map(|(_, link)| torn(link, &plan.chain)).collect(),
+        false => translators
+            .flat_map(|(at, link)| torn(link, &plan.chain).into_iter().chain(unchecked(link, &plan.chain[at + 1..])))
+            .collect(),
     };
     notes.extend(chain().filter_map(|(at, link)| left_to_nobody(link, &plan.chain[at + 1..], is_mirrored)));
     notes
@@ -90,6 +92,26 @@ fn taken(translator: &Link, external: &[Prefix], (before, behind): (&[Link], &[L
         ))
     };
     routers.filter_map(taken).collect()
+}
+
+/// Routers behind a translator see translated sources, and check the way back of these.
+fn unchecked(translator: &Link, behind: &[Link]) -> Vec<String> {
+    let translates = matches!(translator.entry.name.as_str(), "nat" | "nat64" | "nptv6");
+    let checks = |link: &&Link| {
+        let config: Option<router::Config> = config(link).filter(|_| translates && link.entry.name == "router");
+        config.is_some_and(|config| {
+            config.interfaces.iter().any(|interface| interface.reverse_path == router::ReversePath::Strict)
+        })
+    };
+    let note = |link: &Link| {
+        let (router, translator) = (&link.name, &translator.name);
+        format!(
+            "`{router}` stands behind `{translator}`, so `reverse_path` checks the sources that `{translator}` has written, not those that hosts \
+             inside sent: addresses of `{router}` itself always pass, and others are dropped if the route to them leads outside; write \
+             order = \"mirrored\" in [chain], with `{router}` before `{translator}`"
+        )
+    };
+    behind.iter().filter(checks).map(note).collect()
 }
 
 /// Its configuration; a wrong one is refused elsewhere.

@@ -98,6 +98,27 @@ fn an_address_that_is_left_to_no_translator_is_pointed_out() {
 }
 
 #[test]
+fn a_reverse_path_check_behind_a_translator_is_pointed_out() {
+    let braid = Braid::new();
+    let said = |order: &str, functions: [&str; 2], check: &str| {
+        let plan = functions.map(|function| match function {
+            "router" => format!(
+                "[[nf]]\nfunction = \"router\"\n\
+                 [[nf.config.interface]]\nport = 0\naddresses = [\"10.0.0.254/24\"]\nreverse_path = \"{check}\"\n\
+                 [[nf.config.interface]]\nport = 1\naddresses = [\"192.0.2.1/24\"]\n"
+            ),
+            other => format!("[[nf]]\nfunction = \"{other}\"\n"),
+        });
+        braid.write("plan.toml", &format!("[chain]\norder = \"{order}\"\n{}", plan.concat()));
+        let planned = String::from_utf8_lossy(&braid.run("plan plan.toml").stderr).into_owned();
+        planned.contains("note: `router` stands behind `nat`, so `reverse_path` checks the sources")
+    };
+    assert!(said("same", ["nat", "router"], "strict"));
+    assert!(!said("same", ["nat", "router"], "loose"), "some route leads to any source");
+    assert!(!said("same", ["router", "nat"], "strict") && !said("mirrored", ["router", "nat"], "strict"));
+}
+
+#[test]
 fn a_gateway_has_two_orders_and_keeps_connections_on_one_worker() {
     let braid = Braid::new();
     let json = braid.json("plan --nf firewall,nat --workers 2");
