@@ -308,7 +308,7 @@ fn build_all(
 ) -> Result<Vec<Box<dyn Stage>>, (Refusal, usize)> {
     let build = |(at, link): (usize, &Link)| -> Result<Box<dyn Stage>, (Refusal, usize)> {
         builder.scope(&link.name);
-        builder.place(decided(links, at, order));
+        builder.place(decided(links, at, course.order));
         link.share.iter().for_each(|share| builder.share(&share.own, &share.name));
         let stage = (link.entry.build)(&link.name, completed(link, link.config.table(), course, ports), builder, ports);
         let stage = stage.and_then(|stage| check_shares(link, &*stage, builder).map(|()| stage));

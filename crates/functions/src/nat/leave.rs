@@ -100,7 +100,7 @@ impl Nat {
 
     /// How a packet goes on that may be a hairpin.
     pub(super) fn way(&self, cx: &Cx<'_>, packet: &Packet<'_>, is_hairpin: bool) -> Way {
-        if is_hairpin { Way::of(cx, packet, self.across(packet.port())) } else { Way::Direct }
+        if is_hairpin { Way::of(cx, packet, self.way_out.of(cx, packet.port())) } else { Way::Direct }
     }
 
     /// Sends a packet on with the VLAN tags of its destination network.

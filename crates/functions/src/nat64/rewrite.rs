@@ -201,7 +201,7 @@ impl Nat64 {
 
     /// How a hairpin goes back inside.
     pub(super) fn way_back(&self, cx: &Cx<'_>, packet: &Packet<'_>) -> Way {
-        Way::of(cx, packet, self.settings.sides.across(cx, packet.port()))
+        Way::of(cx, packet, self.way_out.of(cx, packet.port()))
     }
 
     /// Remembers the fate of a first fragment, and releases the fragments that have waited for it.
