@@ -221,14 +221,9 @@ fn verdicts(rest: &mut Words<'_>, reading: &Reading, narrowing: &Narrowing<'_>) 
         if verdict == Verdict::Continue && is_before_default && goes_on {
             return wrong("what continues goes on behind the map here, and past the default", "write two rules");
         }
-        // A packet that continues after an element, or returns from its chain, must not match the default too; and what returns has
-        // nothing more to do with the rule.
-        let past = match verdict {
-            Verdict::Jump(_) => is_before_default || goes_on,
-            Verdict::Continue => is_before_default,
-            _ => false,
-        }
-        .then_some(Verdict::Past);
+        // A packet that continues after an element, or returns from its chain, must not match the default too.
+        let past = matches!(verdict, Verdict::Continue | Verdict::Jump(_)) && is_before_default;
+        let past = past.then_some(Verdict::Past);
         for fits in fits {
             clauses.extend([Some(verdict.clone()), past.clone()].into_iter().flatten().map(|verdict| Clause {
                 fits: vec![fits.clone()],

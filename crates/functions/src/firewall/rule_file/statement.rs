@@ -215,7 +215,7 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
 }
 
 /// Takes the clauses of a verdict map: its other effects come first, for all that matches so far. Returns all clauses if the rule ends
-/// here; otherwise it goes on for what the map says nothing about.
+/// here; otherwise it goes on for elements with `continue`, as in the kernel: what a map does not hold does not match.
 fn behind_map(verdicts: Vec<Clause>, rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Vec<Clause>>> {
     let is_end = matches!(rest.peek(), "" | "comment");
     if is_end {
@@ -223,11 +223,20 @@ fn behind_map(verdicts: Vec<Clause>, rest: &mut Words<'_>, reading: &mut Reading
     }
     let comment = std::mem::take(&mut reading.does.comment);
     reading.close(Verdict::Continue);
-    reading.clauses.extend(verdicts);
     reading.does.comment = comment;
     if !is_end {
+        let continued = verdicts.iter().filter(|clause| clause.verdict == Verdict::Continue);
+        let fits: Vec<Fits> = continued.flat_map(|clause| clause.fits.iter().cloned()).collect();
+        reading.clauses.extend(verdicts);
+        if fits.is_empty() {
+            rest.scope.note("what stands behind the map is never used: no element of it says continue");
+            reading.fits.iter_mut().for_each(|fits| fits.never = true);
+        } else {
+            reading.fits = fits;
+        }
         return Ok(None);
     }
+    reading.clauses.extend(verdicts);
     let mut clauses = std::mem::take(&mut reading.clauses);
     clauses.iter_mut().for_each(|clause| clause.does.comment.clone_from(&reading.does.comment));
     Ok(Some(clauses))
