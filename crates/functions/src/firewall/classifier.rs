@@ -7,7 +7,7 @@
 //! subtree, and skips subtrees whose first rule comes after the one it has found.
 //!
 //! A rule that decides nothing is found like any other; the search then continues after it ([`Classifier::find`] starts
-//! at a given rule).
+//! at a given rule, and skips subtrees and boxes whose rules all come before it).
 //!
 //! TCP flags and rarely examined fields (`fields.rs`) are not dimensions of the tree; they are checked in its leaves.
 
@@ -100,9 +100,9 @@ struct Wanted<'a> {
 enum Node {
     /// Boxes `from..to`, in the order of their rules.
     Leaf { from: u32, to: u32 },
-    /// A value of a field, the trees of the boxes below it, from it on, and across it, and `first`, the first rule of
+    /// A value of a field, the trees of the boxes below it, from it on, and across it, and the first and the last rule of
     /// them all.
-    Split { field: usize, at: u128, low: u32, high: u32, across: u32, first: u32 },
+    Split { field: u32, at: u128, low: u32, high: u32, across: u32, first: u32, last: u32 },
 }
 
 impl Classifier {
@@ -206,12 +206,18 @@ impl Classifier {
         match &self.nodes[node as usize] {
             Node::Leaf { from, to } => {
                 let boxes = &self.boxes[*from as usize..*to as usize];
+                // Most searches begin with the first rule.
+                let passed = match wanted.from {
+                    0 => 0,
+                    from => boxes.partition_point(|one| one.rule < from),
+                };
+                let boxes = &boxes[passed..];
                 let mut candidates = boxes.iter().take_while(|one| one.rule < best);
                 candidates.find(|one| self.contains(one, wanted)).map_or(best, |one| one.rule)
             }
-            Node::Split { first, .. } if *first >= best => best,
+            Node::Split { first, last, .. } if *first >= best || *last < wanted.from => best,
             Node::Split { field, at, low, high, across, .. } => {
-                let side = if wanted.values[*field] < *at { *low } else { *high };
+                let side = if wanted.values[*field as usize] < *at { *low } else { *high };
                 let best = self.search(side, wanted, best);
                 self.search(*across, wanted, best)
             }
@@ -222,7 +228,6 @@ impl Classifier {
     fn contains(&self, one: &Box6, wanted: &Wanted<'_>) -> bool {
         let within = |(first, last): (u128, u128), value: u128| first <= value && value <= last;
         (0..FIELDS).all(|field| within(one.range(field), wanted.values[field]))
-            && one.rule >= wanted.from
             && self.flags[one.flags as usize].iter().zip(&wanted.flags).any(|(fit, wanted)| fit & wanted != 0)
             && (one.fields == 0 || self.asks_no_more(one.fields, wanted))
     }
@@ -243,7 +248,7 @@ impl Classifier {
             self.boxes.extend(boxes);
             return self.add(Node::Leaf { from, to: self.boxes.len() as u32 });
         };
-        let first = boxes.first().map_or(NONE, |one| one.rule);
+        let [first, last] = [boxes.first(), boxes.last()].map(|one| one.map_or(NONE, |one| one.rule));
         let (mut low, mut high, mut across) = (Vec::new(), Vec::new(), Vec::new());
         for one in boxes {
             match one.range(field) {
@@ -253,7 +258,7 @@ impl Classifier {
             }
         }
         let [low, high, across] = [low, high, across].map(|part| self.build(part, depth + 1));
-        self.add(Node::Split { field, at, low, high, across, first })
+        self.add(Node::Split { field: field as u32, at, low, high, across, first, last })
     }
 
     fn add(&mut self, node: Node) -> u32 {

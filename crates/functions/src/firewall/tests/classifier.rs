@@ -129,7 +129,7 @@ proptest! {
         let reach = Reach::of(&rules);
         let classifier = Classifier::new(&rules, &reach).expect("few boxes");
         for facts in packets {
-            for from in [0, rules.len() / 2] {
+            for from in [0, 1, rules.len() / 3, rules.len() / 2] {
                 // Nothing is found after a rule that decides about everything, because no packet gets there.
                 let met = reach.list(State::New, facts.side as usize);
                 let fits = |at: &usize| met.contains(&(*at as u32)) && rules[*at].mismatch(&facts).is_none();
