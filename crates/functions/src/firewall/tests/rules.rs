@@ -52,6 +52,7 @@ fn lines_say_what_tables_say() {
         "action = 'allow', ports = 1, destination = ['2001:db8::/32', '2001:db9::1'], protocol = 'udp', source_ports = '1024-65535'",
     );
     check("meta l4proto { gre, 50 } accept", "action = 'allow', protocol = [47, 50]");
+    check("meta l4proto { igmp, ospf, 112 } accept", "action = 'allow', protocol = ['igmp', 'ospf', 'vrrp']");
     check(
         "tcp flags syn / fin,syn,rst,ack accept",
         "action = 'allow', protocol = 'tcp', tcp_flags = 'syn / fin,syn,rst,ack'",
