@@ -47,10 +47,13 @@ pub(super) fn fib(rest: &mut Words<'_>) -> Parsed<Ways> {
     match rest.word().as_str() {
         "type" => by_type(rest, &end),
         "oif" | "check" if end == "saddr" => {
-            let is_negated = rest.negated();
+            // Interfaces are numbered from 1 on.
+            let is_above = rest.take(">") || rest.take("gt");
+            let is_negated = is_above || rest.negated();
             match rest.word().as_str() {
-                "missing" | "0" => reverse_path(rest.scope, is_strict, is_negated),
-                "exists" => reverse_path(rest.scope, is_strict, !is_negated),
+                "0" => reverse_path(rest.scope, is_strict, is_negated),
+                "missing" if !is_above => reverse_path(rest.scope, is_strict, is_negated),
+                "exists" if !is_above => reverse_path(rest.scope, is_strict, !is_negated),
                 _ => wrong("only whether there is a route is known", "write oif missing or oif exists"),
             }
         }

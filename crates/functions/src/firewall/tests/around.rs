@@ -121,6 +121,12 @@ fn reverse_paths_go_by_the_networks_of_the_plan() {
     check(&loose, (OUT, HOST, SERVER, UDP, 53), Allow);
     check(&loose, (OUT, SERVER, HOST, UDP, 53), Deny);
     refused(&table("forward", "fib saddr . iif oif missing drop"), "says nothing about routes; write networks = [[");
+    for rules in ["fib saddr oif gt 0 accept; drop", "fib saddr oif != 0 accept; drop"] {
+        let loose = policy(&table("forward", rules), "networks = [['10.0.0.0/8']]");
+        check(&loose, (OUT, HOST, SERVER, UDP, 53), Allow);
+        check(&loose, (OUT, SERVER, HOST, UDP, 53), Deny);
+    }
+    refused(&table("forward", "fib saddr oif gt exists drop"), "only whether there is a route is known");
     refused(&table("forward", "fib daddr oifname lan0 drop"), "is decided by routes behind the firewall");
 }
 
