@@ -136,7 +136,9 @@ impl Hosts {
                 return Ok(Some((home, port)));
             }
         }
-        let Some(blocks) = self.blocks.as_ref().filter(|_| host.pieces().count() < most) else { return Ok(None) };
+        // Blocks on an address that drains leave room for as many on the new one, as far as a host can have so many.
+        let has_room = host.pieces().filter(|piece| piece.address == home).count() < most && host.place_of(0).is_some();
+        let Some(blocks) = self.blocks.as_ref().filter(|_| has_room) else { return Ok(None) };
         let count = (u32::from(self.last - self.first) + 1) / u32::from(size);
         let near = scaled(claim.number, count);
         for (begin, end) in [(near, count), (0, near)] {

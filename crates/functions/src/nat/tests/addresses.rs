@@ -432,6 +432,25 @@ fn how_many_blocks_a_host_may_have_changes_and_those_that_it_has_stay() {
     assert!(other.contains("how ports are allocated"), "{other}");
 }
 
+/// A host whose blocks are all on an address that drains gets others on another address, so many as it may have there.
+#[test]
+fn blocks_on_an_address_that_drains_leave_room_for_others() {
+    for most in [1_u16, 3, 4] {
+        let text =
+            |states: &str| few(states) + &format!("allocation = 'blocks'\nblock_size = 16\nblocks_per_host = {most}");
+        let mut nat = begin(&text(".o"));
+        let blocks = most.min(3);
+        (0..16 * blocks).for_each(|n| assert_eq!(external(&mut nat, 0, (1, 2000 + n)).0, 1));
+        let mut nat = nat.succeeded(build(&text("od")));
+        // It has four blocks at most on all of its addresses.
+        let others = most.min(4 - blocks);
+        (0..16 * others).for_each(|n| assert_eq!(external(&mut nat, 1000, (1, 3000 + n)).0, 0, "{most} blocks"));
+        let one_more = Frame::udp(&format!("10.0.0.1:{}", 3000 + 16 * others), SERVER).bytes();
+        assert_eq!(nat.send(0, 1000, &one_more).dropped, Some("no_free_port"), "{most} blocks");
+        assert_eq!(external(&mut nat, 1000, (1, 2000)).0, 1, "what drains is used on");
+    }
+}
+
 #[test]
 fn addresses_that_drain_are_checked_like_others() {
     check_error("draining = ['198.51.100.1']", "`draining`: 198.51.100.1 stands in `external` too");
