@@ -320,6 +320,10 @@ impl SynProxy {
     fn begin_again(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
         match self.begin(cx, packet)? {
             Ok(next) => {
+                // ICMP errors are about the new connection from now on, whose numbers are others.
+                if let Some(tcp) = packet.tcp() {
+                    self.ahead.remove(cx, &Ends::of(packet, &tcp))?;
+                }
                 *flow = next;
                 self.counters.update(cx, |own| own.one_packet += i64::from(next.one_packet))?;
                 Ok(self.send_on(cx, packet, flow))

@@ -217,6 +217,32 @@ fn numbers_in_icmp_errors_are_those_of_who_gets_them() {
     assert_eq!((tcp(header).sequence(), tcp(header).acknowledgement()), (1001, cookie + 1));
 }
 
+/// The ports of a connection that was opened with a cookie open another one, which is not translated; nor are errors about it.
+#[test]
+fn errors_concern_the_connection_that_there_is_now() {
+    let mut talk = Talk::new("flows_min = 10\nidle_timeout_s = 10");
+    for host in 0..10 {
+        talk.ends[0] = format!("198.18.1.{host}:99");
+        let syn = talk.frame(0, "S", (1, 0), &[]);
+        talk.send(0, 0, syn);
+    }
+    talk.ends[0] = CLIENT.to_owned();
+    let (cookie, stamp) = talk.open();
+    for (from, numbers, at) in [(0, (1001, cookie + 1), stamps(7002, stamp)), (1, (77_001, 1002), stamps(501, 7002))] {
+        let fin = talk.frame(from, "FA", numbers, &at);
+        assert_eq!(talk.send(from, 4, fin).ports(), [1 - from as u16]);
+    }
+    talk.bench.send(0, 19_000, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+    let next = [(0, "S", (500_000, 0)), (1, "SA", (9000, 500_001)), (0, "A", (500_001, 9001))];
+    for (from, flags, numbers) in next {
+        let frame = talk.frame(from, flags, numbers, &[]);
+        assert_eq!(talk.send(from, 20_000, frame.clone()).only().1, frame.bytes());
+    }
+    let data = talk.frame(1, "PA", (9001, 500_001), &[]).payload(&[7; 100]).bytes();
+    let error = Frame::unreachable("198.18.0.1", "192.0.2.1", &data);
+    assert_eq!(tcp(&talk.send(0, 20_001, error).only().1[28..]).sequence(), 9001);
+}
+
 #[test]
 fn cookies_are_sent_while_there_is_an_attack_and_others_go_on() {
     let mut talk = Talk::new("flows_min = 10\nidle_timeout_s = 10");
