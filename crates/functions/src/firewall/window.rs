@@ -2,16 +2,14 @@
 //! Filtering in IP Filter", 2001; with the additions of Linux's `tcp_in_window`).
 //!
 //! Of each end is known what it has sent at most, what it was allowed to send at most, and the widest window that it has
-//! offered. A segment fits if it begins within what the receiver allows, ends not before what the receiver may still be
-//! waiting for, acknowledges nothing that was not sent, and nothing that is older than a window. What is older in either way, or goes beyond
-//! the window by less than another one, passes and is not believed ([`Windows::tolerates`]).
+//! offered. A segment fits if it
 //!
-//! - begins within what the receiver allows, or ends beyond that by no more than the receiver's widest window (not all
-//!   senders keep to it, and nothing after such a segment would ever fit),
-//! - does not end before what the receiver may still be waiting for, and
+//! - begins within what the receiver allows,
+//! - ends not before what the receiver may still be waiting for, and
 //! - acknowledges nothing that was not sent, and nothing that is older than a window.
 //!
-//! A segment that is too old in either respect is late and harmless ([`Windows::is_late`]).
+//! What is older in either way, or goes beyond the window by less than another one, passes and is not believed
+//! ([`Windows::tolerates`]).
 //!
 //! Out of scope: selective acknowledgements, by which Linux widens what is allowed. Without them the check rejects no
 //! segment that a standard-conforming TCP sends.
