@@ -54,6 +54,8 @@ pub struct Config {
     pub bytes_of: BytesOf,
     /// Bytes to add to each packet.
     pub overhead: i64,
+    /// Whether packets and bytes of each colour are counted.
+    pub counts: bool,
 }
 
 impl Default for Config {
@@ -76,6 +78,7 @@ impl Default for Config {
             link: None,
             bytes_of: BytesOf::Frame,
             overhead: 0,
+            counts: false,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! An address's meter is packet-set state. The meters of address ranges and of the link are shared and updated in
 //! transactions: no worker has a share of its own that it could overdraw.
 
+mod colours;
 mod config;
 mod groups;
 mod meter;
@@ -18,9 +19,11 @@ use braid_nf::FieldUse;
 use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
+use self::colours::Met;
 use crate::config::READS_WIRE_LEN;
 use crate::parts::counted::Counted;
-use crate::parts::dscp;
+use crate::parts::tallies::Tallies;
+use crate::parts::{Volume, dscp};
 use crate::token_bucket::{Bucket, LARGER_THAN_BURST, Limit, RATE_EXCEEDED};
 use crate::{ConfigError, FromConfig};
 
@@ -33,8 +36,8 @@ network_function! {
     /// Polices addresses; see the README beside this file.
     pub struct Policer {
         meter: Meter,
-        /// The limit, if the policer has a single meter per address and no colours, marks, shared state or adjusted byte
-        /// counts.
+        /// The limit, if the policer has a single meter per address and no colours, marks, shared state, adjusted byte
+        /// counts or counts of packets.
         plain: Option<Limit>,
         in_packets: bool,
         counted: Counted,
@@ -44,6 +47,8 @@ network_function! {
         from_port: Option<Port>,
         groups: Option<Groups>,
         link: Option<(Limit, Vector<Bucket>)>,
+        /// What got which colour; empty if that is not counted.
+        colours: Tallies<Volume>,
     }
 }
 
@@ -68,7 +73,7 @@ impl FromConfig for Policer {
         };
         let marks = config.dscp;
         let plain = match meter {
-            Meter::Single(limit) if !config.colour_aware && marks == Marks::default() => Some(limit),
+            Meter::Single(limit) if !config.colour_aware && !config.counts && marks == Marks::default() => Some(limit),
             _ => None,
         };
         Ok(Policer {
@@ -82,6 +87,7 @@ impl FromConfig for Policer {
             from_port: config.checked_port(ports)?,
             groups,
             link,
+            colours: colours::counts(builder, config.counts)?,
         })
     }
 }
@@ -118,7 +124,7 @@ impl NetworkFunction for Policer {
     }
 
     fn fields(&self) -> Vec<FieldUse> {
-        if self.in_packets { Vec::new() } else { vec![READS_WIRE_LEN] }
+        if self.in_packets && self.colours.is_empty() { Vec::new() } else { vec![READS_WIRE_LEN] }
     }
 
     fn ticks(&self) -> Vec<Duration> {
@@ -135,6 +141,7 @@ impl NetworkFunction for Policer {
             return self.packet(cx, packet, &mut metered);
         }
         if self.is_hopeless(packet) && self.marks.red.is_none() {
+            self.count(cx, packet, Met::Colour(Colour::Red))?;
             return Ok(Verdict::Drop(LARGER_THAN_BURST));
         }
         let verdict = self.packet(cx, packet, &mut metered)?;
@@ -162,6 +169,10 @@ impl NetworkFunction for Policer {
 
     fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
         Ok(cx.pass())
+    }
+
+    fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.tell_counts(cx, into)
     }
 
     fn describe(&self, cx: &mut Cx<'_>, _: &SetKey, metered: &Metered) -> Result<Option<String>, Conflict> {
@@ -211,8 +222,10 @@ impl Policer {
             && bucket.update(cx, 0, |bucket| limit.take(bucket, now, cost))? != Some(true)
         {
             *metered = before;
+            self.count(cx, packet, Met::LinkExceeded)?;
             return Ok(Verdict::Drop(LINK_EXCEEDED));
         }
+        self.count(cx, packet, Met::Colour(colour))?;
         Ok(self.mark(cx, packet, colour))
     }
 

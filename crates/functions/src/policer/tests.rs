@@ -383,3 +383,43 @@ fn ranges_of_other_lengths_begin_full_and_one_that_was_there_keeps_its_credit() 
     assert_eq!(bench.send(1, 100, &to("10.1.0.1", 801)).dropped, Some("larger_than_burst"));
     assert_eq!(bench.send(1, 100, &to("10.1.0.1", 800)).ports(), [0]);
 }
+
+fn counts_of(bench: Bench) -> Vec<String> {
+    let findings = bench.findings();
+    let mut counts: Vec<_> =
+        findings.list().iter().map(|found| format!("{} {}", found.subject, found.detail)).collect();
+    counts.sort_unstable();
+    counts
+}
+
+#[test]
+fn what_got_which_colour_is_counted() {
+    let marks = "dscp = { green = 'af11', yellow = 'af12', red = 'af13' }";
+    let mut bench = bench(
+        10,
+        &format!(
+            "{KILOBYTE}meter = 'srtcm'\nexcess_burst = 500\n{marks}\nlink = {{ per_s = 1000, burst = 2000 }}\ncounts = true"
+        ),
+    );
+    for len in [600, 400, 500, 300] {
+        assert_eq!(bench.send(1, 0, &to("10.0.0.1", len)).ports(), [0]);
+    }
+    assert_eq!(bench.send(1, 0, &to("10.0.0.2", 900)).dropped, Some("link_exceeded"));
+    let expected =
+        ["green 2 times, 1000 bytes", "link_exceeded once, 900 bytes", "red once, 300 bytes", "yellow once, 500 bytes"];
+    assert_eq!(counts_of(bench), expected);
+}
+
+#[test]
+fn a_plain_policer_counts_what_it_drops_and_a_silent_one_nothing() {
+    let mut plain = bench(10, &format!("{KILOBYTE}counts = true"));
+    for (len, expected) in [(800, None), (300, Some("rate_exceeded")), (1001, Some("larger_than_burst"))] {
+        assert_eq!(plain.send(1, 0, &to("10.0.0.1", len)).dropped, expected);
+    }
+    // Such a packet alone makes no entry, and is counted.
+    assert_eq!(plain.send(1, 0, &to("10.0.0.2", 1001)).dropped, Some("larger_than_burst"));
+    assert_eq!(counts_of(plain), ["green once, 800 bytes", "red 3 times, 2302 bytes"]);
+    let mut silent = bench(10, KILOBYTE);
+    assert_eq!(silent.send(1, 0, &to("10.0.0.1", 800)).dropped, None);
+    assert!(counts_of(silent).is_empty());
+}
