@@ -13,6 +13,7 @@ mod counts;
 mod edits;
 mod elsewhere;
 mod endings;
+mod exits;
 mod extensions;
 mod files;
 mod headers;
