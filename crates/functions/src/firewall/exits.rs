@@ -58,6 +58,8 @@ impl Exits {
     /// From which side the answers to a packet come that opens something.
     pub(super) fn answers(&self, cx: &Cx<'_>, side: Side) -> Answers {
         match (self.decided[side as usize], cx.leaves_by()) {
+            // What comes by the only port leaves by it.
+            _ if self.all.count_ones() == 1 => Answers::Within,
             (Decided::Nowhere, _) => Answers::Across,
             // With one port there, who answers from that side is the opener's own.
             (Decided::Behind, _) if self.counts[side as usize] == 1 => Answers::Across,

@@ -62,7 +62,7 @@ fn unknown_so_early<'a>(
 
 /// Whether the file, or what the plan says about a translator, redirects packets to other destinations.
 pub(super) fn translates(file: &File<'_>, scope: &Scope<'_>) -> bool {
-    let mut chains = file.tables.iter().flat_map(|table| &table.chains);
+    let mut chains = file.awake().flat_map(|table| &table.chains);
     let is_one =
         |chain: &Chain<'_>| chain.base.as_ref().is_some_and(|base| base.kind == "nat") && !chain.rules.is_empty();
     chains.any(is_one) || scope.around.forwards.as_ref().is_some_and(|forwards| !forwards.is_empty())

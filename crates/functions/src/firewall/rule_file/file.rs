@@ -33,6 +33,8 @@ pub(super) struct File<'a> {
 pub(super) struct Table<'a> {
     pub(super) family: String,
     pub(super) name: String,
+    /// Whether it says `flags dormant`: packets do not come to its chains.
+    pub(super) asleep: bool,
     pub(super) chains: Vec<Chain<'a>>,
     /// Sets and maps.
     pub(super) sets: Sets,
@@ -100,6 +102,11 @@ fn index(rest: &mut Words<'_>) -> Parsed<Option<usize>> {
 const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
 
 impl<'a> File<'a> {
+    /// The tables whose chains packets come to.
+    pub(super) fn awake(&self) -> impl Iterator<Item = &Table<'a>> {
+        self.tables.iter().filter(|table| !table.asleep)
+    }
+
     /// Reads all statements.
     pub(super) fn read(tokens: &'a [Token], scope: &'a Scope<'_>) -> Parsed<File<'a>> {
         let mut file = File { tokens, ..File::default() };
@@ -219,7 +226,11 @@ impl<'a> File<'a> {
                     let what = rest.word();
                     return wrong(format!("`{what}` has no name here"), "remove it, and the rules that name it");
                 }
-                "comment" | "flags" => drop(statement(rest)),
+                "comment" => drop(statement(rest)),
+                "flags" => {
+                    let flags = statement(rest);
+                    self.tables[at].asleep |= flags.iter().any(|token| &*token.text == "dormant");
+                }
                 "define" | "redefine" | "undefine" => self.define(rest)?,
                 _ if rest.at_end() => drop(rest.token()),
                 other => {
@@ -259,6 +270,7 @@ impl<'a> File<'a> {
         let found = self.tables.iter().position(|table| (&table.family, &table.name) == (&family, &name));
         Ok(found.unwrap_or_else(|| {
             self.tables.push(Table {
+                asleep: false,
                 family,
                 name,
                 chains: Vec::new(),

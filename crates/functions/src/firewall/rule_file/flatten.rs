@@ -59,7 +59,7 @@ struct Flat<'a> {
 pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: usize) -> Parsed<(Vec<Rule>, Vec<Note>)> {
     let (mut chains, mut notes) = (Vec::<Asked<'_>>::new(), Vec::new());
     let translates = translates(file, scope);
-    for (table, chain) in file.tables.iter().flat_map(|table| table.chains.iter().map(move |chain| (table, chain))) {
+    for (table, chain) in file.awake().flat_map(|table| table.chains.iter().map(move |chain| (table, chain))) {
         scope.at.set(chain.at);
         if let Some(direction) = asked(table, chain, hooks, translates, (scope, &mut notes))? {
             chains.push((table, chain, direction));
@@ -165,6 +165,7 @@ pub(super) fn lines(rules: Vec<Statement<'_>>, sets: &Sets, scope: &Scope<'_>, b
     let table = Table {
         family: String::new(),
         name: String::new(),
+        asleep: false,
         chains: vec![chain],
         sets: Vec::new(),
         dynamic: Vec::new(),
