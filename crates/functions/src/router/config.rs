@@ -122,7 +122,7 @@ pub struct InterfaceConfig {
     /// The reverse-path check for packets that arrive here.
     #[serde(default)]
     pub reverse_path: ReversePath,
-    /// Addresses there that a translator behind this router has too.
+    /// Addresses there that a translator behind this router, or a balancer before it, has too.
     #[serde(default)]
     pub translated: Vec<Ipv4Addr>,
 }

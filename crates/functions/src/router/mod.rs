@@ -350,8 +350,12 @@ impl Router {
     fn has_own_source(&self, packet: &Packet<'_>, interface: &Interface) -> bool {
         let source = packet.src_ip();
         let is_turned = || packet.ethernet().is_some_and(|frame| frame.source() == interface.mac);
-        let is_others = self.is_first && !interface.translated.contains(&source);
-        self.links.own_at(interface, source) && (is_others || interface.owns(source) && !is_turned())
+        let is_shared = interface.translated.contains(&source);
+        let is_bad = match self.is_first {
+            true => !is_shared || !is_turned(),
+            false => interface.owns(source) && !is_shared && !is_turned(),
+        };
+        self.links.own_at(interface, source) && is_bad
     }
 
     /// Decides about a packet in full, and fills in what its set should remember.
@@ -394,6 +398,7 @@ impl Router {
         if self.links.own_at(interface, to) {
             if let Some((out_link, out)) = self.links.translated(to)
                 && out_link != link
+                && self.is_first
                 && local::is_left_to_translator(packet)
             {
                 return Ok(self.forward(packet, out_link, out.mac));
