@@ -112,11 +112,17 @@ fn every_rule_file_in_the_firewalls_readme_is_read() {
     let readmes = readmes();
     let (_, text) = readmes.iter().find(|(function, _)| function == "firewall").expect("its README");
     let files: Vec<&str> = blocks(text, "text");
-    assert_eq!(files.len(), 2);
+    assert_eq!(files.len(), 3);
     for file in files {
         braid.write("rules.nft", file);
-        let mut explain = braid.command("nf firewall explain --port 1 --set rules_file=rules.nft");
-        explain.args(["--set", "interfaces=[\"eth0\", \"eth1\"]", "tcp 192.0.2.9:7 > 10.0.0.5:22"]);
+        let (ports, names) = match file.contains("dmz") {
+            true => (3, r#"["lan", "wan", "dmz"]"#),
+            false => (2, r#"["eth0", "eth1"]"#),
+        };
+        let config = format!("[nf.config]\nrules_file = \"rules.nft\"\ninterfaces = {names}\n");
+        braid.write("plan.toml", &format!("ports = {ports}\n[[nf]]\nfunction = \"firewall\"\n{config}"));
+        let mut explain = braid.command("nf firewall explain --port 1 --plan plan.toml");
+        explain.arg("tcp 192.0.2.9:7 > 10.0.0.5:22");
         let output = explain.output().expect("the binary runs");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success() && said.contains("of the rule file"), "{said}{output:?}");
