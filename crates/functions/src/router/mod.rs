@@ -10,6 +10,7 @@ mod config;
 mod conflicts;
 mod fixed;
 pub(crate) mod fragment;
+mod frames;
 mod gathered;
 mod hand_over;
 mod headers;
@@ -331,33 +332,6 @@ impl Router {
             && !objections::has_options(packet)
     }
 
-    /// Whether a frame is for this router: sent to its Ethernet address, or turned round by an earlier function, in which case
-    /// that address is the source.
-    #[inline(always)]
-    fn takes(&self, interface: &Interface, frame: &Ethernet) -> bool {
-        let to = frame.destination();
-        to == interface.mac || (self.promiscuous || frame.source() == interface.mac) && !to.is_group()
-    }
-
-    /// Whether a frame is for this router or for a group: what another station is told tells this router nothing.
-    fn hears(&self, interface: &Interface, packet: &Packet<'_>) -> bool {
-        packet.ethernet().is_some_and(|frame| frame.destination().is_group() || self.takes(interface, frame))
-    }
-
-    /// Whether a packet claims to come from this router itself; no other station has its addresses (RFC 1812 section 5.3.7). An
-    /// earlier function may have written another interface's address, as a translator does, or turned the frame round on the
-    /// interface where it arrived, and a translator behind returns hairpins so.
-    fn has_own_source(&self, packet: &Packet<'_>, interface: &Interface) -> bool {
-        let source = packet.src_ip();
-        let is_turned = || packet.ethernet().is_some_and(|frame| frame.source() == interface.mac);
-        let is_shared = interface.translated.contains(&source);
-        let is_bad = match self.is_first {
-            true => !is_shared || !is_turned(),
-            false => interface.owns(source) && !is_shared && !is_turned(),
-        };
-        self.links.own_at(interface, source) && is_bad
-    }
-
     /// Decides about a packet in full, and fills in what its set should remember.
     fn route(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
         (known.due_ns, known.by_ports) = (0, 0);
@@ -403,7 +377,11 @@ impl Router {
             {
                 return Ok(self.forward(packet, out_link, out.mac));
             }
-            return if is_addressed(packet, interface) { Ok(cx.pass()) } else { self.receive(cx, packet, interface) };
+            return if frames::is_addressed(packet, interface) {
+                Ok(cx.pass())
+            } else {
+                self.receive(cx, packet, interface)
+            };
         }
         if self.links.is_anycast(to) || local::is_ping_of_all(packet) {
             return self.answer_as_one_of_all(cx, packet, interface);
@@ -484,14 +462,6 @@ impl Router {
         }
         Verdict::Forward(out.port)
     }
-}
-
-/// Whether an earlier function has sent a frame to a host on a link in the router's name, as a load balancer does whose
-/// backends have the service's address, which is also one of the router's own. A frame that was only turned round has another
-/// destination, and is routed.
-fn is_addressed(packet: &Packet<'_>, interface: &Interface) -> bool {
-    let is_ours = |frame: &Ethernet| frame.source() == interface.mac && frame.destination() != interface.mac;
-    packet.ethernet().is_some_and(is_ours)
 }
 
 #[cfg(test)]
