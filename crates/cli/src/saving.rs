@@ -38,7 +38,7 @@ impl Saving {
     pub fn end(self, plan: &Plan) -> Option<Snapshot> {
         let running = self.live.running()?;
         let (sets, now_ns) = std::mem::take(&mut *self.sets.lock().unwrap_or_else(PoisonError::into_inner));
-        Some(Snapshot::new(plan, Saved { sets, ..Saved::of_chain(&running.chain, now_ns) }))
+        Some(Snapshot::new(plan, Saved { sets, ..Saved::of_chain(&running.chain, plan.ports, now_ns) }))
     }
 }
 

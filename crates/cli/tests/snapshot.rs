@@ -116,6 +116,53 @@ fn what_does_not_fit_is_refused_with_its_reason() {
 }
 
 #[test]
+fn sets_that_no_packet_would_find_again_are_refused() {
+    let braid = Braid::new();
+    let firewall = "[[nf]]\nfunction = \"firewall\"\n";
+    let counter = "[[nf]]\nfunction = \"flow_counter\"\n";
+    let finer = "packet_set = { fields = [\"vlan\", \"ip.src\", \"ip.dst\", \"ip.proto\", \"port.src\", \"port.dst\"], symmetric = true }\n";
+    let plans = [
+        ("one", firewall.to_owned()),
+        ("longer", format!("{firewall}{counter}")),
+        // A chain with such a function is mirrored if nothing else is written.
+        (
+            "mirrored",
+            format!(
+                "{firewall}[[nf]]\nfunction = \"nptv6\"\nconfig = {{ inside = \"fd01:203:405::/48\", outside = \"2001:db8:1::/48\" }}\n"
+            ),
+        ),
+        ("turned", format!("[chain]\noutside = [0]\n{firewall}{counter}")),
+        ("outside", format!("[chain]\noutside = [1]\n{firewall}{counter}")),
+        ("finer", format!("{firewall}{finer}")),
+    ];
+    plans.iter().for_each(|(name, text)| braid.write(&format!("{name}.toml"), text));
+    let run = |plan: &str, rest: &str| format!("run {plan}.toml --in gen:campus?packets=300 --workers 1 {rest}");
+    for (before, after, words) in [
+        (
+            "one",
+            "mirrored",
+            "packets from outside would meet the functions in another order, and packet sets are kept by",
+        ),
+        ("outside", "longer", "packets from outside would meet the functions in another order"),
+        ("outside", "turned", "packets from outside would meet the functions in another order"),
+        ("one", "finer", "firewall: its packet set would be another one"),
+        ("finer", "one", "firewall: its packet set would be another one"),
+    ] {
+        braid.ok(&run(before, "--snapshot state"));
+        let refused = braid.fails(2, &run(after, "--restore state"));
+        assert!(refused.contains(words) && !refused.contains("restored from"), "{before}, then {after}: {refused}");
+    }
+    for (before, after) in [("one", "longer"), ("longer", "one"), ("outside", "outside"), ("finer", "finer")] {
+        braid.ok(&run(before, "--snapshot state"));
+        braid.ok(&run(after, "--restore state"));
+    }
+    braid.ok(&run("one", "--state kept"));
+    let output = braid.run(&run("mirrored", "--state kept"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("begins without that state, which is in kept.refused"), "{said}");
+}
+
+#[test]
 fn sets_that_workers_share_are_counted_with_their_own() {
     let braid = Braid::new();
     let by = |by: &str| format!("[[nf]]\nfunction = \"policer\"\nname = \"by_{by}\"\nconfig = {{ by = \"{by}\" }}\n");

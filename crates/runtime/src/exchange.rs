@@ -11,7 +11,7 @@
 mod heritage;
 mod room;
 
-pub use self::heritage::{goes_on, other_sharing};
+pub use self::heritage::{OTHER_SET, OtherOrder, goes_on, keeps_order, other_sharing};
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -67,8 +67,8 @@ pub enum ExchangeError {
         wanted: String,
     },
     /// Packets from outside would meet the functions in another order.
-    #[error("packets from outside would meet the functions in another order, and packet sets are kept by side")]
-    Order,
+    #[error(transparent)]
+    Order(#[from] OtherOrder),
     /// The layout of packet metadata would change.
     #[error("the chain wants other metadata beside each packet than the source delivers")]
     Metadata,

@@ -269,7 +269,7 @@ fn receive(
 /// Restores the state of an earlier run, and runs the start handlers of functions that it has no state for.
 fn start(plan: &Plan, control: &Control, chain: &Chain, tx: &mut Tx) -> Result<(), RunError> {
     let new = match &control.restore {
-        Some(saved) => saved.restore_objects(chain, tx)?,
+        Some(saved) => saved.restore_objects(chain, plan.ports, tx)?,
         None => (0..chain.stages().len()).collect(),
     };
     let is_new = |stage: &dyn Stage| new.iter().any(|at| chain.stages()[*at].name() == stage.name());

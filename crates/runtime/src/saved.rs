@@ -5,13 +5,14 @@
 //! out. State objects restore their own content (state/image).
 
 use braid_nf::packet::headers::{Ethernet, Header, Ipv4, Ipv6, ether_type};
-use braid_nf::packet::key::{FieldId, KeyExtractor, SetKey};
+use braid_nf::packet::key::{FieldId, KeyExtractor, KeyShape, SetKey};
 use braid_nf::packet::{Link, MacAddress, Port, Record, Segments, Tagging, parse, protocol};
 use braid_nf::state::{ImageError, Tx, keys_of_image};
 use braid_nf::{SetMeta, Stage, shared_sets_name};
 
 use crate::chain::Chain;
-use crate::exchange::other_sharing;
+use crate::course::Order;
+use crate::exchange::{OTHER_SET, OtherOrder, keeps_order, other_sharing};
 use crate::launch::{Foundation, RunError, build_for};
 use crate::plan::Plan;
 use crate::worker::Worker;
@@ -21,6 +22,8 @@ use crate::worker::Worker;
 pub struct Saved {
     /// The latest time of its functions, in nanoseconds.
     pub now_ns: u64,
+    /// The order in which packets met its functions, and how many ports there were; `None` if an earlier version saved it, which did not say so.
+    pub order: Option<(Order, u16)>,
     /// Its functions, in order.
     pub functions: Vec<SavedFunction>,
     /// Packet sets that workers kept.
@@ -38,6 +41,8 @@ pub struct SavedFunction {
     pub kind: String,
     /// Bytes of state per packet set.
     pub set_bytes: usize,
+    /// The shape of the keys of its packet sets; the default if it has none, or if an earlier version saved it.
+    pub shape: KeyShape,
     /// Whether workers shared its packet sets, which are then part of the objects.
     pub shared: bool,
 }
@@ -64,6 +69,9 @@ pub enum RestoreError {
         /// What differs.
         reason: String,
     },
+    /// Packets from outside would meet the functions in another order, so no packet would find its set.
+    #[error(transparent)]
+    Order(#[from] OtherOrder),
     /// The image of an object does not fit.
     #[error(transparent)]
     Image(#[from] ImageError),
@@ -71,17 +79,19 @@ pub enum RestoreError {
 
 impl Saved {
     /// Saves the functions and objects of a chain at rest; sets are added by [`Worker::save_sets`].
-    pub fn of_chain(chain: &Chain, now_ns: u64) -> Saved {
-        let function = |stage: &dyn Stage| SavedFunction {
+    pub fn of_chain(chain: &Chain, ports: u16, now_ns: u64) -> Saved {
+        let function = |(at, stage): (usize, &Box<dyn Stage>)| SavedFunction {
             name: stage.name().to_owned(),
             kind: stage.kind().to_owned(),
             set_bytes: stage.set_bytes(),
+            shape: shape(chain, at),
             shared: stage.is_shared(),
         };
         let objects = chain.objects();
         Saved {
             now_ns,
-            functions: chain.stages().iter().map(|stage| function(&**stage)).collect(),
+            order: Some((chain.course().order, ports)),
+            functions: chain.stages().iter().enumerate().map(function).collect(),
             sets: Vec::new(),
             objects: objects.iter().map(|o| (o.name().to_owned(), o.kind().to_owned(), o.save())).collect(),
         }
@@ -109,6 +119,8 @@ impl Saved {
                 format!("it kept {} bytes per packet set, not {}", saved.set_bytes, stage.set_bytes())
             } else if stage.is_shared() != saved.shared {
                 other_sharing(stage.is_shared()).to_owned()
+            } else if saved.shape != KeyShape::default() && saved.shape != shape(chain, at) {
+                OTHER_SET.to_owned()
             } else {
                 return Ok(Some(at));
             };
@@ -117,9 +129,20 @@ impl Saved {
         self.functions.iter().map(position).collect()
     }
 
-    /// Restores the objects of functions that a fresh chain has in common; returns the positions of the functions that are new.
-    pub(crate) fn restore_objects(&self, chain: &Chain, tx: &mut Tx) -> Result<Vec<usize>, RestoreError> {
+    /// Checks that a chain with `ports` ports, whose functions stand at these positions, keeps packet sets by the same sides. Only ports that there
+    /// were count: a new one brings no packets of saved sets.
+    fn check_order(&self, chain: &Chain, ports: u16, positions: &[usize]) -> Result<(), OtherOrder> {
+        let keeps_sets = positions.iter().any(|at| chain.group_of(*at).is_some());
+        match self.order {
+            Some((before, had)) if keeps_sets => keeps_order(before, chain.course().order, ports.min(had)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Restores the objects of functions that a fresh chain with `ports` ports has in common; returns the positions of the functions that are new.
+    pub(crate) fn restore_objects(&self, chain: &Chain, ports: u16, tx: &mut Tx) -> Result<Vec<usize>, RestoreError> {
         let known: Vec<usize> = self.positions(chain)?.into_iter().flatten().collect();
+        self.check_order(chain, ports, &known)?;
         for object in known.iter().flat_map(|at| chain.stages()[*at].objects()) {
             let saved = self.objects.iter().find(|(name, kind, _)| name == object.name() && kind == object.kind());
             if let Some((_, _, image)) = saved {
@@ -154,10 +177,15 @@ impl Saved {
     }
 }
 
+/// The shape of the keys of the function at a position; the default if it has no packet sets.
+fn shape(chain: &Chain, at: usize) -> KeyShape {
+    chain.group_of(at).map_or_else(KeyShape::default, |group| chain.groups()[group].extractor.shape())
+}
+
 /// Whether a run of this plan could start with the saved state; tries it with a chain that is then discarded.
 pub fn fits(plan: &Plan, saved: &Saved) -> Result<(), RunError> {
     let Foundation { domain, chain } = build_for(plan, Some(saved))?;
-    saved.restore_objects(&chain, &mut Tx::new(&domain, 0))?;
+    saved.restore_objects(&chain, plan.ports, &mut Tx::new(&domain, 0))?;
     Ok(())
 }
 

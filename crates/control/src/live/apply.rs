@@ -280,6 +280,9 @@ pub fn completed(mut file: PlanFile, own: &PlanFile, ports: u16) -> PlanFile {
 const RESTART: &str = "nothing has changed; another process may go on with this plan and all state: `braid upgrade PLAN` with this \
     file, which ends nothing if it cannot";
 
+const ORDER: &str = "nothing has changed; write `order` and `outside` under [chain] as they are in the plan that runs (`braid plan` says how they \
+    are if they are left open), or begin another run without its state";
+
 const ANEW: &str = "nothing has changed; under another name it would begin without its state";
 
 /// What differs between two chains.
@@ -305,6 +308,7 @@ fn not_exchanged(error: &ExchangeError, (old, plan): (&Plan, &Plan), text: &str)
         ExchangeError::NotRunning => {
             return Refused { is_without_run: true, ..Refused::new(error.to_string(), RESTART) };
         }
+        ExchangeError::Order(_) => return Refused::new(error.to_string(), ORDER),
         _ => return Refused::new(error.to_string(), RESTART),
     };
     let Some(link) = plan.chain.iter().find(|link| link.name == *function) else {

@@ -16,10 +16,11 @@ use braid_runtime::clock::wall_ns;
 use braid_runtime::exchange::settle;
 use braid_runtime::io::whole::Whole;
 use braid_runtime::live::Unanswered;
+use braid_runtime::nf::packet::PortSet;
 use braid_runtime::nf::packet::crc32c::crc32c;
 use braid_runtime::nf::packet::key::{KeyShape, SetKey};
 use braid_runtime::saved::{Saved, SavedFunction, SavedSet};
-use braid_runtime::{Live, Time};
+use braid_runtime::{Live, Order, Time};
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -30,7 +31,9 @@ use crate::plan_file::Problem;
 /// Maximum size of a file in bytes.
 pub const FILE_MAX: u64 = 16 << 30;
 /// The version that this program writes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// The first version that says in which order packets met the functions, and by which fields these keep their packet sets.
+const HAS_ORDER: u32 = 2;
 /// Only the owner may read the file.
 const FILE_MODE: u32 = 0o600;
 const MAGIC: &[u8; 8] = b"BRAIDSNP";
@@ -116,7 +119,7 @@ impl Snapshot {
             ));
         }
         let latest = workers.iter().map(|(_, now_ns)| *now_ns).max().unwrap_or(0);
-        let mut saved = Saved::of_chain(&running.chain, latest);
+        let mut saved = Saved::of_chain(&running.chain, plan.ports, latest);
         drop(held);
         let stood = begun.elapsed();
         saved.sets = workers.into_iter().flat_map(|(sets, _)| sets).collect();
@@ -167,14 +170,24 @@ impl Snapshot {
             out.extend_from_slice(bytes);
         };
         bytes(&mut out, self.program.as_bytes());
-        let Saved { now_ns, functions, sets, objects } = &self.saved;
-        for number in [self.taken_ns, u64::from(self.live_time), *now_ns, functions.len() as u64] {
+        let Saved { now_ns, order, functions, sets, objects } = &self.saved;
+        for number in [self.taken_ns, u64::from(self.live_time), *now_ns] {
             word(&mut out, number);
         }
+        let (order, ports) = order.unwrap_or_default();
+        let outside = match order {
+            Order::Same => None,
+            Order::Mirrored { outside } => Some(outside.iter(ports).collect::<Vec<_>>()),
+        };
+        word(&mut out, u64::from(ports));
+        word(&mut out, u64::from(outside.is_some()));
+        bytes(&mut out, outside.unwrap_or_default().as_bytes());
+        word(&mut out, functions.len() as u64);
         for (function, config) in functions.iter().zip(&self.configs) {
             bytes(&mut out, function.name.as_bytes());
             bytes(&mut out, function.kind.as_bytes());
             word(&mut out, function.set_bytes as u64);
+            out.extend_from_slice(function.shape.as_bytes());
             word(&mut out, u64::from(function.shared));
             bytes(&mut out, config.as_bytes());
         }
@@ -211,7 +224,7 @@ impl Snapshot {
         if u32::from_le_bytes(*checksum) != crc32c(body) {
             return Err("its checksum is wrong: it is damaged or cut off".to_owned());
         }
-        reader.snapshot()
+        reader.snapshot(version)
     }
 
     /// Reads a file.
@@ -302,13 +315,24 @@ impl<'a> Reader<'a> {
         String::from_utf8(self.bytes()?.to_vec()).map_err(|_| "a name in it is no text".to_owned())
     }
 
-    fn snapshot(mut self) -> Result<Snapshot, String> {
+    /// The order of the functions and the number of ports; `None` if nothing is known of them.
+    fn order(&mut self) -> Result<Option<(Order, u16)>, String> {
+        let (ports, is_mirrored, outside) = (self.word()? as u16, self.word()? != 0, self.bytes()?);
+        let outside = outside.chunks_exact(2).map(|port| u16::from_le_bytes([port[0], port[1]]));
+        let order = if is_mirrored { Order::Mirrored { outside: PortSet::of(outside) } } else { Order::Same };
+        Ok((ports > 0).then_some((order, ports)))
+    }
+
+    fn snapshot(mut self, version: u32) -> Result<Snapshot, String> {
         let program = self.text()?;
         let (taken_ns, live_time, now_ns) = (self.word()?, self.word()? != 0, self.word()?);
+        let order = if version >= HAS_ORDER { self.order()? } else { None };
         let (mut functions, mut configs) = (Vec::new(), Vec::new());
         for _ in 0..self.count()? {
             let (name, kind, set_bytes) = (self.text()?, self.text()?, self.word()? as usize);
-            functions.push(SavedFunction { name, kind, set_bytes, shared: self.word()? != 0 });
+            let shape = if version >= HAS_ORDER { self.take(size_of::<KeyShape>())? } else { &[0; 4] };
+            let shape = KeyShape::read_from_bytes(shape).map_err(|_| "the fields of a key are cut off")?;
+            functions.push(SavedFunction { name, kind, set_bytes, shape, shared: self.word()? != 0 });
             configs.push(self.text()?);
         }
         let mut objects = Vec::new();
@@ -322,7 +346,7 @@ impl<'a> Reader<'a> {
         if !self.0.is_empty() {
             return Err(format!("{} bytes stand behind its end", self.0.len()));
         }
-        let saved = Saved { now_ns, functions, sets, objects };
+        let saved = Saved { now_ns, order, functions, sets, objects };
         Ok(Snapshot { program, taken_ns, live_time, configs, saved })
     }
 

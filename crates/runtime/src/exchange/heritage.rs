@@ -5,13 +5,29 @@ use braid_steer::planner::Changed;
 
 use super::{ExchangeError, Exchanged};
 use crate::chain::{Chain, keys_hold};
+use crate::course::{Course, Order};
+
+/// Packets from outside would meet the functions in another order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("packets from outside would meet the functions in another order, and packet sets are kept by side")]
+pub struct OtherOrder;
+
+/// Why a function cannot continue with another packet set.
+pub const OTHER_SET: &str = "its packet set would be another one";
+
+/// Checks that packets that arrive on the ports below `ports` come from the same side as under `before`: the keys of packet sets depend on it.
+pub fn keeps_order(before: Order, after: Order, ports: u16) -> Result<(), OtherOrder> {
+    let outside = |order| {
+        let set = Course { order, ..Course::default() }.outside()?;
+        Some(set.iter(ports).collect::<Vec<_>>())
+    };
+    if outside(before) == outside(after) { Ok(()) } else { Err(OtherOrder) }
+}
 
 /// Compares the functions of both chains; returns an error if one that is in both cannot continue.
 pub(super) fn compare(old: &Chain, new: &Chain, changed: &[String]) -> Result<Exchanged, ExchangeError> {
     let mut exchanged = Exchanged::default();
-    if old.course().order != new.course().order {
-        return Err(ExchangeError::Order);
-    }
+    keeps_order(old.course().order, new.course().order, u16::MAX)?;
     let record = |chain: &Chain| -> Vec<_> {
         let carried =
             chain.layout().describe().iter().filter_map(|row| Some((row.name.clone(), row.bytes, row.offset?)));
@@ -108,10 +124,31 @@ pub fn goes_on(before: &dyn Stage, after: &dyn Stage, changed: bool) -> Result<(
         (before, after) => before.is_none() == after.is_none(),
     };
     if !alike {
-        return Err("its packet set would be another one".to_owned());
+        return Err(OTHER_SET.to_owned());
     }
     if before.is_shared() != after.is_shared() {
         return Err(other_sharing(after.is_shared()).to_owned());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_packet::PortSet;
+
+    use super::*;
+
+    #[test]
+    fn an_order_is_kept_if_each_port_that_there_was_stays_on_its_side() {
+        let mirrored = |outside: &[u16]| Order::Mirrored { outside: PortSet::of(outside.iter().copied()) };
+        let check = |before, after, ports, keeps| {
+            assert_eq!(keeps_order(before, after, ports).is_ok(), keeps, "{before:?}, then {after:?}, {ports} ports");
+        };
+        check(Order::Same, Order::Same, 2, true);
+        check(Order::Same, mirrored(&[1]), 2, false);
+        check(mirrored(&[1]), Order::Same, 2, false);
+        check(mirrored(&[1]), mirrored(&[0]), 2, false);
+        check(mirrored(&[1]), mirrored(&[1, 2]), 2, true);
+        check(mirrored(&[1]), mirrored(&[1, 2]), 3, false);
+    }
 }
