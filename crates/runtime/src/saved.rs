@@ -2,20 +2,23 @@
 //!
 //! A restored set goes to the worker to which its packets will be steered, so a run may continue with another number of workers. The steering
 //! itself determines that worker, for a frame built from the set's key. If this frame does not have the same key, the set is left
-//! out. State objects restore their own content (state/image).
+//! out, and ends as if it had expired. State objects restore their own content (state/image).
 
 use braid_nf::packet::headers::{Ethernet, Header, Ipv4, Ipv6, ether_type};
 use braid_nf::packet::key::{FieldId, KeyExtractor, KeyShape, SetKey};
 use braid_nf::packet::{Link, MacAddress, Port, Record, Segments, Tagging, parse, protocol};
 use braid_nf::state::{ImageError, Tx, keys_of_image};
-use braid_nf::{SetMeta, Stage, shared_sets_name};
+use braid_nf::{SetMeta, SetTables, Stage, shared_sets_name};
 
-use crate::chain::Chain;
+use crate::chain::{Chain, Group};
 use crate::course::Order;
 use crate::exchange::{OTHER_SET, OtherOrder, keeps_order, other_sharing};
 use crate::launch::{Foundation, RunError, build_for};
 use crate::plan::Plan;
 use crate::worker::Worker;
+
+/// Room of the tables in which sets without a place end, one at a time.
+const BESIDE: usize = 64;
 
 /// The state of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -152,10 +155,11 @@ impl Saved {
         Ok((0..chain.stages().len()).filter(|at| !known.contains(at)).collect())
     }
 
-    /// Restores the sets into the tables of the workers to which their packets will be steered; returns how many found no room.
-    pub(crate) fn restore_sets(&self, plan: &Plan, chain: &Chain, workers: &mut [Worker]) -> Result<u64, RestoreError> {
+    /// Restores the sets into the tables of the workers to which their packets will be steered. Those that find no room there end; returns how many.
+    pub(crate) fn restore_sets(&self, plan: &Plan, chain: &Chain, workers: &mut [Worker]) -> Result<u64, RunError> {
         let positions = self.positions(chain)?;
         let mut left_out = 0;
+        let mut beside: Vec<Option<SetTables>> = chain.groups().iter().map(|_| None).collect();
         for set in &self.sets {
             let live =
                 set.states.iter().filter_map(|(saved, state)| Some(((*positions.get(*saved)?)?, state.as_slice())));
@@ -165,9 +169,17 @@ impl Saved {
             groups.sort_unstable();
             groups.dedup();
             for group in groups {
-                let worker = worker_of(&set.key, &chain.groups()[group].extractor, plan);
-                let placed = worker.is_some_and(|worker| workers[worker].put_set(group, set, &live));
-                left_out += u64::from(!placed);
+                let Group { state_bytes, extractor, .. } = &chain.groups()[group];
+                let worker = worker_of(&set.key, extractor, plan);
+                if worker.is_some_and(|worker| workers[worker].put_set(group, set, &live)) {
+                    continue;
+                }
+                left_out += 1;
+                let tables = match &mut beside[group] {
+                    Some(tables) => tables,
+                    none => none.insert(SetTables::new(BESIDE, *state_bytes, extractor.shape(), plan.pages)?),
+                };
+                workers[worker.unwrap_or(0)].end_unplaced((group, tables), set, &live, self.now_ns);
             }
         }
         // Shared sets were restored with the objects; the first worker counts them.

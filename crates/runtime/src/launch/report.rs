@@ -52,7 +52,7 @@ pub struct Report {
     pub lost: Vec<SinkError>,
     /// The pages that back the buffers.
     pub backing: Backing,
-    /// Packet sets of an earlier run for which this run had no room.
+    /// Packet sets of an earlier run for which this run had no room, and which ended.
     pub sets_left_out: u64,
     /// Bytes of tables and state objects.
     pub memory_bytes: usize,

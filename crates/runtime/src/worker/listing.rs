@@ -4,11 +4,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use braid_nf::SharedSet;
 use braid_nf::packet::key::SetKey;
+use braid_nf::{SetSlot, SetTables, SharedSet};
 
 use super::Worker;
 use crate::attempt::End;
+use crate::chain::Chain;
 use crate::expiry::{Expiring, expire, expire_shared};
 use crate::saved::{self, SavedSet};
 
@@ -170,25 +171,51 @@ impl Worker {
         if self.set_slots(group) == 0 {
             return false;
         }
-        let chain = &self.parts.chain;
-        let mine = || {
-            live.iter().filter(|(at, state)| {
-                chain.group_of(*at) == Some(group) && state.len() == chain.stages()[*at].set_bytes()
-            })
-        };
-        let bits = mine().fold(0, |bits, (at, _)| bits | chain.stages()[*at].place().bit);
-        let tables = &mut self.sets[group].tables;
-        let Some(place) = tables.join(&set.key, saved::meta(set, bits)).filter(|_| bits != 0) else { return false };
-        tables.states_mut(place, |bytes| {
-            for (at, state) in mine() {
-                bytes[chain.stages()[*at].place().offset..][..state.len()].copy_from_slice(state);
-            }
-        });
-        true
+        put(&self.parts.chain, (group, &mut self.sets[group].tables), set, live).is_some()
+    }
+
+    /// Ends a set for which [`put_set`](Self::put_set) found no place, as if it had expired at `now_ns`: otherwise what its functions count it in would
+    /// count it for ever. Meanwhile it is in `beside`, tables of the same group.
+    pub(crate) fn end_unplaced(
+        &mut self,
+        (group, beside): (usize, &mut SetTables),
+        set: &SavedSet,
+        live: &[(usize, &[u8])],
+        now_ns: u64,
+    ) {
+        let chain = Arc::clone(&self.parts.chain);
+        let Some(at) = put(&chain, (group, beside), set, live) else { return };
+        let (parts, emitted) = (&mut self.parts, &mut self.logs.emitted);
+        let mut on = Expiring::new((group, beside), parts, emitted, &mut self.counters, self.pulse.as_deref());
+        for (position, _) in live.iter().filter(|(position, _)| chain.group_of(*position) == Some(group)) {
+            expire(*position, (&[at], End::Chosen), now_ns, &mut on, &mut *self.witness);
+        }
+        on.tables.remove(at);
     }
 
     /// Counts restored shared sets as created on this worker.
     pub(crate) fn count_restored(&mut self, shared: u64) {
         self.logs.lives.created += shared;
     }
+}
+
+/// Puts a saved set into the tables of a group for those functions of it in which it is live; `None` if it does not fit there.
+fn put(
+    chain: &Chain,
+    (group, tables): (usize, &mut SetTables),
+    set: &SavedSet,
+    live: &[(usize, &[u8])],
+) -> Option<SetSlot> {
+    let mine = || {
+        live.iter()
+            .filter(|(at, state)| chain.group_of(*at) == Some(group) && state.len() == chain.stages()[*at].set_bytes())
+    };
+    let bits = mine().fold(0, |bits, (at, _)| bits | chain.stages()[*at].place().bit);
+    let place = tables.join(&set.key, saved::meta(set, bits)).filter(|_| bits != 0)?;
+    tables.states_mut(place, |bytes| {
+        for (at, state) in mine() {
+            bytes[chain.stages()[*at].place().offset..][..state.len()].copy_from_slice(state);
+        }
+    });
+    Some(place)
 }
