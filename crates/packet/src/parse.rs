@@ -2,7 +2,7 @@
 //!
 //! It skips 802.1Q, 802.1ad and 0x9100 tags, LLC/SNAP, an MPLS label stack (with an Ethernet pseudowire) and a PPPoE session.
 //! It does not enter tunnels over IP: only the outermost IP header counts. A frame whose IP header (with all IPv6 extension
-//! headers) is incomplete, or longer than 1,020 bytes, is not treated as IP: it gets [`Flags::SHORT`] and belongs to no flow.
+//! headers) is incomplete is not treated as IP: it gets [`Flags::SHORT`] and belongs to no flow.
 //!
 //! Invariant: if [`Flags::IP`] is set, the fixed IP header lies inside the frame. The transport header need not: a frame may
 //! be cut after the IP header or state wrong option lengths, so readers of the transport header must check.
@@ -71,7 +71,7 @@ pub mod protocol {
 pub struct Parsed {
     /// Offset of the IP header.
     pub l3: u8,
-    /// Distance from the IP header to what follows it in bytes, divided by four.
+    /// Distance from the IP header to what follows it in bytes, divided by four; 0 if it exceeds 1020 bytes.
     pub l4: u8,
     /// IP protocol number of what follows.
     pub proto: u8,
@@ -238,17 +238,13 @@ fn parse_ipv6(frame: &[u8], at: usize, link: Link) -> Parsed {
 pub(crate) struct Walk {
     /// End of the chain, in bytes from the fixed header.
     pub(crate) end: usize,
-    /// End of the chain in words of four bytes.
+    /// End of the chain in words of four bytes; 0 if it is too far away.
     pub(crate) words: u8,
     pub(crate) proto: u8,
     pub(crate) bits: u8,
 }
 
-/// Bytes of IPv6 header and extension headers behind which a transport header is still found.
-const HEADERS_MAX: usize = 1020;
-
-/// Walks the extension headers of a packet that begins with a complete fixed header. Returns `None` if the chain is cut, or too long:
-/// what stands behind it would be hidden from every rule about it, and the receiver would find it.
+/// Walks the extension headers of a packet that begins with a complete fixed header. Returns `None` if the chain is cut.
 ///
 /// Authentication headers state their length in words of four bytes (RFC 4302 section 2.2), all others in units of eight
 /// bytes (RFC 8200 section 4).
@@ -257,7 +253,7 @@ pub(crate) fn walk_extensions(packet: &[u8], first: u8) -> Option<Walk> {
     const OFFSET: u16 = 0xfff8;
     const MORE: u16 = 1;
     let (mut at, mut proto, mut bits) = (40usize, first, 0);
-    while protocol::is_extension(proto) && at <= HEADERS_MAX {
+    while protocol::is_extension(proto) && at <= 1020 {
         let next = *packet.get(at)?;
         let length = usize::from(*packet.get(at + 1)?);
         if proto == protocol::FRAGMENT {
@@ -278,8 +274,7 @@ pub(crate) fn walk_extensions(packet: &[u8], first: u8) -> Option<Walk> {
         at += if proto == protocol::AH { (length + 2) * 4 } else { (length + 1) * 8 };
         proto = next;
     }
-    let words = u8::try_from(at / 4).ok()?;
-    Some(Walk { end: at, words, proto, bits })
+    Some(Walk { end: at, words: u8::try_from(at / 4).unwrap_or(0), proto, bits })
 }
 
 #[inline(always)]

@@ -95,7 +95,7 @@ pub struct Record {
     /// Offset of the network header from the frame's first byte; valid only if [`Flags::IP`] is set.
     pub l3: u8,
     /// Offset, counted from the IP header, of what follows it and its extension headers, in units of four bytes; 0 if there
-    /// is no IP header. It may lie beyond the frame's end. In a later fragment it is the
+    /// is no IP header or the offset exceeds 1020 bytes. It may lie beyond the frame's end. In a later fragment it is the
     /// offset of payload, not of a transport header.
     pub l4: u8,
     /// IP protocol number of the transport header (for IPv6, after the extension headers).
