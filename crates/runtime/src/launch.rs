@@ -97,9 +97,9 @@ pub struct Control {
     pub step_ns: Option<u64>,
 }
 
-/// A callback for the start of a run.
+/// A callback for the start of a run; it gets the number of restored packet sets that found no place.
 #[derive(Clone)]
-pub struct AtStart(pub Arc<dyn Fn() + Send + Sync>);
+pub struct AtStart(pub Arc<dyn Fn(u64) + Send + Sync>);
 
 impl std::fmt::Debug for AtStart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -212,7 +212,8 @@ pub fn launch(
         None => Present::Own(chain),
     };
     let control = &Control { live: live.clone(), ..control.clone() };
-    let (ended, dispatched) = run_threads(&present, workers, dispatcher, control).map_err(RunError::Thread)?;
+    let (ended, dispatched) =
+        run_threads(&present, workers, dispatcher, (control, left_out)).map_err(RunError::Thread)?;
     let elapsed = begun.elapsed();
     let (domain, is_recorded) = (&domain, control.record);
     let remains =

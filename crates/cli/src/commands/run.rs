@@ -96,10 +96,6 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         (Some(snapshot), Some(path)) => save(&snapshot, path, successor.is_some()).map(Some),
         _ => Ok(None),
     };
-    if report.sets_left_out > 0 {
-        let sets = counted(report.sets_left_out, "packet set");
-        asideln!("note: {sets} of the earlier run found no place in this one");
-    }
     // If the chain was exchanged meanwhile, stages and counters would not match.
     let profile = (args.profile && names(&last_plan) == names(&plan)).then(|| profile(&plan, &from, &report, false));
     let report = RunReport::new(names(&last_plan), &report);
@@ -180,8 +176,14 @@ fn restore(path: &Path, (written, plan): (&Written, &Plan), control: &mut Contro
 /// manager, and removes a state that was left only for this run.
 fn when_begun(args: &RunArgs, chain: String, restored: Vec<String>) -> AtStart {
     let left = args.restore.as_deref().and_then(handover::left_for_us);
-    AtStart(Arc::new(move || {
+    AtStart(Arc::new(move |left_out| {
         restored.iter().for_each(|line| asideln!("{line}"));
+        if left_out > 0 {
+            let sets = counted(left_out, "packet set");
+            asideln!(
+                "note: {sets} of the earlier run found no place in this one, and ended: more would with more `sets`"
+            );
+        }
         notify::of_begin(&chain);
         left.as_deref().map(handover::remove);
     }))

@@ -32,7 +32,7 @@ impl LoadBalancer {
         let (mut services, counts_traffic) = (BTreeMap::<String, Traffic>::new(), !self.traffic.is_empty());
         for (number, server) in (0u32..).zip(&self.settings.servers) {
             let (tally, traffic) = (self.load.sum(cx, number)?, self.traffic.sum(cx, number)?);
-            let service = shown(server.service_address, server.service_ports);
+            let service = server.service();
             if counts_traffic {
                 services.entry(service.clone()).or_default().add(&traffic);
             }

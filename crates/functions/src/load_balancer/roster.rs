@@ -41,7 +41,7 @@ pub(super) struct Name {
     /// The service's ports, as [`Ports::words`].
     service_ports: [u16; 2],
     /// 0: TCP and UDP.
-    protocol: u8,
+    pub(super) protocol: u8,
     /// The [`Mode`].
     mode: u8,
 }

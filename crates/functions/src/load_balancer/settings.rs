@@ -9,7 +9,7 @@ use foldhash::{HashMap, HashSet};
 use super::config::{Backend, Config, Mode, Persistence, Service, Together, Transport, WhenDown, WhenNone};
 use super::ends::Exchanges;
 use super::maglev::{Candidate, Maglev, is_prime};
-use super::ports::{Ends, Ports};
+use super::ports::{Ends, Ports, shown};
 use super::quic::{ServerId, ServerIds};
 use super::refusals::{Wrong, check_backend, check_check, check_meant, check_service, check_tunnels};
 use super::roster::{Line, Roster};
@@ -73,6 +73,10 @@ pub(super) struct Server {
     /// The service's address, which clients see in place of its own.
     pub(super) service_address: IpAddress,
     pub(super) service_ports: Ports,
+    /// The protocol of its service; 0: TCP and UDP.
+    protocol: u8,
+    /// Whether reports name the protocol, because a service of another one has the same address and ports.
+    names_protocol: bool,
 }
 
 impl Server {
@@ -93,6 +97,18 @@ impl Server {
             may_be_named: false,
             service_address: name.service_address,
             service_ports: name.service_ports(),
+            protocol: name.protocol,
+            names_protocol: false,
+        }
+    }
+
+    /// Its service in reports: `192.0.2.53:53`, or `udp 192.0.2.53:53` if there is another one there.
+    pub(super) fn service(&self) -> String {
+        let service = shown(self.service_address, self.service_ports);
+        match (self.names_protocol, self.protocol) {
+            (true, protocol::TCP) => format!("tcp {service}"),
+            (true, protocol::UDP) => format!("udp {service}"),
+            _ => service,
         }
     }
 
@@ -206,6 +222,7 @@ impl Settings {
             settings.add(config, number, service)?;
         }
         settings.note_departed();
+        settings.name_protocols();
         settings.recheck_ms = settings.recheck_for(config, is_first);
         settings.strays_ns = strays::lifetime_ns(settings.recheck_ms);
         settings.exchanges = settings.servers.iter().map(Server::exchanges).collect();
@@ -232,6 +249,19 @@ impl Settings {
         match config.services.iter().any(|service| service.persistence == Persistence::Source) {
             true => recheck_ms.min((self.persistence_ns / MS / 4) as i32),
             false => recheck_ms,
+        }
+    }
+
+    /// Has reports name the protocol where they would otherwise take a service for one of another protocol at its address and ports. Services that are
+    /// alone there, as nearly all are, keep the names that they have always had.
+    fn name_protocols(&mut self) {
+        let of_one = self.services.iter().filter(|service| service.end.2 != 0);
+        let ends: HashSet<(IpAddress, Ports, u8)> = of_one.map(|service| service.end).collect();
+        for server in &mut self.servers {
+            let is_other = |protocol| protocol != server.protocol;
+            let mut others = [protocol::TCP, protocol::UDP].into_iter().filter(|protocol| is_other(*protocol));
+            server.names_protocol =
+                others.any(|other| ends.contains(&(server.service_address, server.service_ports, other)));
         }
     }
 
@@ -376,6 +406,8 @@ impl Settings {
             may_be_named: service.backends.iter().any(|backend| backend.server_id.is_some()),
             service_address,
             service_ports: service.ports(),
+            protocol: line.name.protocol,
+            names_protocol: false,
         };
         self.by_address.entry(address).or_default().push(u32::from(number));
         match self.servers.get_mut(usize::from(number)) {

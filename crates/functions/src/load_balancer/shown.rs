@@ -13,9 +13,7 @@ impl LoadBalancer {
         let Some(server) = self.settings.server_of(flow) else { return Ok("its backend is gone".to_owned()) };
         let backend = shown(server.address, server.ports());
         let way = match (flow.way, server.mode) {
-            (FROM_BACKEND, _) => {
-                format!("from backend {backend}, of service {}", shown(server.service_address, server.service_ports))
-            }
+            (FROM_BACKEND, _) => format!("from backend {backend}, of service {}", server.service()),
             (_, Mode::Nat) => format!("to backend {backend}"),
             (_, Mode::Ipip) => format!("to backend {backend} in IP"),
             (_, Mode::Gre) => format!("to backend {backend} in GRE"),

@@ -40,12 +40,12 @@ impl Start {
     }
 }
 
-/// Runs the workers, and the dispatcher if there is one, until all have ended. Fails, and nothing has begun, if a thread cannot be made.
+/// Runs the workers, for which `left_out` restored sets found no place, and the dispatcher if there is one, until all have ended. Fails, and nothing has begun, if a thread cannot be made.
 pub(super) fn run_threads(
     present: &Present<'_>,
     mut workers: Vec<Worker>,
     dispatcher: Option<Dispatching>,
-    control: &Control,
+    (control, left_out): (&Control, u64),
 ) -> io::Result<Left> {
     let scheduler = control.schedule.map(|seed| Scheduler::new(workers.len(), seed));
     let deadline = control.duration.map(|duration| Instant::now() + duration);
@@ -96,7 +96,7 @@ pub(super) fn run_threads(
         let handles: io::Result<Vec<_>> = workers.into_iter().enumerate().map(spawn).collect();
         let all = dispatcher.and_then(|dispatcher| Ok((handles?, dispatcher)));
         if let (Ok(_), Some(AtStart(begun))) = (&all, &control.at_start) {
-            begun();
+            begun(left_out);
         }
         start.give(all.is_ok());
         let left =

@@ -91,6 +91,45 @@ fn counts_go_on_over_changes_and_are_the_services_whoever_has_left() {
 }
 
 #[test]
+fn services_of_one_address_and_port_are_told_apart_by_their_protocols() {
+    let config = |protocols: &[&str]| {
+        let service = |protocol: &&str| {
+            format!(
+                "[[service]]\naddress = '203.0.113.10'\nport = 53\nprotocol = '{protocol}'\nbackends = [{{ address = '10.0.0.1' }}]\n"
+            )
+        };
+        "traffic = true\n".to_owned() + &protocols.iter().map(service).collect::<String>()
+    };
+    let asked = || Frame::udp("192.0.2.8:9", "203.0.113.10:53");
+    let opened = || Frame::tcp("192.0.2.8:9", "203.0.113.10:53").flags("S");
+    let begun = || {
+        let mut lb = Bench::with_sets(2, 64, build(&config(&["udp", "tcp"])));
+        send(&mut lb, 1, 0, asked());
+        send(&mut lb, 1, 1, opened());
+        lb
+    };
+    let rows = |lb: Bench| -> Vec<String> {
+        let told = lb.findings().list().to_vec();
+        let backends = told.iter().filter(|told| told.kind == "backend");
+        backends.map(|told| format!("{} {:?}", told.subject, told.number)).collect()
+    };
+    // Each has one connection: equal counts are two rows as well.
+    let [tcp, udp] = ["tcp", "udp"].map(|protocol| format!("{protocol} 203.0.113.10:53 at 10.0.0.1:53 Some(1)"));
+    assert_eq!(rows(begun()), [tcp.as_str(), &udp]);
+    // One that is gone is not taken for the one that has stayed, whose name is short again.
+    let alone = || begun().succeeded(build(&config(&["tcp"])));
+    assert_eq!(rows(alone()), ["203.0.113.10:53 at 10.0.0.1:53 Some(1)", &udp]);
+    let (tcp, udp) = (opened().bytes().len(), asked().bytes().len());
+    let expected = [
+        format!("backend 203.0.113.10:53 at 10.0.0.1:53: 1 {tcp} 0 0"),
+        format!("backend udp 203.0.113.10:53 at 10.0.0.1:53: 1 {udp} 0 0"),
+        format!("service 203.0.113.10:53: 1 {tcp} 0 0"),
+        format!("service udp 203.0.113.10:53: 1 {udp} 0 0"),
+    ];
+    assert_eq!(told(alone()), expected);
+}
+
+#[test]
 fn nothing_is_counted_unless_it_is_wanted() {
     let mut lb = bench(&COUNTED.replace("traffic = true", "traffic = false"));
     send(&mut lb, 1, 0, Frame::tcp("192.0.2.8:9", "203.0.113.10:80"));
