@@ -131,7 +131,7 @@ pub fn hold_the_headers(packet: &Packet<'_>) -> bool {
 #[inline(never)]
 fn hold_by_each_header(packet: &Packet<'_>) -> bool {
     // Behind a chain of extension headers that is too long to follow anything may hide.
-    let Some(l4) = packet.l4_offset() else { return !packet.is_ip() };
+    let Some(l4) = packet.l4_offset() else { return !packet.is_ip() || packet.record().l4 != 0 };
     let Some(room) = ip_len(packet).checked_sub(l4 - usize::from(packet.record().l3)) else { return false };
     match packet.protocol() {
         protocol::TCP if packet.is_fragment() => room >= TCP_CHECKSUM_END,
