@@ -376,7 +376,7 @@ fn sets_of_pings_find_their_workers_in_both_versions_of_ip() {
         "[[nf]]\nfunction = \"flow_counter\"\n[nf.packet_set]\nfields = [\"ip.src\", \"ip.dst\", \"icmp.id\"]\n",
     );
     let ping = |id: u16| {
-        let ends = if id % 2 == 0 { ["10.0.0.1", "192.0.2.1"] } else { ["2001:db8::1", "2001:db8::2"] };
+        let ends = if id.is_multiple_of(2) { ["10.0.0.1", "192.0.2.1"] } else { ["2001:db8::1", "2001:db8::2"] };
         let bytes = Frame::echo_request(ends[0], ends[1], id, 1).bytes();
         let info = FrameInfo { wire_len: bytes.len() as u32, sequence: id.into(), ..FrameInfo::default() };
         (bytes, info)

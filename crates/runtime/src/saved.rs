@@ -8,7 +8,7 @@ use braid_nf::packet::headers::{Ethernet, Header, Ipv4, Ipv6, ether_type};
 use braid_nf::packet::key::{FieldId, KeyExtractor, KeyShape, SetKey};
 use braid_nf::packet::{Link, MacAddress, Port, Record, Segments, Tagging, parse, protocol};
 use braid_nf::state::{ImageError, Tx, keys_of_image};
-use braid_nf::{SetMeta, SetTables, Stage, shared_sets_name};
+use braid_nf::{SetMeta, SetTables, shared_sets_name};
 
 use crate::chain::{Chain, Group};
 use crate::course::Order;
@@ -83,18 +83,21 @@ pub enum RestoreError {
 impl Saved {
     /// Saves the functions and objects of a chain at rest; sets are added by [`Worker::save_sets`].
     pub fn of_chain(chain: &Chain, ports: u16, now_ns: u64) -> Saved {
-        let function = |(at, stage): (usize, &Box<dyn Stage>)| SavedFunction {
-            name: stage.name().to_owned(),
-            kind: stage.kind().to_owned(),
-            set_bytes: stage.set_bytes(),
-            shape: shape(chain, at),
-            shared: stage.is_shared(),
+        let function = |at: usize| {
+            let stage = &*chain.stages()[at];
+            SavedFunction {
+                name: stage.name().to_owned(),
+                kind: stage.kind().to_owned(),
+                set_bytes: stage.set_bytes(),
+                shape: shape(chain, at),
+                shared: stage.is_shared(),
+            }
         };
         let objects = chain.objects();
         Saved {
             now_ns,
             order: Some((chain.course().order, ports)),
-            functions: chain.stages().iter().enumerate().map(function).collect(),
+            functions: (0..chain.stages().len()).map(function).collect(),
             sets: Vec::new(),
             objects: objects.iter().map(|o| (o.name().to_owned(), o.kind().to_owned(), o.save())).collect(),
         }
