@@ -207,7 +207,7 @@ impl<'a> Cx<'a> {
     /// Sends a packet back inside by `port`, through the functions before this one, from the last to the first, as if it had
     /// come from outside ([`hairpins_return`](Self::hairpins_return)). `came` names a port outside.
     pub fn emit_hairpin(&mut self, came: Came, port: Port, bytes: &[u8]) {
-        self.emitted.push(self.index, port, bytes, Leg::Onward(Some(came)));
+        self.emit_held(came, port, bytes);
     }
 
     /// Sends an answer to the current packet, as this function saw it, back by `port`, the port by which the packet arrived.

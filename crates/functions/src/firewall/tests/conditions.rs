@@ -348,8 +348,7 @@ fn rules_see_what_stands_in_the_frame() {
             _ => bytes[14..16].copy_from_slice(&(0x6000u16 | 10 << 6).to_be_bytes()),
         }
         if bytes[14] >> 4 == 4 {
-            bytes[24..26].fill(0);
-            let sum = braid_nf::packet::checksum::ipv4_header(&bytes[14..34]);
+            let sum = super::headers::sum(&bytes);
             bytes[24..26].copy_from_slice(&sum.to_be_bytes());
         }
         // A tag with VLAN 7 and priority 3.

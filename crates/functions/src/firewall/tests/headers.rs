@@ -69,7 +69,7 @@ fn options_of_tcp_are_there_or_are_not() {
 }
 
 /// The right checksum of the IPv4 header in a frame.
-fn sum(frame: &[u8]) -> u16 {
+pub(super) fn sum(frame: &[u8]) -> u16 {
     let mut header = frame[14..14 + usize::from(frame[14] & 15) * 4].to_vec();
     header[10..12].fill(0);
     braid_nf::packet::checksum::ipv4_header(&header)
