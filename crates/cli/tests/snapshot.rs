@@ -391,3 +391,24 @@ fn sets_of_pings_find_their_workers_in_both_versions_of_ip() {
     let notes = String::from_utf8_lossy(&output.stderr);
     assert!(!notes.contains("found no place"), "{notes}");
 }
+
+#[test]
+fn sets_of_some_protocols_find_their_workers() {
+    let braid = Braid::new();
+    let plan = "[[nf]]\nfunction = \"flow_counter\"\n[nf.packet_set]\nfields = [\"ip.src\"]\nprotocols = [6]\n";
+    braid.write("plan.toml", plan);
+    let segment = |host: u16| {
+        let [high, low] = host.to_be_bytes();
+        let bytes = Frame::tcp(&format!("10.0.{high}.{low}:1000"), "192.0.2.1:80").bytes();
+        let info = FrameInfo { wire_len: bytes.len() as u32, sequence: host.into(), ..FrameInfo::default() };
+        (bytes, info)
+    };
+    write(&braid, "segments.pcapng", &(1..101).map(segment).collect::<Vec<_>>());
+    let line = "run plan.toml --in segments.pcapng --json";
+    braid.ok(&format!("{line} --workers 1 --snapshot state"));
+    let output = braid.run(&format!("{line} --workers 2 --restore state"));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!((&report["sets"]["live"], &report["sets"]["created"]), (&100.into(), &100.into()), "{report}");
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(!notes.contains("found no place"), "{notes}");
+}

@@ -8,7 +8,7 @@ mod group;
 
 use std::sync::Arc;
 
-use braid_nf::packet::key::{FieldId, KeyError, SetDef};
+use braid_nf::packet::key::{FieldId, KeyError, KeyShape, SetDef};
 use braid_nf::state::StateObject;
 use braid_nf::{Hairpins, ShareError, Stage};
 use braid_packet::fields::{FieldError, StageUse};
@@ -209,6 +209,16 @@ impl Chain {
     /// The fields that the function at a position declares to change.
     pub(crate) fn changes(&self, position: usize) -> Changed {
         rewritten(&*self.stages[position])
+    }
+
+    /// The shape of the keys of the function at a position; the default if it has no packet sets.
+    pub(crate) fn key_shape(&self, position: usize) -> KeyShape {
+        self.group_of(position).map_or_else(KeyShape::default, |group| self.groups[group].extractor.shape())
+    }
+
+    /// The same of the function with this name.
+    pub(crate) fn key_shape_of(&self, name: &str) -> Option<KeyShape> {
+        self.stages.iter().position(|stage| stage.name() == name).map(|position| self.key_shape(position))
     }
 
     /// The fields that functions before the one at a position change, by the side that packets come from.

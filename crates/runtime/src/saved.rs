@@ -6,7 +6,7 @@
 
 use braid_nf::packet::headers::{Ethernet, Header, Ipv4, Ipv6, ether_type};
 use braid_nf::packet::key::{FieldId, KeyExtractor, KeyShape, SetKey};
-use braid_nf::packet::{Link, MacAddress, Port, Record, Segments, Tagging, parse, protocol};
+use braid_nf::packet::{Link, MacAddress, Port, Record, Tagging, parse, protocol};
 use braid_nf::state::{ImageError, Tx, keys_of_image};
 use braid_nf::{SetMeta, SetTables, shared_sets_name};
 
@@ -89,7 +89,7 @@ impl Saved {
                 name: stage.name().to_owned(),
                 kind: stage.kind().to_owned(),
                 set_bytes: stage.set_bytes(),
-                shape: shape(chain, at),
+                shape: chain.key_shape(at),
                 shared: stage.is_shared(),
             }
         };
@@ -125,7 +125,7 @@ impl Saved {
                 format!("it kept {} bytes per packet set, not {}", saved.set_bytes, stage.set_bytes())
             } else if stage.is_shared() != saved.shared {
                 other_sharing(stage.is_shared()).to_owned()
-            } else if saved.shape != KeyShape::default() && saved.shape != shape(chain, at) {
+            } else if saved.shape != KeyShape::default() && saved.shape != chain.key_shape(at) {
                 OTHER_SET.to_owned()
             } else {
                 return Ok(Some(at));
@@ -192,11 +192,6 @@ impl Saved {
     }
 }
 
-/// The shape of the keys of the function at a position; the default if it has no packet sets.
-fn shape(chain: &Chain, at: usize) -> KeyShape {
-    chain.group_of(at).map_or_else(KeyShape::default, |group| chain.groups()[group].extractor.shape())
-}
-
 /// Whether a run of this plan could start with the saved state; tries it with a chain that is then discarded.
 pub fn fits(plan: &Plan, saved: &Saved) -> Result<(), RunError> {
     let Foundation { domain, chain } = build_for(plan, Some(saved))?;
@@ -209,7 +204,7 @@ fn worker_of(key: &SetKey, extractor: &KeyExtractor, plan: &Plan) -> Option<usiz
     if plan.workers == 1 {
         return Some(0);
     }
-    let (frame, named) = frame_of(key, extractor.segments())?;
+    let (frame, named) = frame_of(key, extractor)?;
     let found = parse(&frame, Link::Ethernet);
     let mut record = Record::default();
     (record.l3, record.l4, record.proto, record.flags) = (found.l3, found.l4, found.proto, found.flags);
@@ -222,7 +217,7 @@ fn worker_of(key: &SetKey, extractor: &KeyExtractor, plan: &Plan) -> Option<usiz
 }
 
 /// A frame with this key and the port on which it may arrive; `None` for keys with labels or tunnels.
-fn frame_of(key: &SetKey, segments: Option<&Segments>) -> Option<(Vec<u8>, Port)> {
+fn frame_of(key: &SetKey, extractor: &KeyExtractor) -> Option<(Vec<u8>, Port)> {
     let parts = key.parts();
     if parts.rest.iter().any(|(field, _)| !PLAIN.contains(field)) {
         return None;
@@ -238,7 +233,7 @@ fn frame_of(key: &SetKey, segments: Option<&Segments>) -> Option<(Vec<u8>, Port)
     let (icmp, echo_request) = if is_v6 { (protocol::ICMPV6, 128) } else { (protocol::ICMP, 8) };
     let transport = transport(&parts, number(FieldId::IcmpId).map(|id| (echo_request, id)));
     let default = if number(FieldId::IcmpId).is_some() { icmp } else { protocol::UDP };
-    let proto = number(FieldId::IpProto).map_or(default, |proto| proto as u8);
+    let proto = number(FieldId::IpProto).map_or_else(|| extractor.protocol_like(default), |proto| proto as u8);
     if is_v6 {
         kind = ether_type::IPV6;
         let mut ip = Ipv6::new(proto, transport.len() as u16);
@@ -256,7 +251,7 @@ fn frame_of(key: &SetKey, segments: Option<&Segments>) -> Option<(Vec<u8>, Port)
     ethernet.set_ether_type(kind);
     ethernet.emit(&mut frame);
     frame.extend(transport);
-    let segment = number(FieldId::Segment).and_then(|number| segments?.example(number as u16));
+    let segment = number(FieldId::Segment).and_then(|number| extractor.segments()?.example(number as u16));
     let (port, tagging) = segment.unwrap_or((None, Tagging::one(number(FieldId::VlanId).unwrap_or(0) as u16)));
     let (outer, inner) = tagging.vlans();
     for vlan in [inner, outer].into_iter().flatten() {

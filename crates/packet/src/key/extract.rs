@@ -6,7 +6,7 @@ use super::fast::OUTSIDE;
 use super::hash::{KeyHash, seed};
 use super::keys::{Extracted, Keys};
 use super::packing::{Packing, arp_target, gtp_teid, icmp_id, vxlan_vni};
-use super::{FieldId, KeyClass, KeyError, KeyShape, SYMMETRIC, SetDef, SetKey, protocol};
+use super::{ACROSS, FieldId, KeyClass, KeyError, KeyShape, SYMMETRIC, SetDef, SetKey, protocol};
 use crate::edit::{Headers, Side};
 use crate::parse::LinkFields;
 use crate::port_set::PortSet;
@@ -153,9 +153,26 @@ impl KeyExtractor {
         Ok(self)
     }
 
+    /// Lets a symmetric set of a chain with two sides contain both directions of a connection whatever sides its ends are on: both may be on one.
+    /// The smaller end comes first, as without sides; only the shape of the keys is another. Packets of a set may then come to several workers.
+    pub fn across_sides(mut self) -> KeyExtractor {
+        self.shape.0 |= ACROSS;
+        self
+    }
+
     /// Returns the hash function.
     pub fn hash(&self) -> KeyHash {
         self.hash
+    }
+
+    /// Returns a protocol of packets that the set takes: this one, or the lowest number if it does not take it.
+    pub fn protocol_like(&self, wished: u8) -> u8 {
+        match self.protocols {
+            Some(protocols) if !has(&protocols, wished) => {
+                (0..=u8::MAX).find(|number| has(&protocols, *number)).unwrap_or(wished)
+            }
+            _ => wished,
+        }
     }
 
     /// Returns the meaning of segment numbers in the keys, if any.

@@ -265,8 +265,10 @@ pub enum KeyClass {
 #[repr(transparent)]
 pub struct KeyShape(u32);
 
-/// Bit of a [`KeyShape`] for symmetric sets; the other bits stand for fields.
+/// Bit of a [`KeyShape`] for symmetric sets; the bits below both stand for fields.
 const SYMMETRIC: u32 = 1 << 31;
+/// Bit of a [`KeyShape`] for [`KeyExtractor::across_sides`].
+const ACROSS: u32 = 1 << 30;
 
 /// A self-contained key: plain data that can be stored, compared and printed without its definition.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -2,7 +2,7 @@
 
 use super::extract::FIVE_TUPLE;
 use super::keys::Keys;
-use super::{KeyClass, SYMMETRIC, SetKey};
+use super::{ACROSS, KeyClass, SYMMETRIC, SetKey};
 use crate::address::IpAddress;
 use crate::parse::be16;
 
@@ -25,7 +25,7 @@ impl SetKey {
     /// Returns the fields of a key made by [`SetDef::five_tuple`](super::SetDef::five_tuple), symmetric or not; `None` for
     /// other keys.
     pub fn five_tuple(&self) -> Option<FiveTuple> {
-        if self.shape.0 & !SYMMETRIC != FIVE_TUPLE {
+        if self.shape.0 & !(SYMMETRIC | ACROSS) != FIVE_TUPLE {
             return None;
         }
         let mut bytes = [0; Keys::WIDE_BYTES];

@@ -4,6 +4,7 @@ use braid_nf::packet::key::{KeyExtractor, SetDef};
 use braid_nf::state::StateBuilder;
 use braid_nf::{Place, Stage};
 use braid_packet::BATCH_MAX;
+use braid_steer::Fields;
 use braid_steer::planner::Changed;
 
 use super::ChainError;
@@ -50,6 +51,9 @@ impl Group {
     ) -> Result<Group, ChainError> {
         let extractor = KeyExtractor::compile(&set)?;
         let extractor = match course.outside() {
+            // A function that holds packets, as a router does, also decides where they go: a connection may have both ends on one side. Its
+            // packets come to several workers in any case.
+            Some(_) if set.symmetric && changed.any() == Fields::ALL => extractor.across_sides(),
             Some(outside) => extractor.by_sides(outside)?,
             None => extractor,
         };

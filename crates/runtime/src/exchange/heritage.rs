@@ -62,7 +62,7 @@ fn sees_the_same(old: &Chain, new: &Chain, name: &str) -> Result<(), String> {
         let Changed { from_inside, from_outside, .. } = chain.changed_before(at);
         Some((from_inside.common(own), from_outside.common(own)))
     };
-    if changed(old) == changed(new) {
+    if changed(old) == changed(new) && old.key_shape_of(name) == new.key_shape_of(name) {
         return Ok(());
     }
     Err("functions before it would change other fields of its packet set; put it where it was, or give it another name"
