@@ -187,7 +187,7 @@ impl RunReport {
             dropped,
             dropped_by_nf,
             bytes_in: total.bytes_in,
-            bytes_out: total.bytes_out,
+            bytes_out: if unsent_total > 0 { report.sent_bytes } else { total.bytes_out },
             sets: Sets::of(total),
             workers: report.workers.iter().map(share).collect(),
             balanced: report.dispatched.as_ref().and_then(|dispatched| dispatched.balanced).map(Moved::of),

@@ -44,6 +44,8 @@ pub struct Report {
     pub undelivered: Vec<(&'static str, u64)>,
     /// Packets that the sink could not send, by reason; the workers count them as sent.
     pub unsent: Vec<(&'static str, u64)>,
+    /// Bytes of the packets that the sink has taken. Those that it could not send count as sent with the workers.
+    pub sent_bytes: u64,
     /// What the dispatcher did, if there was one.
     pub dispatched: Option<Dispatched>,
     /// Damage found in the source.
@@ -103,6 +105,7 @@ impl Remains<'_> {
             transfers: 0,
             undelivered: Vec::new(),
             unsent: Vec::new(),
+            sent_bytes: 0,
             dispatched,
             damages: Vec::new(),
             lost: Vec::new(),
@@ -122,6 +125,7 @@ impl Remains<'_> {
             report.take_in(chain, worker, &mut wires);
         }
         (report.undelivered, report.unsent) = wires.losses();
+        report.sent_bytes = wires.sent.bytes;
         report.elements = elements(chain, &report.total.aborted);
         let mut tx = Tx::new(domain, 0);
         run_once(chain, &mut tx, plan.ports, latest, |stage, event| stage.stop(event));
@@ -160,6 +164,7 @@ impl Report {
             Ok(counters) => {
                 wires.sent.device_full += counters.device_full;
                 wires.sent.too_long += counters.too_long;
+                wires.sent.bytes += counters.bytes;
             }
             Err(error) => self.lost.push(error),
         }

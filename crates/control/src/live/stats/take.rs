@@ -118,6 +118,11 @@ impl Stats {
         let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
         for (port, device) in self.ports.iter_mut().zip(devices) {
             (port.missed, port.unsent) = (now(&device.rx_missed), now(&device.tx_dropped));
+            // Workers count what they give to the devices, also what these do not take.
+            (port.packets_out, port.bytes_out) = (now(&device.tx_packets), now(&device.tx_bytes));
+        }
+        if !devices.is_empty() {
+            self.bytes_out = devices.iter().map(|device| now(&device.tx_bytes)).sum();
         }
         // A dispatcher's queue is no worker's: of what it missed only the devices tell.
         let missed: u64 = devices.iter().map(|device| now(&device.rx_missed)).sum();
@@ -259,8 +264,9 @@ mod tests {
 
     #[test]
     fn what_devices_lose_is_counted_while_the_run_goes_on() {
+        let gave = PortStats { packets_out: 5, bytes_out: 500, ..PortStats::default() };
         let mut stats =
-            Stats { packets_in: 10, packets_out: 10, ports: vec![PortStats::default(); 2], ..Stats::default() };
+            Stats { packets_in: 10, packets_out: 10, bytes_out: 1000, ports: vec![gave; 2], ..Stats::default() };
         stats.lose_arriving("missed", 3);
         stats.lose_leaving("device_full", 2);
         stats.lose_leaving("frame_too_long", 0);
@@ -268,9 +274,15 @@ mod tests {
         let devices = [DeviceCounters::default(), DeviceCounters::default()];
         devices[0].rx_missed.store(5, Ordering::Relaxed);
         devices[1].tx_dropped.store(2, Ordering::Relaxed);
+        for (device, packets) in devices.iter().zip([5, 3]) {
+            device.tx_packets.store(packets, Ordering::Relaxed);
+            device.tx_bytes.store(100 * packets, Ordering::Relaxed);
+        }
         stats.count_ports(&devices);
         assert_eq!((stats.packets_in, stats.packets_out), (15, 8));
         assert_eq!(stats.packets_in, stats.packets_out + stats.dropped_total());
+        let sent = stats.ports.iter().map(|port| (port.packets_out, port.bytes_out));
+        assert_eq!((sent.collect::<Vec<_>>(), stats.bytes_out), (vec![(5, 500), (3, 300)], 800));
         assert_eq!(stats.dropped_elsewhere["source"]["missed"], 5);
         assert_eq!(stats.dropped_elsewhere["sink"], [("device_full".to_owned(), 2)].into());
         assert_eq!(stats.ports.iter().map(|port| (port.missed, port.unsent)).collect::<Vec<_>>(), [(5, 0), (0, 2)]);
