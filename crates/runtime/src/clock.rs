@@ -95,7 +95,7 @@ impl Clock {
     /// The time when there is no packet to determine it.
     pub fn idle(&self, last: u64) -> u64 {
         match self {
-            Clock::Capture | Clock::Abreast(_) => last,
+            Clock::Capture | Clock::Abreast(_) => last.max(self.latest()),
             Clock::Live { epoch, base_ns } => last.max(base_ns + epoch.elapsed().as_nanos() as u64),
             // Relaxed: the thread that sets the time also runs the steps.
             Clock::Told(now_ns) => last.max(now_ns.load(Ordering::Relaxed)),

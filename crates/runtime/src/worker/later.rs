@@ -95,8 +95,13 @@ impl Worker {
 
     /// Runs the ticks whose period has ended for every worker.
     pub(super) fn tick(&mut self) {
-        if !self.ticks.is_empty() {
-            self.tick_at(reached(self.pace, &self.parts.timeline, self.last_ns));
+        if self.ticks.is_empty() {
+            return;
+        }
+        let reached = reached(self.pace, &self.parts.timeline, self.last_ns);
+        // Before its first packet a capture has no time: what functions noted then would be older than everything.
+        if reached > 0 || !self.parts.clock.is_of_capture() {
+            self.tick_at(reached);
         }
     }
 
@@ -138,7 +143,7 @@ impl Worker {
     }
 
     /// Sends the packets made by handlers that have no packet.
-    fn send_made(&mut self) {
+    pub(super) fn send_made(&mut self) {
         if !self.logs.emitted.is_empty() {
             self.send_own();
             self.go_on();
