@@ -1,4 +1,4 @@
-//! Watches for interfaces of a run that disappear or go down, and reports them on standard error, because nothing else does. The
+//! Watches for interfaces of a run that disappear or go down, and reports them on standard error and to the functions. The
 //! run continues with the other interfaces and ends if none is left; in both cases its exit code indicates the loss.
 
 use std::io;
@@ -8,6 +8,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use braid_control::live::links;
+use braid_control::runtime::Live;
 use braid_control::runtime::io::device::{BackEnd, Interface, PortSpec, Standing};
 
 use crate::aside::asideln;
@@ -25,20 +27,20 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// Starts to watch; sets `stop`, which ends the run, when all interfaces are gone and no other ports are left. Ports that are
-    /// not kernel interfaces are not watched and never count as gone.
-    pub fn watch(ports: &[PortSpec], stop: &Arc<AtomicBool>) -> Interfaces {
-        let is_interface = |port: &&PortSpec| !matches!(port.back_end, BackEnd::Memif | BackEnd::Dpdk);
-        let mut all: Vec<_> = ports.iter().filter(is_interface).map(Watched::new).collect();
+    /// Starts to watch; sets `stop`, which ends the run, when all interfaces are gone and no other ports are left. The functions of the run hear
+    /// of links. Ports that are not kernel interfaces are not watched and never count as gone.
+    pub fn watch(ports: &[PortSpec], stop: &Arc<AtomicBool>, live: Option<Arc<Live>>) -> Interfaces {
+        let is_interface = |port: &(u16, &PortSpec)| !matches!(port.1.back_end, BackEnd::Memif | BackEnd::Dpdk);
+        let mut all: Vec<_> = (0..).zip(ports).filter(is_interface).map(Watched::new).collect();
         let (ends, ended) = channel();
         if all.is_empty() {
             return Interfaces { ends, looking: None };
         }
         let (others, stop) = (ports.len() > all.len(), Arc::clone(stop));
-        look(&mut all);
+        look(&mut all, live.as_deref());
         let looking = std::thread::Builder::new().name("interfaces".into()).spawn(move || {
             while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                look(&mut all);
+                look(&mut all, live.as_deref());
                 if !others && all.iter().all(|one| one.is_gone) {
                     asideln!("no interface is left: the run ends");
                     // Relaxed: the flag carries no data.
@@ -75,7 +77,7 @@ impl Interfaces {
 }
 
 /// Checks each interface and reports changes.
-fn look(all: &mut [Watched]) {
+fn look(all: &mut [Watched], live: Option<&Live>) {
     for one in all {
         if let Some(name) = one.renamed() {
             let before = std::mem::replace(&mut one.name, name);
@@ -87,22 +89,46 @@ fn look(all: &mut [Watched]) {
         if let Some(what) = one.look(Interface::stands(&one.name)) {
             asideln!("{}: {what}", one.name);
         }
+        if let Some(live) = live {
+            one.tell(live);
+        }
     }
 }
 
 /// The known status of one interface.
 #[derive(Debug)]
 struct Watched {
+    port: u16,
     name: String,
     /// `None` before the interface exists: a TAP interface is created when its port is opened.
     last: Option<Standing>,
     is_tap: bool,
     is_gone: bool,
+    /// Whether the functions have been told that its link is up.
+    is_told: bool,
 }
 
 impl Watched {
-    fn new(port: &PortSpec) -> Watched {
-        Watched { name: port.name.clone(), last: None, is_tap: port.back_end == BackEnd::Tap, is_gone: false }
+    fn new((port, spec): (u16, &PortSpec)) -> Watched {
+        let is_tap = spec.back_end == BackEnd::Tap;
+        Watched { port, name: spec.name.clone(), last: None, is_tap, is_gone: false, is_told: false }
+    }
+
+    /// Whether packets pass through it, as far as is known.
+    fn is_running(&self) -> bool {
+        !self.is_gone && self.last.is_some_and(|last| last.is_running)
+    }
+
+    /// Tells the functions if its link has gone down or come up since they heard of it.
+    fn tell(&mut self, live: &Live) {
+        match (self.is_told, self.is_running()) {
+            (false, true) => self.is_told = links::up(live, self.port),
+            (true, false) => {
+                links::down(live, self.port);
+                self.is_told = false;
+            }
+            _ => {}
+        }
     }
 
     /// The interface's new name, if it has been renamed.
@@ -149,7 +175,8 @@ mod tests {
 
     #[test]
     fn what_changes_is_said_once() {
-        let mut one = Watched { name: "eth0".into(), last: None, is_tap: false, is_gone: false };
+        let mut one =
+            Watched { port: 0, name: "eth0".into(), last: None, is_tap: false, is_gone: false, is_told: false };
         let mut check = |now: Option<(u32, bool)>, expected: Option<&str>| {
             let standing = now.map(|(index, is_running)| Standing { index, is_running, mtu: 1500 });
             let said = one.look(standing.ok_or_else(|| io::ErrorKind::NotFound.into()));
@@ -168,7 +195,8 @@ mod tests {
 
     #[test]
     fn another_mtu_is_said_with_what_it_was() {
-        let mut one = Watched { name: "eth0".into(), last: None, is_tap: false, is_gone: false };
+        let mut one =
+            Watched { port: 0, name: "eth0".into(), last: None, is_tap: false, is_gone: false, is_told: false };
         let mut says = |mtu| one.look(Ok(Standing { index: 2, is_running: true, mtu })).unwrap_or_default();
         assert_eq!((says(1500), says(1500)), (String::new(), String::new()));
         let said = says(1300);

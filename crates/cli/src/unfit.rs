@@ -4,6 +4,7 @@
 use braid_control::Plan;
 use braid_control::plan::Link;
 use braid_control::runtime::io::device::{BackEnd, Interface};
+use braid_control::runtime::nf::packet::MacAddress;
 use braid_functions::router;
 
 /// What is not as it should be: a name for it, what it is, and what to do about it.
@@ -23,7 +24,9 @@ pub fn notes(plan: &Plan) -> Vec<String> {
 fn of_port(plan: &Plan, number: usize, interface: &Interface) -> Vec<String> {
     let said = |(_, what, mend): Unfit| format!("{}: {what}: {mend}", interface.name);
     let taken_part = machine_takes_part(interface).into_iter().map(said);
-    taken_part.chain(plan.chain.iter().filter_map(|link| too_long(link, number, interface))).collect()
+    let of_routers =
+        plan.chain.iter().flat_map(|link| [too_long(link, number, interface), unheard(link, number, interface)]);
+    taken_part.chain(of_routers.flatten()).collect()
 }
 
 /// Why the machine handles the interface's packets besides Braid.
@@ -41,12 +44,39 @@ pub fn machine_takes_part(interface: &Interface) -> Vec<Unfit> {
     unfit
 }
 
+/// The interfaces of a router at a port; none of other functions.
+fn routed(link: &Link, number: usize) -> Vec<router::InterfaceConfig> {
+    let config = || braid_functions::parse::<router::Config>(link.config.table()).ok();
+    let config = (link.entry.name == "router").then(config).flatten();
+    let is_there = |one: &router::InterfaceConfig| one.ports().any(|port| usize::from(port) == number);
+    config.into_iter().flat_map(|config| config.interfaces).filter(is_there).collect()
+}
+
+/// A router with another Ethernet address than the device, which frames for it do not reach, or which the machine's bridge never learns.
+fn unheard(link: &Link, number: usize, interface: &Interface) -> Option<String> {
+    let own = MacAddress(interface.mac);
+    routed(link, number).iter().find(|one| one.mac() != own)?;
+    let (name, function) = (&interface.name, &link.name);
+    let why = match interface.driver.as_str() {
+        "bridge" => format!(
+            "never learns where the address of `{function}` is, so what hosts send there goes to all of its ports"
+        ),
+        _ if interface.hears_own_address_only() => {
+            format!(
+                "takes frames for its own address {own} only, or its host does, and `{function}` has another: they do not arrive"
+            )
+        }
+        _ => return None,
+    };
+    Some(format!(
+        "{name}: it {why}; write mac = \"{own}\" in the interface at port {number}, and let the machine forward nothing there"
+    ))
+}
+
 /// A router that believes that more fits through a port than does: what is longer is lost there, and its sender is not told.
 fn too_long(link: &Link, number: usize, Interface { name, mtu, .. }: &Interface) -> Option<String> {
-    let config: router::Config =
-        (link.entry.name == "router").then(|| braid_functions::parse(link.config.table()).ok()).flatten()?;
-    let at_port = config.interfaces.iter().filter(|interface| usize::from(interface.port) == number);
-    let believed = at_port.map(|interface| interface.mtu).max().filter(|believed| usize::from(*believed) > *mtu)?;
+    let believed = routed(link, number).iter().map(|interface| interface.mtu).max();
+    let believed = believed.filter(|believed| usize::from(*believed) > *mtu)?;
     Some(format!(
         "{name}: packets of up to {mtu} bytes fit through it, and `{}` takes it for {believed}: longer ones are lost as \
          frame_too_long, and no sender is told; write mtu = {mtu} in its interface at port {number}",

@@ -83,6 +83,11 @@ fn a_gateway_by_itself_that_filters() {
 }
 
 #[test]
+fn a_gateway_with_several_ports_inside() {
+    check("12-gateway-with-switch", &["bridge", "router", "firewall", "nat"]);
+}
+
+#[test]
 fn a_chain_with_one_packet_set() {
     check("03-fajita-stateful", &["flow_counter", "rate_limiter", "load_balancer"]);
 }

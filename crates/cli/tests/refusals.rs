@@ -337,7 +337,7 @@ fn courses_that_lead_nowhere_are_refused() {
     check(&when("{ in = [] }"), 3, &["lets no packet through"]);
     check(&when("{ out = [1], flooded = true }"), 2, &["write `out` or `flooded`, not both"]);
     check(&when("{ flooded = true }"), 2, &["nothing is flooded before the first function", "leave `flooded` out"]);
-    check(&when("{ in = [0], out = [0] }"), 2, &["this one would meet none", "leave `in` or `out` out"]);
+    check(&when("{ in = [0], out = [0] }"), 2, &["this one would meet none", "leave a condition out"]);
     check(&when("{ inn = [1] }"), 3, &["unknown field `inn`", "`in`"]);
     let named = |name: &str| format!("[[nf]]\nfunction = \"forward\"\nname = \"{name}\"\n");
     for name in ["", "a.b", "a b", "a\\\"b", "a\\nb", &"x".repeat(65)] {

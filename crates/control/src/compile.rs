@@ -1,6 +1,7 @@
 //! Turns a validated plan into a runnable one. It builds the chain once to learn its packet sets, then chooses the steering that
 //! keeps most of them local; packet sets that no steering keeps on one worker live in shared state.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use braid_runtime::exchange::goes_on;
@@ -8,12 +9,12 @@ use braid_runtime::io::device::{CardHash, EndOrder, TUPLE_MAX, TupleHash};
 use braid_runtime::nf::packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_runtime::nf::packet::key::SetDef;
 use braid_runtime::nf::packet::{FieldId, PortSet};
-use braid_runtime::nf::state::{Decided, Domain, StateBuilder};
-use braid_runtime::nf::{ShareError, Stage};
+use braid_runtime::nf::state::{Decided, Domain, StateBuilder, Surroundings};
+use braid_runtime::nf::{Rewrites, ShareError, Stage};
 use braid_runtime::steer::planner::{self, Changed, HashPlan, Locality, Member};
 use braid_runtime::steer::udp_ports::Why;
 use braid_runtime::steer::{Fields, Key, Pattern, Reta, Steering, Symmetry, Toeplitz, UdpPorts};
-use braid_runtime::{BuildError, Chain, ChainError, Course, Distribution, Order, Plan as RunPlan, Sharing, Time};
+use braid_runtime::{BuildError, Chain, ChainError, Course, Distribution, Order, Plan as RunPlan, Sharing, Time, When};
 
 use crate::HugePages;
 use crate::catalog::Refusal;
@@ -306,21 +307,31 @@ fn build_all(
     ports: u16,
     builder: &mut StateBuilder,
 ) -> Result<Vec<Box<dyn Stage>>, (Refusal, usize)> {
+    let mut sees_addresses = true;
     let build = |(at, link): (usize, &Link)| -> Result<Box<dyn Stage>, (Refusal, usize)> {
         builder.scope(&link.name);
-        builder.place(decided(links, at, course.order));
+        let asks_port = |when: When| when.leaves_by.is_some() || when.passes.is_some();
+        let splits_floods = (0..links.len()).any(|other| other != at && asks_port(course.when(other)));
+        builder.place(Surroundings { decided: decided(links, at, (course, ports)), sees_addresses, splits_floods });
         link.share.iter().for_each(|share| builder.share(&share.own, &share.name));
         let stage = (link.entry.build)(&link.name, completed(link, link.config.table(), course, ports), builder, ports);
         let stage = stage.and_then(|stage| check_shares(link, &*stage, builder).map(|()| stage));
         let stage = stage.and_then(|stage| check_packet_set(link, &*stage).map(|()| stage));
         let stage = stage.and_then(|stage| check_full(link, &*stage).map(|()| stage));
         let stage = stage.map_err(|refusal| (refusal, at))?;
+        sees_addresses &= !writes_addresses(&*stage);
         Ok(match &link.packet_set {
             Some(set) => Box::new(Overridden::new(stage, set.clone())),
             None => stage,
         })
     };
     links.iter().enumerate().map(build).collect()
+}
+
+/// Whether a function changes IP addresses of packets from any side.
+fn writes_addresses(stage: &dyn Stage) -> bool {
+    let Rewrites { from_inside, from_outside } = stage.rewrites();
+    from_inside.iter().chain(from_outside).any(|field| matches!(field, FieldId::IpSrc | FieldId::IpDst))
 }
 
 /// The configuration with which a function is built: one that names no ports has the chain's inside and outside.
@@ -339,18 +350,36 @@ fn completed(link: &Link, mut config: toml::Table, course: &Course, ports: u16) 
 }
 
 /// Where functions beside the one at a position decide by which port packets leave: of those from inside, and from outside.
-fn decided(links: &[Link], at: usize, order: Order) -> [Decided; 2] {
-    let of = |earlier: &[Link], later: &[Link]| {
-        let routes = |links: &[Link]| links.iter().any(|link| link.entry.routes);
-        match (routes(later), routes(earlier)) {
-            (true, _) => Decided::Behind,
-            (false, true) => Decided::Before,
-            (false, false) => Decided::Nowhere,
-        }
+fn decided(links: &[Link], at: usize, (course, ports): (&Course, u16)) -> [Decided; 2] {
+    let its = arrivals(&links[at], course.when(at), ports);
+    // One that none of its packets meets decides about none of them.
+    let routes = |range: Range<usize>| {
+        range.into_iter().filter(|other| links[*other].entry.routes).any(|other| {
+            let others = arrivals(&links[other], course.when(other), ports);
+            its.iter().any(|port| others.contains(port))
+        })
     };
-    let (before, behind) = (&links[..at], &links[at + 1..]);
-    let as_written = of(before, behind);
-    [as_written, if order == Order::Same { as_written } else { of(behind, before) }]
+    let of = |earlier: Range<usize>, later: Range<usize>| match (routes(later), routes(earlier)) {
+        (true, _) => Decided::Behind,
+        (false, true) => Decided::Before,
+        (false, false) => Decided::Nowhere,
+    };
+    let (before, behind) = (0..at, at + 1..links.len());
+    let as_written = of(before.clone(), behind.clone());
+    [as_written, if course.order == Order::Same { as_written } else { of(behind, before) }]
+}
+
+/// The ports by which packets arrive that a function handles: those of its condition, and of both sides if it names them.
+fn arrivals(link: &Link, when: When, ports: u16) -> Vec<u16> {
+    let config = link.config.table();
+    let side = |key: &str| Some(config.get(key)?.as_array()?.iter().filter_map(toml::Value::as_integer));
+    let sides = side("inside_ports").zip(side("outside_ports"));
+    let sides: Option<Vec<i64>> = sides.map(|(inside, outside)| inside.chain(outside).collect());
+    let is_handled = |port: &u16| {
+        when.came_by.is_none_or(|came_by| came_by.has(*port))
+            && sides.as_ref().is_none_or(|sides| sides.contains(&i64::from(*port)))
+    };
+    (0..ports).filter(is_handled).collect()
 }
 
 /// The configuration key under which a function shares an object.

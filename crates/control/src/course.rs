@@ -89,11 +89,18 @@ fn when(nf: &NfFile, ports: u16) -> Result<When, Problem> {
     let set = |key, list: &Option<Spanned<Vec<_>>>| {
         list.as_ref().map(|list| port_set(key, list.get_ref(), ports)).transpose()
     };
-    if let Some(empty) = [&when.came_by, &when.out].into_iter().flatten().find(|list| list.get_ref().is_empty()) {
+    if let Some(empty) =
+        [&when.came_by, &when.out, &when.either].into_iter().flatten().find(|list| list.get_ref().is_empty())
+    {
         let what = "a condition without ports lets no packet through";
         return Err(Problem::new(what, "name at least one port, or leave the condition out").at(empty.span()));
     }
-    let checked = When { came_by: set("in", &when.came_by)?, leaves_by: set("out", &when.out)?, flooded: when.flooded };
+    let checked = When {
+        came_by: set("in", &when.came_by)?,
+        leaves_by: set("out", &when.out)?,
+        passes: set("either", &when.either)?,
+        flooded: when.flooded,
+    };
     if checked.leaves_by.is_some() && checked.flooded == Some(true) {
         let what = "a packet that is flooded leaves by no single port: this function would meet none";
         return Err(Problem::new(what, "write `out` or `flooded`, not both").at(nf.function.span()));
@@ -110,11 +117,14 @@ fn met_first(nf: &NfFile, when: &When, ports: u16) -> Result<(), Problem> {
         return Err(Problem::new(what, "put what floods before it, a `bridge` say, or leave `flooded` out").at(at));
     }
     let has = |set: &Option<PortSet>, port| set.is_none_or(|set| set.has(port));
-    let meets = |port| has(&when.came_by, port) && has(&when.leaves_by, opposite(port, ports));
+    let meets = |port| {
+        let to = opposite(port, ports);
+        has(&when.came_by, port) && has(&when.leaves_by, to) && (has(&when.passes, port) || has(&when.passes, to))
+    };
     if !(0..ports).any(meets) {
         let what = "before the first function every packet is to leave by the port opposite to the one by which it came: this \
                     one would meet none";
-        return Err(Problem::new(what, "leave `in` or `out` out, or put what decides before it").at(at));
+        return Err(Problem::new(what, "leave a condition out, or put what decides before it").at(at));
     }
     Ok(())
 }

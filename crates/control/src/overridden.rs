@@ -8,7 +8,7 @@ use std::time::Duration;
 use braid_runtime::nf::packet::key::{SetDef, SetKey};
 use braid_runtime::nf::state::{Conflict, StateBuilder, StateObject, Tx};
 use braid_runtime::nf::{
-    Candidate, Event, FieldUse, Findings, Hairpins, Interrupted, Pass, Place, Relaxation, Rewrites, SetMeaning,
+    Candidate, Event, FieldUse, Findings, Hairpins, Interrupted, Pass, Place, Port, Relaxation, Rewrites, SetMeaning,
     SetSlot, SetTables, ShareError, SharedSet, Stage, TableEntry, Tick,
 };
 
@@ -168,6 +168,12 @@ impl Stage for Overridden {
     }
     fn describe(&self, event: &mut Event<'_>, key: &SetKey, state: &[u8]) -> Result<SetMeaning, Conflict> {
         self.inner.describe(event, key, state)
+    }
+    fn link_down(&self, event: &mut Event<'_>, port: Port, span: (u32, u32)) -> Result<Option<u32>, Conflict> {
+        self.inner.link_down(event, port, span)
+    }
+    fn link_up(&self, event: &mut Event<'_>, port: Port) -> Result<(), Conflict> {
+        self.inner.link_up(event, port)
     }
     fn lists_entries(&self) -> bool {
         self.inner.lists_entries()

@@ -185,6 +185,8 @@ pub struct WhenFile {
     pub came_by: Option<Spanned<Vec<Spanned<i64>>>>,
     /// Ports through which packets will leave, as far as this is known.
     pub out: Option<Spanned<Vec<Spanned<i64>>>>,
+    /// Ports on which packets arrived or through which they will leave.
+    pub either: Option<Spanned<Vec<Spanned<i64>>>>,
     /// Whether packets are flooded.
     pub flooded: Option<bool>,
 }

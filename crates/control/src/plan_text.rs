@@ -166,10 +166,11 @@ fn port_list(set: PortSet, ports: u16) -> String {
 
 /// Writes which packets reach a function, and what it does when its table is full.
 fn met(out: &mut String, course: &Course, position: usize, ports: u16) {
-    let When { came_by, leaves_by, flooded } = course.when(position);
+    let When { came_by, leaves_by, passes, flooded } = course.when(position);
     let mut conditions = Vec::new();
     conditions.extend(came_by.map(|set| format!("in = {}", port_list(set, ports))));
     conditions.extend(leaves_by.map(|set| format!("out = {}", port_list(set, ports))));
+    conditions.extend(passes.map(|set| format!("either = {}", port_list(set, ports))));
     conditions.extend(flooded.map(|flooded| format!("flooded = {flooded}")));
     if !conditions.is_empty() {
         let _ = writeln!(out, "when = {{ {} }}", conditions.join(", "));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use braid_packet::key::{FieldId, SetDef, SetKey};
 use braid_state::{Alone, Conflict, Plain, Share};
 
-use crate::{Cx, Declare, Findings, NewSet, Packet, Reason, TableEntry, Verdict};
+use crate::{Cx, Declare, Findings, NewSet, Packet, Port, Reason, TableEntry, Verdict};
 
 /// Result of a handler: a verdict, or the conflict returned by a state operation. Propagate conflicts with `?`.
 pub type Handled = Result<Verdict, Conflict>;
@@ -326,6 +326,18 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// None: its bytes are shown. Called between two batches, and only for sets that somebody lists. Changes nothing.
     fn describe(&self, _cx: &mut Cx<'_>, _key: &SetKey, _set: &Self::Set) -> Result<Option<String>, Conflict> {
         Ok(None)
+    }
+
+    /// Forgets what was learnt at a port whose link has gone down, of so many (second) entries from a number (first) on; returns where to go on,
+    /// as [`list_entries`](Self::list_entries) does. Called on one worker of a live run, between two batches.
+    fn link_down(&self, _cx: &mut Cx<'_>, _port: Port, _span: (u32, u32)) -> Result<Option<u32>, Conflict> {
+        Ok(None)
+    }
+
+    /// Says what the others on a port's link should know now that it is up: at the start of a live run, and whenever the link comes up again.
+    /// Called on one worker, between two batches.
+    fn link_up(&self, _cx: &mut Cx<'_>, _port: Port) -> Result<(), Conflict> {
+        Ok(())
     }
 
     /// Whether [`list_entries`](Self::list_entries) has anything to list.

@@ -13,7 +13,7 @@ use crate::cx::{Cx, Emitted};
 use crate::pass::{Interrupted, MS, Pass, Place};
 use crate::sets::{Candidate, SetSlot, SetTables};
 use crate::shared::{SHARED_STATE_MAX, SharedSet, SharedSets};
-use crate::{FieldUse, Findings, Hairpins, NetworkFunction, Relaxation, Rewrites, SetMeaning, TableEntry, Tick};
+use crate::{FieldUse, Findings, Hairpins, NetworkFunction, Port, Relaxation, Rewrites, SetMeaning, TableEntry, Tick};
 
 /// One function of a chain. It is called once per batch; the loop over packets is inside, compiled for the function.
 pub trait Stage: Send + Sync {
@@ -118,6 +118,10 @@ pub trait Stage: Send + Sync {
     fn report_sets(&self, tables: &mut SetTables, into: &mut Findings);
     /// What a set means whose state for this function is in these bytes; nothing if they are no such state.
     fn describe(&self, event: &mut Event<'_>, key: &SetKey, state: &[u8]) -> Result<SetMeaning, Conflict>;
+    /// [`NetworkFunction::link_down`].
+    fn link_down(&self, event: &mut Event<'_>, port: Port, span: (u32, u32)) -> Result<Option<u32>, Conflict>;
+    /// [`NetworkFunction::link_up`].
+    fn link_up(&self, event: &mut Event<'_>, port: Port) -> Result<(), Conflict>;
     /// [`NetworkFunction::LISTS_ENTRIES`].
     fn lists_entries(&self) -> bool;
     /// [`NetworkFunction::list_entries`].
@@ -437,6 +441,14 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         };
         let words = self.function.describe(&mut event.cx(), key, &set)?;
         Ok(SetMeaning { words, timeout_ns: self.function.timeout_ns(&set) })
+    }
+
+    fn link_down(&self, event: &mut Event<'_>, port: Port, span: (u32, u32)) -> Result<Option<u32>, Conflict> {
+        self.function.link_down(&mut event.cx(), port, span)
+    }
+
+    fn link_up(&self, event: &mut Event<'_>, port: Port) -> Result<(), Conflict> {
+        self.function.link_up(&mut event.cx(), port)
     }
 
     fn lists_entries(&self) -> bool {

@@ -32,6 +32,8 @@ pub struct When {
     pub came_by: Option<PortSet>,
     /// Only packets that leave by these ports, according to the decisions so far.
     pub leaves_by: Option<PortSet>,
+    /// Only packets that do one or the other.
+    pub passes: Option<PortSet>,
     /// `true`: only packets that are flooded; `false`: only packets that are not.
     pub flooded: Option<bool>,
 }
@@ -95,14 +97,16 @@ impl When {
 
     /// Whether the decisions of earlier functions matter.
     pub fn looks_at_verdicts(&self) -> bool {
-        self.leaves_by.is_some() || self.flooded.is_some()
+        self.leaves_by.is_some() || self.passes.is_some() || self.flooded.is_some()
     }
 
     /// Whether a packet that arrived on `port` and whose latest decision is `verdict` meets the function.
     #[inline]
     pub fn admits(&self, port: Port, verdict: Verdict) -> bool {
+        let leaves_by = |ports: PortSet| matches!(verdict, Verdict::Forward(port) if ports.has(port));
         self.came_by.is_none_or(|ports| ports.has(port))
-            && self.leaves_by.is_none_or(|ports| matches!(verdict, Verdict::Forward(port) if ports.has(port)))
+            && self.leaves_by.is_none_or(leaves_by)
+            && self.passes.is_none_or(|ports| ports.has(port) || leaves_by(ports))
             && self.flooded.is_none_or(|flooded| flooded == matches!(verdict, Verdict::Flood))
     }
 }
@@ -126,6 +130,12 @@ mod tests {
         check(to_2, 0, Verdict::Forward(3), true);
         check(to_2, 2, Verdict::Forward(0), false);
         check(to_2, 2, Verdict::Flood, false);
+        let past_2 = When { passes: ports(&[2]), ..When::default() };
+        check(past_2, 0, Verdict::Forward(2), true);
+        check(past_2, 2, Verdict::Forward(0), true);
+        check(past_2, 2, Verdict::Flood, true);
+        check(past_2, 0, Verdict::Forward(1), false);
+        check(past_2, 0, Verdict::Flood, false);
         let unicast = When { flooded: Some(false), ..When::default() };
         check(unicast, 0, Verdict::Forward(1), true);
         check(unicast, 0, Verdict::Flood, false);

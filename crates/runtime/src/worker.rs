@@ -31,6 +31,7 @@ mod ended;
 mod exchange;
 mod handover;
 mod later;
+mod links;
 mod listing;
 mod onward;
 mod paced;

@@ -39,7 +39,7 @@ pub use flow_table::{FlowTable, NO_SLOT, Records, SetMeta, Slot, States, TableFu
 pub use image::{Image, ImageError};
 pub use map::{Handle, Held, Inserted, Map, MapConfig, Vacancy, Visit, keys_of_image};
 pub use numbering::Numbering;
-pub use object::{Decided, Disagreement, Named, Parted, StateBuilder, StateError, StateObject};
+pub use object::{Decided, Disagreement, Named, Parted, StateBuilder, StateError, StateObject, Surroundings};
 pub use plain::Plain;
 pub use share::{ROW, Share};
 pub use succession::{BROUGHT_MAX, Beyond, Bringing, Brought, Pair, Succeed, Succession};

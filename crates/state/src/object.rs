@@ -133,6 +133,18 @@ pub enum Decided {
     Behind,
 }
 
+/// What a function has to know of the chain around it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Where other functions decide by which port a packet leaves: of packets that meet the functions in their order, and of those that meet
+    /// the last one first.
+    pub decided: [Decided; 2],
+    /// No function before this one in that order writes IP addresses.
+    pub sees_addresses: bool,
+    /// Another function meets packets by the port by which they are to leave, so what is flooded has to be one packet for each port.
+    pub splits_floods: bool,
+}
+
 /// Creates the structures of a chain and keeps a list of them.
 pub struct StateBuilder {
     domain: Arc<Domain>,
@@ -154,7 +166,7 @@ pub struct StateBuilder {
     /// Maximum number of bytes of new structures, and the number used so far.
     limit: usize,
     made: Cell<usize>,
-    decided: [Decided; 2],
+    around: Surroundings,
 }
 
 impl StateBuilder {
@@ -175,19 +187,29 @@ impl StateBuilder {
             parted: None,
             limit: usize::MAX,
             made: Cell::new(0),
-            decided: Default::default(),
+            around: Surroundings::default(),
         }
     }
 
-    /// Sets where other functions decide by which port a packet leaves, for the function that is built next: of packets that meet the
-    /// functions in their order, and of those that meet the last one first.
-    pub fn place(&mut self, decided: [Decided; 2]) {
-        self.decided = decided;
+    /// Describes the chain around the function that is built next.
+    pub fn place(&mut self, around: Surroundings) {
+        self.around = around;
     }
 
-    /// What [`place`](Self::place) has set: of packets from inside, and from outside.
+    /// Where other functions decide by which port packets leave: of those from inside, and from outside.
     pub fn decided(&self) -> [Decided; 2] {
-        self.decided
+        self.around.decided
+    }
+
+    /// Whether packets that meet the functions in their order come to this one with the addresses with which they arrived, as far as
+    /// [`place`](Self::place) has said so or no function with state precedes it.
+    pub fn sees_addresses(&self) -> bool {
+        self.around.sees_addresses || self.objects.is_empty()
+    }
+
+    /// Whether what this function floods has to be one packet for each port.
+    pub fn splits_floods(&self) -> bool {
+        self.around.splits_floods
     }
 
     /// Limits the total size of new structures in bytes; one that exceeds the limit is refused before its pages are used.

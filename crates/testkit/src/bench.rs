@@ -354,6 +354,24 @@ impl Bench {
         told
     }
 
+    /// Tells all functions that the link of a port is down.
+    pub fn link_down(&mut self, port: Port) {
+        let (chain, worker) = (&self.ground.chain, &mut self.workers[0]);
+        for position in 0..chain.stages().len() {
+            let mut cursor = Some(0);
+            while let Some(at) = cursor {
+                cursor = worker.link_down(chain, (position, at), port);
+            }
+        }
+    }
+
+    /// Tells all functions that the link of a port is up; returns what they say, with the ports.
+    pub fn link_up(&mut self, port: Port) -> Vec<(Port, Vec<u8>)> {
+        self.workers[0].link_up(port);
+        self.workers[0].step();
+        std::mem::take(&mut lock(&self.wires[0]).sent)
+    }
+
     /// The content of a state object, named as in the plan (`function.object`).
     #[track_caller]
     pub fn object(&self, name: &str) -> Vec<u8> {

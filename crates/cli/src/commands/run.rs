@@ -15,7 +15,7 @@ use braid_control::runtime::io::device::{PortSpec, Ports, User};
 use braid_control::runtime::io::{Sink, Source};
 use braid_control::runtime::nf::packet::{Pool, PoolConfig};
 use braid_control::runtime::saved::fits;
-use braid_control::runtime::{AtStart, Control, Distribution, RunError, Time, launch};
+use braid_control::runtime::{AtStart, Control, Distribution, Live, RunError, Time, launch};
 use braid_control::{Carry, Catalog, Compiled, Plan, RunReport};
 
 use super::upgrade::{GoesOn, become_successor};
@@ -71,6 +71,9 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let (always, successor) = (args.saved_to().is_some(), offered.on_upgrade());
     let saving = (always || control.live.is_some())
         .then(|| Saving::begin(&mut control, workers, move || always || successor().is_some()));
+    if !plan.devices.is_empty() {
+        control.live.get_or_insert_with(|| Live::new(workers));
+    }
     match &args.config {
         Some(_) => watch::stop_but_for_hangup(&control.stop)?,
         None => watch::stop_on_signal(&control.stop)?,
@@ -83,7 +86,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let (report, all_there) = match plan.devices.is_empty() {
         true => (watch::with_progress(source.progress(), || run(source))?, Ok(())),
         false => {
-            let interfaces = Interfaces::watch(&plan.devices, &control.stop);
+            let interfaces = Interfaces::watch(&plan.devices, &control.stop, control.live.clone());
             (run(source)?, interfaces.end())
         }
     };

@@ -145,6 +145,26 @@ fn an_interface_that_goes_away_is_told() {
 }
 
 #[test]
+fn stations_behind_a_lost_link_are_forgotten() {
+    let Some(scene) = crate::scene("stations behind a lost link") else { return };
+    let gateway = Gateway::new();
+    let socket = gateway.path("socket");
+    let braid =
+        scene.run_braid(&format!("--nf bridge --port af_packet:m0 --port af_packet:m1 --control {}", socket.display()));
+    eventually("a station is learnt at either port", || {
+        scene.client.run("ping", "-c 1 -W 1 -I c0 198.51.100.77").ok();
+        scene.server.run("ping", "-c 1 -W 1 -I s0 198.51.100.77").ok();
+        let entries = gateway.tell(&["entries"], None).unwrap_or_default();
+        ["port 0", "port 1"].iter().all(|port| entries.contains(port))
+    });
+    scene.client.run("ip", "link set c0 down").expect("an interface changes");
+    eventually("those at port 0 are forgotten", || {
+        gateway.tell(&["entries"], None).is_ok_and(|entries| entries.contains("port 1") && !entries.contains("port 0"))
+    });
+    braid.stop();
+}
+
+#[test]
 fn an_interface_that_is_renamed_stays() {
     let Some(scene) = crate::scene("an interface that is renamed") else { return };
     let mut braid = scene.run_braid("--nf forward --port af_packet:m0 --port af_xdp:m1");

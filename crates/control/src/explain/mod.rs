@@ -66,7 +66,8 @@ fn when_in_words(when: When, ports: u16) -> Option<String> {
     let came = when.came_by.map(|set| format!("came by port {}", list(set)));
     let leaves = when.leaves_by.map(|set| format!("are to leave by port {}", list(set)));
     let flooded = when.flooded.map(|flooded| if flooded { "are flooded" } else { "are not flooded" }.to_owned());
-    let all: Vec<String> = [came, leaves, flooded].into_iter().flatten().collect();
+    let passes = when.passes.map(|set| format!("came, or are to leave, by port {}", list(set)));
+    let all: Vec<String> = [came, leaves, passes, flooded].into_iter().flatten().collect();
     (!all.is_empty()).then(|| format!("only packets that {}", all.join(" and ")))
 }
 

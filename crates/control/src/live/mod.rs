@@ -14,6 +14,7 @@ pub mod client;
 pub mod configure;
 pub mod entries;
 pub mod http;
+pub mod links;
 mod listener;
 pub mod metrics;
 pub mod protocol;

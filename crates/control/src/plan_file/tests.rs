@@ -91,7 +91,7 @@ fn misspelt_keys_are_refused_with_their_line_and_the_right_word() {
     check("full = \"refuse\"\n[[nf]]\nfunction = \"nat\"\n", 1, "unknown field `full`", "move it to `[[nf]]`");
     check("[chain]\nsplit = \"inside\"\n", 2, "unknown field `split`", "move it to `[input]`");
     let when = "[[nf]]\nfunction = \"nat\"\nwhen = { port = 1 }\n";
-    check(when, 3, "unknown field `port`", "possible here: in, out, flooded");
+    check(when, 3, "unknown field `port`", "possible here: in, out, either, flooded");
     check(
         "[[nf]]\nfunction = \"nat\"\nsymmetric = true\n",
         3,

@@ -8,6 +8,7 @@
 mod config;
 mod learn;
 mod leave;
+mod link;
 mod quota;
 mod shown;
 mod snooping;
@@ -31,7 +32,7 @@ use std::time::Duration;
 
 use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
-use braid_nf::state::{Alone, Visit};
+use braid_nf::state::Alone;
 use braid_nf::{Relaxation, TableEntry};
 
 use crate::parts::scope::BAD_SOURCE;
@@ -104,7 +105,7 @@ impl FromConfig for Bridge {
             events: config.events(builder)?,
             vlan_aware: config.vlan_aware,
             vlans: config.filter(ports)?,
-            switches: Switches::check(&config.ports, ports)?,
+            switches: Switches::check(&config.ports, ports, builder.splits_floods())?,
             quota: Quota::new(config.checked_vlans(ports)?, builder)?,
             storm: Storm::new(config.storm, builder, ports)?,
             snooping: Snooping::new(config.snooping, builder, ports)?,
@@ -135,6 +136,10 @@ impl NetworkFunction for Bridge {
             return Err("with limits of VLANs stations are counted from the start: `vlan` does not come or go, its limits may change".to_owned());
         }
         Ok(())
+    }
+
+    fn link_down(&self, cx: &mut Cx<'_>, port: Port, span: (u32, u32)) -> Result<Option<u32>, Conflict> {
+        self.forget_port(cx, port, span)
     }
 
     const LISTS_ENTRIES: bool = true;
@@ -261,19 +266,8 @@ impl NetworkFunction for Bridge {
 
     /// Forgets expired stations, a few at a time. This only makes room, because an expired entry is not trusted anyway.
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
-        let from = self.sweep_at.get(cx, 0)?.unwrap_or(0);
-        let mut removed = 0;
-        let next = self.table.for_each(cx, from, SWEEP, |tx, station, entry| {
-            if entry.age_ns(tx.now()) <= self.age_max_ns {
-                return Ok(Visit::Keep);
-            }
-            removed += 1;
-            self.quota.iter().try_for_each(|quota| quota.remove(tx, station.vlan()))?;
-            Ok(Visit::Remove)
-        })?;
-        if removed > 0 {
-            self.changes.update(cx, 0, |changes| *changes += removed)?;
-        }
+        let (from, now) = (self.sweep_at.get(cx, 0)?.unwrap_or(0), cx.now());
+        let next = self.forget(cx, (from, SWEEP), |entry| entry.age_ns(now) > self.age_max_ns)?;
         self.sweep_at.set(cx, 0, next.unwrap_or(0))?;
         self.snooping.iter().try_for_each(|snooping| snooping.sweep(cx))
     }

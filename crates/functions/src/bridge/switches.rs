@@ -27,8 +27,8 @@ fn bit(port: Port) -> u64 {
 }
 
 impl Switches {
-    /// Of all ports of a plan; none if all are as usual.
-    pub fn check(written: &[PortConfig], ports: u16) -> Result<Option<Switches>, ConfigError> {
+    /// Of all ports of a plan; none if all are as usual and what is flooded may be one packet for all.
+    pub fn check(written: &[PortConfig], ports: u16, splits_floods: bool) -> Result<Option<Switches>, ConfigError> {
         let mut switches = Switches::default();
         for config in written {
             let its = |switch: Option<bool>, usual| if switch.unwrap_or(usual) == usual { 0 } else { bit(config.port) };
@@ -42,7 +42,7 @@ impl Switches {
                 switches.closed[cause as usize] |= its(switch, true);
             }
         }
-        match switches == Switches::default() {
+        match switches == Switches::default() && !splits_floods {
             true => Ok(None),
             false if ports > PORTS_MAX => {
                 let instead = format!("use a plan with at most {PORTS_MAX}");

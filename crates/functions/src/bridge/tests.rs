@@ -40,6 +40,19 @@ fn flood(from: Port) -> Vec<Port> {
     (0..4).filter(|port| *port != from).collect()
 }
 
+#[test]
+fn stations_at_a_port_without_a_link_are_forgotten() {
+    let mut bench = bench(10, "[[static]]\nmac = '02:00:00:00:00:0c'\nport = 1");
+    bench.send(1, 0, &frame(B, A));
+    bench.send(2, 0, &frame(A, B));
+    assert_eq!(bench.send(2, 1, &frame(A, B)).ports(), [1]);
+    bench.link_down(1);
+    assert_eq!(bench.send(2, 2, &frame(A, B)).ports(), flood(2), "it may be anywhere now");
+    assert_eq!(bench.send(2, 2, &frame(A, C)).ports(), [1], "what is written down stays");
+    assert_eq!(bench.send(3, 2, &frame(B, A)).ports(), [2], "others are where they were");
+    assert_eq!(bench.send(2, 3, &frame(A, B)).ports(), [3]);
+}
+
 /// A frame and its outcome: milliseconds, port, source, destination, and the ports by which it leaves.
 type Row<'a> = (u64, Port, [u8; 6], [u8; 6], &'a [Port]);
 

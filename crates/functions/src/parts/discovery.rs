@@ -64,6 +64,13 @@ impl Message {
         }
     }
 
+    /// Announces one of a router's own addresses to everybody on its link.
+    pub fn announcement(mac: MacAddress, own: IpAddress) -> Message {
+        let nobody = (MacAddress::default(), IpAddress::UNSPECIFIED);
+        let arp = if own.is_v4() { Message::ask(mac, own, own) } else { None };
+        arp.unwrap_or_else(|| Message::advertisement(mac, own, nobody, By::Router))
+    }
+
     /// Answers an ARP request.
     pub fn arp_reply(request: &Arp, mac: MacAddress, own: [u8; 4], asker: [u8; 4]) -> Message {
         let mut arp = Arp::new(ArpOperation::Reply);

@@ -1,7 +1,7 @@
 //! Parts that several functions are made of: which ports are inside, address ranges, endpoints and MAC addresses of a plan, packets that functions answer with, and how often,
 //! tables whose entries die of age, lengths that headers claim, code points, marks of congestion, which bytes of a packet count, kinds with names, fragments that follow their first piece,
 //! how tables are swept, how many a full one could not keep, logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, tallies of numbered owners, the version that a link header names, DNS responses, VLAN tags, the segment sizes that TCP connections begin with, frames that go back where they came from,
-//! questions and answers of neighbours, by which ports packets leave, and application protocols told by their first bytes.
+//! questions and answers of neighbours, groups that a host reports, by which ports packets leave, and application protocols told by their first bytes.
 
 pub mod aged;
 pub(crate) mod alerts;
@@ -19,6 +19,7 @@ pub(crate) mod hairpin;
 pub(crate) mod injective;
 pub(crate) mod lengths;
 pub mod many;
+pub(crate) mod membership;
 pub(crate) mod named;
 pub mod prefix;
 pub mod protocols;

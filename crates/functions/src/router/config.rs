@@ -8,6 +8,7 @@ use braid_nf::packet::IpAddress;
 use foldhash::HashSet;
 use serde::Deserialize;
 
+use super::advertise::AdvertiseConfig;
 use super::interface::Interface;
 use super::links::Link;
 use super::lpm::{Lpm, Prefixed};
@@ -110,7 +111,10 @@ braid_nf::plain!(Hash);
 pub struct InterfaceConfig {
     /// Its port.
     pub port: Port,
-    /// Its VLAN on that port; `None` for untagged frames.
+    /// Further ports of its link, which a bridge before this router joins with `port`.
+    #[serde(default)]
+    pub joined: Vec<Port>,
+    /// Its VLAN on those ports; `None` for untagged frames.
     pub vlan: Option<u16>,
     /// Its Ethernet address; by default 02:00:00:01:00:00 at port 0, 02:00:00:01:00:01 at port 1 and so on.
     pub mac: Option<WrittenMac>,
@@ -122,6 +126,8 @@ pub struct InterfaceConfig {
     /// The reverse-path check for packets that arrive here.
     #[serde(default)]
     pub reverse_path: ReversePath,
+    /// What it advertises to IPv6 hosts; nothing by default.
+    pub advertise: Option<AdvertiseConfig>,
     /// Addresses there that a translator behind this router, or a balancer before it, has too.
     #[serde(default)]
     pub translated: Vec<Ipv4Addr>,
@@ -219,11 +225,13 @@ impl Config {
             let address = |text: &str| text.to_owned();
             let interface = |port, addresses| InterfaceConfig {
                 port,
+                joined: Vec::new(),
                 vlan: None,
                 mac: None,
                 addresses,
                 mtu: mtu_default(),
                 reverse_path: ReversePath::Any,
+                advertise: None,
                 translated: Vec::new(),
             };
             self.interfaces = vec![
@@ -328,7 +336,7 @@ fn nowhere() -> Vec<Prefix> {
 
 /// The number of the interface at a port, or in a VLAN of it.
 pub(super) fn link(interfaces: &[Option<Interface>], port: Port, vlan: Option<u16>) -> Option<Link> {
-    let is_there = |one: &Option<Interface>| one.as_ref().is_some_and(|one| one.place() == (port, vlan));
+    let is_there = |one: &Option<Interface>| one.as_ref().is_some_and(|one| one.is_at(port, vlan));
     interfaces.iter().position(is_there).map(|link| link as Link)
 }
 
@@ -338,7 +346,7 @@ pub(super) fn place(port: Port, vlan: Option<u16>) -> String {
 
 /// Whether an address is the router's; a link-local one, whether it is at that interface, for elsewhere it may be a neighbour's.
 pub(super) fn is_own(interfaces: &[Option<Interface>], address: IpAddress, place: (Option<Port>, Option<u16>)) -> bool {
-    let may_be_meant = |one: &Interface| place.0.is_none_or(|port| one.place() == (port, place.1));
+    let may_be_meant = |one: &Interface| place.0.is_none_or(|port| one.is_at(port, place.1));
     let counts = |one: &Interface| !is_link_local_v6(address) || may_be_meant(one);
     interfaces.iter().flatten().any(|interface| interface.owns(address) && counts(interface))
 }
@@ -366,7 +374,7 @@ impl RouteConfig {
         let Some(out) = interfaces.get(usize::from(link)).and_then(Option::as_ref) else { return Ok(way) };
         let is_there = |one: &NeighbourConfig| {
             let address = one.address.into();
-            (one.port, one.vlan) == out.place() && via.map_or(self.to.contains(address), |via| via == address)
+            out.is_at(one.port, one.vlan) && via.map_or(self.to.contains(address), |via| via == address)
         };
         if out.address_towards(self.to.first()).is_some() || neighbours.iter().any(is_there) {
             return Ok(way);

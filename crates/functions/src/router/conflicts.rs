@@ -12,6 +12,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::{StateError, StateObject, VectorConfig};
 
 use super::interface::Interface;
+use super::neighbours::Station;
 
 /// How many claims there were, and the last one.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -40,12 +41,11 @@ impl Conflicts {
         &self,
         cx: &mut Cx<'_>,
         interface: &Interface,
-        (address, mac): (IpAddress, MacAddress),
+        (address, Station { mac, port }): (IpAddress, Station),
     ) -> Result<(), Conflict> {
-        if !interface.owns(address) || mac == interface.mac {
+        if !interface.owns(address) || mac == interface.mac.0 {
             return Ok(());
         }
-        let (mac, port) = (mac.0, interface.port);
         self.said.update(cx, 0, |said| *said = Said { times: said.times + 1, address, mac, port })?;
         Ok(())
     }

@@ -1,15 +1,13 @@
 //! Static neighbours: those given in the plan.
 
-use braid_nf::packet::MacAddress;
-
 use super::config::{Config, NeighbourConfig, RouteConfig, is_own, link, place};
 use super::interface::Interface;
-use super::neighbours::Hop;
+use super::neighbours::{Hop, Station};
 use crate::config::{ConfigError, check_port};
 
 /// A static neighbour from the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fixed(pub(super) Hop, pub(super) MacAddress);
+pub(super) struct Fixed(pub(super) Hop, pub(super) Station);
 
 braid_nf::plain!(Fixed);
 
@@ -60,13 +58,16 @@ impl Config {
         for (number, neighbour) in self.neighbours.iter().enumerate() {
             let wrong = |error: ConfigError| error.of("neighbour", number);
             neighbour.check(interfaces, &self.routes, ports).map_err(wrong)?;
-            let hop = Hop::new(neighbour.address.into(), (neighbour.port, neighbour.vlan));
+            let there = link(interfaces, neighbour.port, neighbour.vlan);
+            let interface = there.and_then(|link| interfaces[usize::from(link)].as_ref());
+            let place = interface.map_or((neighbour.port, neighbour.vlan), Interface::place);
+            let hop = Hop::new(neighbour.address.into(), place);
             if fixed.iter().any(|Fixed(known, _)| *known == hop) {
                 let reason = format!("{} stands there twice", neighbour.address);
                 let twice = ConfigError::new("neighbour.address", reason, "keep one: a neighbour is in one place");
                 return Err(wrong(twice));
             }
-            fixed.push(Fixed(hop, neighbour.mac.0));
+            fixed.push(Fixed(hop, Station { mac: neighbour.mac.0.0, port: neighbour.port }));
         }
         Ok(fixed)
     }

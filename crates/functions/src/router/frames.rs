@@ -27,7 +27,7 @@ impl Router {
         let source = packet.src_ip();
         let is_turned = || packet.ethernet().is_some_and(|frame| frame.source() == interface.mac);
         let is_shared = interface.translated.contains(&source);
-        let is_bad = match self.is_first {
+        let is_bad = match self.sees_addresses {
             true => !is_shared || !is_turned(),
             false => interface.owns(source) && !is_shared && !is_turned(),
         };

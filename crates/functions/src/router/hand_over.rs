@@ -1,17 +1,18 @@
 //! Hands a packet over to its next hop: which neighbour that is where there are several, its Ethernet address, and what happens
 //! to the packet until the address is known.
 
-use braid_nf::packet::{IpAddress, MacAddress};
+use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::{Cx, Handled};
 
 use super::complain::Complaint;
 use super::interface::Interface;
 use super::links::Link;
-use super::neighbours::{Hop, Resolved, Says};
+use super::neighbours::{Hop, Resolved, Says, Station};
 use super::waiting::Held;
 use super::{
-    ABSENT, Known, NEIGHBOURS_FULL, NO_INTERFACE, Router, TOO_LONG, WAITING_FULL, WAITS, fragment, objections,
+    ABSENT, BY_PORTS, COUNTS, Known, NEIGHBOURS_FULL, NO_INTERFACE, Router, TOO_LONG, WAITING_FULL, WAITS, fragment,
+    objections,
 };
 use crate::parts::discovery::Message;
 
@@ -30,24 +31,26 @@ impl Router {
         };
         let hop = Hop::new(neighbour, out.place());
         match self.resolve(cx, hop)? {
-            Resolved::At(mac, until) | Resolved::Doubtful(mac, until) => {
+            Resolved::At(station, until) | Resolved::Doubtful(station, until) => {
+                let at = Station { port: out.port_of(station), ..station };
                 if self.redirects && to == from && !objections::has_source_route(packet) {
                     self.errors.redirect(cx, packet, came, hop.address)?;
                 }
-                if known.by_ports == 0 || !packet.is_fragment() {
-                    let (era, neighbour) = (self.era(cx)?, mac.0);
-                    *known = Known { era, due_ns: until, neighbour, from, to, mtu: out.mtu, ..*known };
+                let counts = known.marks & COUNTS != 0;
+                if known.marks & BY_PORTS == 0 || !packet.is_fragment() {
+                    let (era, came_by) = (self.era(cx)?, packet.port() as u8);
+                    *known = Known { era, due_ns: until, at, from, to, mtu: out.mtu, came_by, ..*known };
                 }
-                let verdict = self.forward(packet, to, mac);
+                let verdict = self.forward(packet, (to, at), counts);
                 if !matches!(verdict, Verdict::Forward(_)) {
                     return Ok(verdict);
                 }
                 let fits = objections::ip_len(packet) <= usize::from(out.mtu);
-                Ok(if fits || fragment::cut(cx, packet, out.port, out.mtu) { verdict } else { Verdict::Drop(TOO_LONG) })
+                Ok(if fits || fragment::cut(cx, packet, at.port, out.mtu) { verdict } else { Verdict::Drop(TOO_LONG) })
             }
             Resolved::Waits { .. } => {
                 let held = Held::new(packet, came, cx.now());
-                let verdict = self.forward(packet, to, MacAddress::default());
+                let verdict = self.forward(packet, (to, Station::default()), known.marks & COUNTS != 0);
                 if !matches!(verdict, Verdict::Forward(_)) {
                     return Ok(verdict);
                 }
@@ -62,20 +65,28 @@ impl Router {
         }
     }
 
-    /// Learns a neighbour's Ethernet address, and sends it the packets that have waited for it, through the functions behind
+    /// Learns where a neighbour is, and sends it the packets that have waited for it, through the functions behind
     /// this one first.
     pub(super) fn hear(
         &self,
         cx: &mut Cx<'_>,
         interface: &Interface,
-        (neighbour, mac): (IpAddress, MacAddress),
+        (neighbour, station): (IpAddress, Station),
         says: Says,
     ) -> Result<(), Conflict> {
         let hop = Hop::new(neighbour, interface.place());
-        for mut held in self.neighbours.learn(cx, hop, mac, says)? {
-            held.send(cx, mac, interface.port, interface.mtu);
+        for mut held in self.neighbours.learn(cx, hop, station, says)? {
+            held.send(cx, station, interface.mtu);
         }
         Ok(())
+    }
+
+    /// Follows a neighbour that now sends by another port of a link with several: a station need not announce that it has moved. Only its port
+    /// is learnt so, and only from its own Ethernet address.
+    pub(super) fn follow(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, interface: &Interface) -> Result<(), Conflict> {
+        let Some(frame) = packet.ethernet().filter(|_| !interface.joined.is_empty()) else { return Ok(()) };
+        let station = Station { mac: frame.source().0, port: packet.port() };
+        self.neighbours.follow(cx, Hop::new(packet.src_ip(), interface.place()), station)
     }
 
     /// Looks up a neighbour, and asks for it if that is due.
@@ -86,7 +97,7 @@ impl Router {
             && let Some(own) = out.address_towards(hop.address)
             && let Some(question) = Message::ask(out.mac, own, hop.address)
         {
-            out.say(cx, question.bytes());
+            out.ask(cx, question.bytes());
         }
         Ok(resolved)
     }

@@ -4,8 +4,10 @@ use braid_nf::Port;
 use braid_nf::packet::{IpAddress, MacAddress};
 use foldhash::HashSet;
 
+use super::advertise::AdvertiseConfig;
 use super::config::{Config, InterfaceConfig};
 use super::fragment::MTU_MAX;
+use super::neighbours::Station;
 use super::reverse_path::ReversePath;
 use crate::config::{ConfigError, check_port};
 use crate::parts::scope::{is_host_v4, is_link_local_v6, is_routed_v6};
@@ -14,8 +16,10 @@ use crate::parts::tags::VLAN_MAX;
 /// A checked interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its port of the plan.
+    /// Its port of the plan, the first one if its link has several.
     pub port: Port,
+    /// The further ports of its link, which a bridge joins with the first.
+    pub joined: Vec<Port>,
     /// Its VLAN; `None` for frames that arrive on the port untagged.
     pub vlan: Option<u16>,
     /// Its Ethernet address.
@@ -26,6 +30,8 @@ pub struct Interface {
     pub addresses: Vec<(IpAddress, u8)>,
     /// The reverse-path check for packets that arrive here.
     pub reverse_path: ReversePath,
+    /// What it advertises to IPv6 hosts.
+    pub advertise: Option<AdvertiseConfig>,
     /// Those of its addresses that a translator behind this router has too, which returns what inside hosts send there.
     pub translated: Vec<IpAddress>,
 }
@@ -33,7 +39,7 @@ pub struct Interface {
 braid_nf::plain!(Interface);
 
 /// The most interfaces, counting those of ports and of VLANs.
-const LINKS_MAX: usize = 4096;
+pub(super) const LINKS_MAX: usize = 4096;
 /// The smallest MTUs (RFC 791, RFC 8200 section 5).
 const MTU_MIN: u16 = 68;
 const MTU_MIN_V6: u16 = 1280;
@@ -59,11 +65,12 @@ impl InterfaceConfig {
         ports: u16,
     ) -> Result<(), ConfigError> {
         let place = usize::from(check_port("interface.port", self.port, ports)?);
+        self.check_joined(ports)?;
         let interface = self.checked()?;
-        let same = |one: &Interface| one.place() == interface.place();
-        if interfaces.iter().flatten().any(same) {
+        let is_taken = |port: &Port| interfaces.iter().flatten().any(|one| one.is_at(*port, interface.vlan));
+        if let Some(port) = interface.ports().find(is_taken) {
             let vlan = interface.vlan.map_or_else(String::new, |vlan| format!(" for VLAN {vlan}"));
-            let reason = format!("port {} has two interfaces{vlan}", self.port);
+            let reason = format!("port {port} has two interfaces{vlan}");
             let instead = "write all `addresses` in one, or give each a `vlan` of its own";
             return Err(ConfigError::new("interface.port", reason, instead));
         }
@@ -71,7 +78,7 @@ impl InterfaceConfig {
         let mut only_here = interface.networks().into_iter().filter(|(first, _)| !is_link_local_v6(*first));
         if let Some((first, bits)) = only_here.find(|network| !networks.insert(*network)) {
             let reason = format!("{first}/{bits} is at two interfaces");
-            let instead = "give each a network of its own, or join the links before they reach this router: by the kernel's bridge as one `--port`, or a bridge in a run of its own";
+            let instead = "give each a network of its own, or join the links: `joined` names the further ports of one interface, which a `bridge` before the router joins";
             return Err(ConfigError::new("interface.addresses", reason, instead));
         }
         match interface.vlan {
@@ -85,9 +92,32 @@ impl InterfaceConfig {
         Ok(())
     }
 
-    fn checked(&self) -> Result<Interface, ConfigError> {
+    /// Refuses ports that the plan does not have, or that stand there twice.
+    fn check_joined(&self, ports: u16) -> Result<(), ConfigError> {
+        for (number, port) in self.joined.iter().enumerate() {
+            let key = format!("interface.joined[{number}]");
+            check_port(&key, *port, ports)?;
+            if *port == self.port || self.joined[..number].contains(port) {
+                let reason = format!("port {port} stands there twice");
+                return Err(ConfigError::new(&key, reason, "name each further port of the link once"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The ports of its link, the first one first.
+    pub fn ports(&self) -> impl Iterator<Item = Port> + '_ {
+        all_ports(self.port, &self.joined)
+    }
+
+    /// Its Ethernet address: as written, or one that follows from its port.
+    pub fn mac(&self) -> MacAddress {
         let [high, low] = self.port.to_be_bytes();
-        let mac = self.mac.map_or(MacAddress([2, 0, 0, 1, high, low]), |written| written.0);
+        self.mac.map_or(MacAddress([2, 0, 0, 1, high, low]), |written| written.0)
+    }
+
+    fn checked(&self) -> Result<Interface, ConfigError> {
+        let mac = self.mac();
         if mac.is_group() {
             return Err(ConfigError::new(
                 "interface.mac",
@@ -125,13 +155,16 @@ impl InterfaceConfig {
         }
         let checked = Interface {
             port: self.port,
+            joined: self.joined.clone(),
             vlan: self.vlan,
             mac,
             mtu: self.mtu,
             addresses,
             reverse_path: self.reverse_path,
+            advertise: self.advertise.clone(),
             translated,
         };
+        self.advertise.iter().try_for_each(|advertise| advertise.check(&checked.addresses))?;
         if let Some(number) = checked.addresses.iter().position(|(own, _)| checked.is_broadcast(*own)) {
             let reason = format!("{} is the network or all of its hosts", checked.addresses[number].0);
             let key = format!("interface.addresses[{number}]");
@@ -146,6 +179,11 @@ impl InterfaceConfig {
     }
 }
 
+/// The first port of a link and its further ones.
+fn all_ports(first: Port, joined: &[Port]) -> impl Iterator<Item = Port> + '_ {
+    std::iter::once(first).chain(joined.iter().copied())
+}
+
 /// Whether an address may be a router's: not a group, loopback, broadcast or unspecified; it may be link-local.
 fn is_host(address: IpAddress) -> bool {
     match address.v4() {
@@ -155,6 +193,21 @@ fn is_host(address: IpAddress) -> bool {
 }
 
 impl Interface {
+    /// The ports of its link, the first one first.
+    pub fn ports(&self) -> impl Iterator<Item = Port> + '_ {
+        all_ports(self.port, &self.joined)
+    }
+
+    /// Whether it is the interface for this VLAN of a port; `None`: for what comes there untagged.
+    pub fn is_at(&self, port: Port, vlan: Option<u16>) -> bool {
+        self.vlan == vlan && self.ports().any(|own| own == port)
+    }
+
+    /// The port by which a station is reached: where it was last heard, if that is still a port of this link.
+    pub fn port_of(&self, station: Station) -> Port {
+        if self.joined.contains(&station.port) { station.port } else { self.port }
+    }
+
     /// The networks of its addresses, each once.
     fn networks(&self) -> Vec<(IpAddress, u8)> {
         let mut networks: Vec<_> = self.addresses.iter().map(|(own, bits)| (own.prefix(*bits), *bits)).collect();

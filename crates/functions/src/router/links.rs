@@ -7,8 +7,10 @@ use braid_nf::{Cx, Port};
 use foldhash::HashSet;
 
 use super::interface::Interface;
+use crate::parts::discovery::Message;
+use crate::parts::membership::{self, Query};
 use crate::parts::scope::is_link_local_v6;
-use crate::parts::tags::{self, OuterTag};
+use crate::parts::tags::{self, OuterTag, TAG};
 
 /// The number of an interface.
 pub type Link = u16;
@@ -17,8 +19,6 @@ pub type Link = u16;
 const VLANS: usize = 4096;
 /// The number of no interface.
 const NONE: Link = Link::MAX;
-/// Room for the longest of the router's own frames with a tag.
-const ROOM: usize = 86 + 4;
 
 /// The interfaces by number, by port and VLAN, and by address.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +27,10 @@ pub struct Links {
     /// For each port, the number of the interface for each VLAN, with untagged frames at index 0; empty for a port without
     /// VLANs.
     by_vlan: Vec<Vec<Link>>,
+    /// For each port, the number of the interface for untagged frames; empty if that is its own number for all of them.
+    untagged: Vec<Link>,
+    /// Whether an interface's number follows from the port alone, which is then its number.
+    are_ports: bool,
     /// The addresses of all interfaces.
     own: HashSet<IpAddress>,
     /// The broadcast addresses of their networks, except those that are also the router's own.
@@ -52,18 +56,36 @@ impl Links {
         let numbered = interfaces.iter().enumerate().filter_map(|(link, one)| Some((link as Link, one.as_ref()?)));
         let translated = numbered.flat_map(|(link, one)| one.translated.iter().map(move |address| (*address, link)));
         let translated = translated.collect();
-        let mut links = Links { interfaces, by_vlan: Vec::new(), own, broadcasts, anycast, translated };
-        for (link, one) in links.interfaces.iter().enumerate() {
-            let Some((port, Some(vlan))) = one.as_ref().map(Interface::place) else { continue };
-            links.by_vlan.resize(ports.into(), Vec::new());
-            let of_port = &mut links.by_vlan[usize::from(port)];
-            if of_port.is_empty() {
-                of_port.resize(VLANS, NONE);
-                of_port[0] = port;
-            }
-            of_port[usize::from(vlan)] = link as Link;
-        }
+        let mut links = Links { interfaces, own, broadcasts, anycast, translated, ..Links::default() };
+        links.number_ports(ports);
+        links.number_vlans(ports);
+        links.are_ports = links.untagged.is_empty() && links.by_vlan.is_empty();
         links
+    }
+
+    /// Gives the further ports of a link the number of its interface.
+    fn number_ports(&mut self, ports: u16) {
+        for one in self.interfaces.iter().flatten().filter(|one| one.vlan.is_none() && !one.joined.is_empty()) {
+            if self.untagged.is_empty() {
+                self.untagged = (0..ports).collect();
+            }
+            one.joined.iter().for_each(|port| self.untagged[usize::from(*port)] = one.port);
+        }
+    }
+
+    fn number_vlans(&mut self, ports: u16) {
+        for (link, one) in self.interfaces.iter().enumerate() {
+            let Some((one, vlan)) = one.as_ref().and_then(|one| Some((one, one.vlan?))) else { continue };
+            self.by_vlan.resize(ports.into(), Vec::new());
+            for port in one.ports() {
+                let of_port = &mut self.by_vlan[usize::from(port)];
+                if of_port.is_empty() {
+                    of_port.resize(VLANS, NONE);
+                    of_port[0] = self.untagged.get(usize::from(port)).copied().unwrap_or(port);
+                }
+                of_port[usize::from(vlan)] = link as Link;
+            }
+        }
     }
 
     /// Whether any interface belongs to a VLAN.
@@ -106,14 +128,14 @@ impl Links {
     /// The interface by which a packet arrived; the number of no interface if none matches its tags.
     #[inline(always)]
     pub fn of(&self, packet: &Packet<'_>) -> Link {
-        if self.by_vlan.is_empty() { packet.port() } else { self.by_tags(packet) }
+        if self.are_ports { packet.port() } else { self.by_tags(packet) }
     }
 
     /// The interface at a port, or in a VLAN of it if `vlan` is not 0.
     pub fn at(&self, port: Port, vlan: u16) -> Link {
         match self.by_vlan.get(usize::from(port)).filter(|of_port| !of_port.is_empty()) {
             Some(of_port) => of_port.get(usize::from(vlan)).copied().unwrap_or(NONE),
-            None if vlan == 0 => port,
+            None if vlan == 0 => self.untagged.get(usize::from(port)).copied().unwrap_or(port),
             None => NONE,
         }
     }
@@ -123,7 +145,7 @@ impl Links {
     fn by_tags(&self, packet: &Packet<'_>) -> Link {
         let port = packet.port();
         if self.by_vlan.get(usize::from(port)).is_none_or(Vec::is_empty) {
-            return port;
+            return self.at(port, 0);
         }
         let mut tags = packet.vlans().map(|tag| tag.id());
         match (tags.next(), tags.next()) {
@@ -136,6 +158,24 @@ impl Links {
     #[inline(always)]
     pub fn retag(&self, packet: &mut Packet<'_>, to: &Interface) -> bool {
         self.by_vlan.is_empty() || self.exchange(packet, to)
+    }
+
+    /// All interfaces with their numbers.
+    pub fn numbered(&self) -> impl Iterator<Item = (Link, &Interface)> {
+        let numbered = self.interfaces.iter().enumerate();
+        numbered.filter_map(|(link, one)| Some((link as Link, one.as_ref()?)))
+    }
+
+    /// Announces the router's addresses by a port, so that neighbours who knew them elsewhere learn where they are now, and its groups: ARP
+    /// announcements (RFC 5227 section 2.3), unsolicited neighbour advertisements (RFC 4861 section 7.2.6), MLD reports (RFC 3810 section 6.1).
+    pub fn announce(&self, cx: &mut Cx<'_>, port: Port) {
+        let at_port = |one: &&Interface| one.ports().any(|own| own == port);
+        for one in self.interfaces.iter().flatten().filter(at_port) {
+            for (own, _) in &one.addresses {
+                one.say(cx, port, Message::announcement(one.mac, *own).bytes());
+            }
+            one.report_groups(cx, port, None);
+        }
     }
 
     fn exchange(&self, packet: &mut Packet<'_>, to: &Interface) -> bool {
@@ -161,13 +201,24 @@ impl Interface {
         (self.port, self.vlan)
     }
 
-    /// Sends a frame of the router's own, which has no tag yet.
-    pub fn say(&self, cx: &mut Cx<'_>, frame: &[u8]) {
-        let Some(vlan) = self.vlan else { return cx.emit(self.port, frame) };
-        let mut tagged = [0; ROOM];
+    /// Sends a frame of the router's own, which has no tag yet, by one of its ports.
+    pub fn say(&self, cx: &mut Cx<'_>, port: Port, frame: &[u8]) {
+        let Some(vlan) = self.vlan else { return cx.emit(port, frame) };
+        let mut tagged = vec![0; frame.len() + TAG];
         // The type follows both addresses, and the packet follows the type.
         if let Some(len) = tags::exchanged(frame, 14, Tagging::one(vlan), OuterTag::Customer, &mut tagged) {
-            cx.emit(self.port, &tagged[..len]);
+            cx.emit(port, &tagged[..len]);
         }
+    }
+
+    /// Reports by a port in which IPv6 groups it is: in those that a query asks for, or in all, unasked.
+    pub fn report_groups(&self, cx: &mut Cx<'_>, port: Port, query: Option<Query>) {
+        let own: Vec<IpAddress> = self.addresses.iter().map(|(own, _)| *own).collect();
+        membership::reports(self.mac, &own, query).iter().for_each(|frame| self.say(cx, port, frame));
+    }
+
+    /// Asks everybody on its link: by all of its ports.
+    pub fn ask(&self, cx: &mut Cx<'_>, question: &[u8]) {
+        self.ports().for_each(|port| self.say(cx, port, question));
     }
 }

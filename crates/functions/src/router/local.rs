@@ -9,17 +9,20 @@ use braid_nf::{Cx, Handled};
 
 use super::headers::{self, NOTHING, Objection};
 use super::interface::Interface;
-use super::neighbours::Says;
+use super::neighbours::{Says, Station};
 use super::objections::BAD_CHECKSUM;
 use super::pieces::echo_whole;
 use super::{Complaint, Router, Way};
 use crate::parts::discovery::{self, By, Message};
+use crate::parts::membership::Query;
 use crate::parts::{answer, lengths};
 
 /// An ARP packet, which has been processed.
 const ARP: Reason = Reason("arp");
 /// A neighbour discovery message, which has been processed.
 const DISCOVERY: Reason = Reason("neighbour_discovery");
+/// A query of MLD, which has been processed.
+const MEMBERSHIP_QUERY: Reason = Reason("membership_query");
 /// For this router, which does not support it.
 pub(super) const FOR_ROUTER: Reason = Reason("for_this_router");
 
@@ -44,9 +47,10 @@ pub fn is_left_to_translator(packet: &Packet<'_>) -> bool {
 
 impl Router {
     /// Answers queries for the router's own addresses, and learns from the asker and from answers (RFC 826).
-    pub(super) fn arp(&self, cx: &mut Cx<'_>, interface: &Interface, arp: &Arp) -> Handled {
+    pub(super) fn arp(&self, cx: &mut Cx<'_>, interface: &Interface, (port, arp): (Port, &Arp)) -> Handled {
         let (sender, target) = (arp.sender_ip(), arp.target_ip());
-        self.conflicts.hear(cx, interface, (sender, arp.sender_mac()))?;
+        let station = Station { mac: arp.sender_mac().0, port };
+        self.conflicts.hear(cx, interface, (sender, station))?;
         // No station has the Ethernet address of a group (RFC 1812 section 3.3.2), and no other one the router's. As in Linux, other operations
         // (RARP, InARP) teach nothing.
         let is_known = matches!(arp.operation(), ArpOperation::Request | ArpOperation::Reply);
@@ -57,13 +61,13 @@ impl Router {
         let asks = interface.owns(target);
         if is_neighbour {
             let says = if asks { Says::Asks } else { Says::IsHere };
-            self.hear(cx, interface, (sender, arp.sender_mac()), says)?;
+            self.hear(cx, interface, (sender, station), says)?;
         }
         if asks
             && arp.operation() == ArpOperation::Request
             && let (Some(own), Some(asker)) = (target.v4(), sender.v4())
         {
-            interface.say(cx, Message::arp_reply(arp, interface.mac, own, asker).bytes());
+            interface.say(cx, port, Message::arp_reply(arp, interface.mac, own, asker).bytes());
         }
         Ok(Verdict::Drop(ARP))
     }
@@ -81,7 +85,8 @@ impl Router {
         let option = if asks { 1 } else { 2 };
         let Some((target, mac)) = discovery::heard(body, option) else { return Ok(Verdict::Drop(DISCOVERY)) };
         let from = mac.or(packet.ethernet().map(Ethernet::source)).unwrap_or_default();
-        self.conflicts.hear(cx, interface, (if asks { source } else { target }, from))?;
+        let sender = Station { mac: from.0, port: packet.port() };
+        self.conflicts.hear(cx, interface, (if asks { source } else { target }, sender))?;
         // A solicitation for another node does not concern this router (section 7.2.3).
         let by = match interface.owns(target) {
             true => By::Router,
@@ -98,12 +103,22 @@ impl Router {
             && self.is_on_link(interface, teller)
             && !interface.owns(teller)
         {
-            self.hear(cx, interface, (teller, mac), says)?;
+            self.hear(cx, interface, (teller, Station { mac: mac.0, ..sender }), says)?;
         }
         if asks {
-            interface.say(cx, Message::advertisement(interface.mac, target, (from, source), by).bytes());
+            let answer = Message::advertisement(interface.mac, target, (from, source), by);
+            interface.say(cx, packet.port(), answer.bytes());
         }
         Ok(Verdict::Drop(DISCOVERY))
+    }
+
+    /// Answers a query for the groups of an interface, so that switches that follow MLD send solicitations for its addresses here.
+    #[cold]
+    pub(super) fn answer_query(&self, cx: &mut Cx<'_>, port: Port, interface: &Interface, query: Query) -> Handled {
+        if self.errors.admits_by(cx, port)? {
+            interface.report_groups(cx, port, Some(query));
+        }
+        Ok(Verdict::Drop(MEMBERSHIP_QUERY))
     }
 
     /// Whether an address is a neighbour's at an interface: in one of its networks, or where a route without a gateway leads out by it.

@@ -5,6 +5,7 @@
 //! number that changes with neighbours and configuration. While that number stays the same, a packet reads only this one shared
 //! word, and neither routes nor neighbours.
 
+mod advertise;
 mod complain;
 mod config;
 mod conflicts;
@@ -27,10 +28,11 @@ mod reverse_path;
 mod spread;
 mod waiting;
 
+pub use advertise::AdvertiseConfig;
 pub use config::{Config, Hash, HopConfig, InterfaceConfig, NeighbourConfig, Refusal, RouteConfig, SourceRoutes, Way};
 pub use interface::Interface;
 pub use lpm::{Lpm, Prefixed};
-pub use neighbours::{Hop, Neighbours};
+pub use neighbours::{Hop, Neighbours, Station};
 pub use reverse_path::ReversePath;
 pub use spread::Spread;
 
@@ -43,10 +45,12 @@ use braid_nf::state::hash::mixed;
 use braid_nf::{FieldUse, TableEntry};
 
 use crate::config::READS_WIRE_LEN;
+use crate::parts::membership::Query;
 use crate::parts::scope::is_damaged_ip;
 use crate::parts::segment_size::Limit;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::{ConfigError, FromConfig};
+use advertise::Advertisements;
 use complain::{Complaint, Errors};
 use conflicts::Conflicts;
 use fixed::Fixed;
@@ -88,11 +92,11 @@ network_function! {
         fixed: Vec<Fixed>,
         errors: Errors,
         reassembly: Reassembly,
+        advertisements: Option<Advertisements>,
         promiscuous: bool,
-        /// Whether no function with state objects precedes this one in the chain.
-        is_first: bool,
-        /// Packets with this hop count or less are not forwarded: 1, or 0 if another function counts hops.
-        last_hop: u8,
+        /// Whether no function that may write addresses precedes this one in the chain.
+        sees_addresses: bool,
+        hops: Hops,
         source_routes: SourceRoutes,
         redirects: bool,
         clamp_mss: bool,
@@ -112,20 +116,40 @@ pub struct Known {
     era: u64,
     /// When the lookup must be repeated even in the same era.
     due_ns: u64,
-    neighbour: [u8; 6],
+    /// Where the neighbour is.
+    at: Station,
     from: Link,
     to: Link,
     mtu: u16,
-    /// 1 if the next hop was chosen by ports; fragments may take a different one.
-    by_ports: u8,
-    unused: [u8; 3],
+    /// [`BY_PORTS`], [`COUNTS`].
+    marks: u8,
+    /// The port of arrival, its lower byte: a station of a link with several ports may move.
+    came_by: u8,
 }
+
+/// The next hop was chosen by ports; fragments may take a different one.
+const BY_PORTS: u8 = 1;
+/// The packets' hop count is decremented here.
+const COUNTS: u8 = 2;
+
+/// Which packets' hop counts are decremented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hops {
+    /// Those of all.
+    All,
+    /// Of none: a translator beside this router decrements them.
+    None,
+    /// Of those that neither come from nor go to a link with addresses of the translator ([`Interface::translated`]).
+    Untranslated,
+}
+
+braid_nf::plain!(Hops);
 
 impl FromConfig for Router {
     type Config = Config;
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Router, ConfigError> {
-        let (config, is_first) = (config.completed(), builder.objects().is_empty());
+        let (config, sees_addresses) = (config.completed(), builder.sees_addresses());
         let interfaces = config.interfaces(ports)?;
         let (ways, tables, spreads) = config.routes(&interfaces)?;
         let choices = spreads.iter().flat_map(|spread| spread.from(0)).collect();
@@ -134,6 +158,7 @@ impl FromConfig for Router {
         let fixed = config.fixed(&interfaces, ports)?;
         // Consecutive routers choose differently, and adding or removing other interfaces moves no connection.
         let own = interfaces.iter().flatten().next().map_or([0; 6], |first| first.mac.0);
+        let advertisements = Advertisements::new(builder, &interfaces)?;
         let errors = Errors::new(builder, (config.icmp_errors_per_s, ports), &interfaces)?;
         Ok(Router {
             links: Links::new(interfaces, ports),
@@ -146,9 +171,14 @@ impl FromConfig for Router {
             fixed,
             errors,
             reassembly: Reassembly::new(builder, config.reassembly_max)?,
+            advertisements,
             promiscuous: config.promiscuous,
-            is_first,
-            last_hop: config.counts_hops.into(),
+            sees_addresses,
+            hops: match config.counts_hops {
+                true => Hops::All,
+                false if config.interfaces.iter().any(|one| !one.translated.is_empty()) => Hops::Untranslated,
+                false => Hops::None,
+            },
             source_routes: config.source_routes,
             redirects: config.redirects,
             clamp_mss: config.clamp_mss,
@@ -193,9 +223,23 @@ impl NetworkFunction for Router {
         let is_over = cx.now() >= known.due_ns || self.era(cx)? != known.era;
         let way = self.links.get(known.to).map(|out| {
             let vlan = out.vlan.map_or_else(String::new, |vlan| format!(", vlan {vlan}"));
-            format!("to {} by port {}{vlan}", MacAddress(known.neighbour), out.port)
+            format!("to {} by port {}{vlan}", MacAddress(known.at.mac), known.at.port)
         });
         Ok(way.map(|way| if is_over { way + ", to be looked up again" } else { way }))
+    }
+
+    fn link_down(&self, cx: &mut Cx<'_>, port: Port, span: (u32, u32)) -> Result<Option<u32>, Conflict> {
+        self.neighbours.link_down(cx, port, span)
+    }
+
+    fn link_up(&self, cx: &mut Cx<'_>, port: Port) -> Result<(), Conflict> {
+        self.links.announce(cx, port);
+        for (link, one) in self.links.numbered() {
+            if one.ports().any(|own| own == port) {
+                self.advertisements.iter().try_for_each(|advertisements| advertisements.hasten(cx, link))?;
+            }
+        }
+        Ok(())
     }
 
     const LISTS_ENTRIES: bool = true;
@@ -230,7 +274,7 @@ impl NetworkFunction for Router {
     }
 
     fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        self.fixed.iter().try_for_each(|Fixed(hop, mac)| self.neighbours.fix(cx, *hop, *mac))
+        self.fixed.iter().try_for_each(|Fixed(hop, at)| self.neighbours.fix(cx, *hop, *at))
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Known>) -> Handled {
@@ -245,13 +289,15 @@ impl NetworkFunction for Router {
 
     #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
-        let goes_apart = known.by_ports & u8::from(packet.is_fragment());
+        let goes_apart = known.marks & BY_PORTS & u8::from(packet.is_fragment());
         let link = self.links.of(packet);
-        let same = (link == known.from) & (cx.now() < known.due_ns) & (goes_apart == 0);
-        if !same || !self.is_ordinary(packet, link, known.mtu) || self.era(cx)? != known.era {
+        let same = (link == known.from) & (packet.port() as u8 == known.came_by) & (cx.now() < known.due_ns);
+        let counts = known.marks & COUNTS != 0;
+        let is_known = same & (goes_apart == 0);
+        if !is_known || !self.is_ordinary(packet, link, (known.mtu, counts)) || self.era(cx)? != known.era {
             return self.route(cx, packet, known);
         }
-        Ok(self.forward(packet, known.to, MacAddress(known.neighbour)))
+        Ok(self.forward(packet, (known.to, known.at), counts))
     }
 
     /// Handles ARP, and drops what no router forwards.
@@ -261,7 +307,7 @@ impl NetworkFunction for Router {
             None => Ok(Verdict::Drop(NO_INTERFACE)),
             Some(interface) => match packet.arp().copied() {
                 Some(_) if !self.hears(interface, packet) => Ok(Verdict::Drop(objections::OTHER_STATION)),
-                Some(arp) => self.arp(cx, interface, &arp),
+                Some(arp) => self.arp(cx, interface, (packet.port(), &arp)),
                 None if is_damaged_ip(packet) => Ok(Verdict::Drop(Reason::MALFORMED)),
                 None => Ok(Verdict::Drop(objections::NOT_IP)),
             },
@@ -297,6 +343,7 @@ impl NetworkFunction for Router {
                 }
             }
         }
+        self.advertisements.iter().try_for_each(|advertisements| advertisements.tick(cx, &self.links))?;
         let expired = self.reassembly.sweep(cx)?;
         self.tell_expired(cx, &expired)?;
         for hop in self.spreads.iter().flat_map(|spread| spread.from(0)) {
@@ -317,7 +364,7 @@ impl Router {
 
     /// Whether a packet of a known set only has to be forwarded.
     #[inline(always)]
-    fn is_ordinary(&self, packet: &Packet<'_>, link: Link, mtu: u16) -> bool {
+    fn is_ordinary(&self, packet: &Packet<'_>, link: Link, (mtu, counts): (u16, bool)) -> bool {
         let for_us = |ethernet: &Ethernet| match self.links.get(link) {
             Some(interface) => self.takes(interface, ethernet),
             None => false,
@@ -325,7 +372,7 @@ impl Router {
         packet.ethernet().is_some_and(for_us)
             && packet
                 .ttl()
-                .is_some_and(|ttl| ttl > self.last_hop && (ttl != u8::MAX || !objections::proves_its_link(packet)))
+                .is_some_and(|ttl| ttl > counts.into() && (ttl != u8::MAX || !objections::proves_its_link(packet)))
             && objections::ip_len(packet) <= usize::from(mtu)
             && packet.header_checksum_ok()
             && objections::length_is_right(packet)
@@ -334,7 +381,7 @@ impl Router {
 
     /// Decides about a packet in full, and fills in what its set should remember.
     fn route(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
-        (known.due_ns, known.by_ports) = (0, 0);
+        (known.due_ns, known.marks) = (0, 0);
         let link = self.links.of(packet);
         let Some(interface) = self.links.get(link) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
         let is_bad = || self.links.is_broadcast(packet.src_ip()).then_some(objections::BAD_SOURCE);
@@ -343,6 +390,15 @@ impl Router {
         }
         if local::is_discovery(packet) && self.hears(interface, packet) {
             return self.discovery(cx, packet, interface);
+        }
+        if let Some(query) = Query::of(packet).filter(|_| self.hears(interface, packet)) {
+            return self.answer_query(cx, packet.port(), interface, query);
+        }
+        if let Some(advertisements) = self.advertisements.as_ref().filter(|_| interface.advertise.is_some())
+            && advertise::is_solicitation(packet)
+        {
+            advertisements.hasten(cx, link)?;
+            return Ok(Verdict::Drop(advertise::SOLICITATION));
         }
         let is_for_us = packet.ethernet().map_or(self.promiscuous, |frame| self.takes(interface, frame));
         if !is_for_us && !local::is_ping_of_all(packet) {
@@ -354,6 +410,7 @@ impl Router {
         if self.comes_by_a_wrong_way(packet, (link, interface)) {
             return Ok(Verdict::Drop(reverse_path::REVERSE_PATH));
         }
+        self.follow(cx, packet, interface)?;
         self.find_way(cx, packet, known, (link, interface))
     }
 
@@ -372,10 +429,11 @@ impl Router {
         if self.links.own_at(interface, to) {
             if let Some((out_link, out)) = self.links.translated(to)
                 && out_link != link
-                && self.is_first
+                && self.sees_addresses
                 && local::is_left_to_translator(packet)
             {
-                return Ok(self.forward(packet, out_link, out.mac));
+                let next = Station { mac: out.mac.0, port: out.port };
+                return Ok(self.forward(packet, (out_link, next), self.counts(link, out_link)));
             }
             return if frames::is_addressed(packet, interface) {
                 Ok(cx.pass())
@@ -395,19 +453,22 @@ impl Router {
         let Some(way) = self.way_to(to) else {
             return self.errors.send(cx, packet, interface, Complaint::NoRoute, NO_ROUTE);
         };
-        // Where no route leads nobody needs hops (RFC 1812 section 5.2.1.2).
-        let is_last_hop = packet.ttl().is_none_or(|ttl| ttl <= self.last_hop);
-        if is_last_hop && !matches!(way, Way::Nowhere(_)) {
-            return self.errors.send(cx, packet, interface, Complaint::TimeExceeded, Reason::TTL_EXCEEDED);
-        }
         let (to_link, via) = match *way {
             Way::To(link, via) => (link, via),
             Way::Spread(number) => {
-                known.by_ports = (self.hash == Hash::Ports).into();
+                known.marks = if self.hash == Hash::Ports { BY_PORTS } else { 0 };
                 self.one_of(cx, packet, number)?
             }
+            // Where no route leads nobody needs hops (RFC 1812 section 5.2.1.2).
             Way::Nowhere(refusal) => return self.refuse(cx, packet, interface, refusal),
         };
+        let counts = self.counts(link, to_link);
+        if packet.ttl().is_none_or(|ttl| ttl <= counts.into()) {
+            return self.errors.send(cx, packet, interface, Complaint::TimeExceeded, Reason::TTL_EXCEEDED);
+        }
+        if counts {
+            known.marks |= COUNTS;
+        }
         let Some(out) = self.links.get(to_link) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
         // No longer route hides the broadcast address of a connected network.
         if out.is_broadcast(to) || self.links.is_broadcast(to) {
@@ -445,22 +506,32 @@ impl Router {
         }
     }
 
+    /// Whether the hop count of packets from one link to another is decremented here.
+    fn counts(&self, from: Link, to: Link) -> bool {
+        let is_translated = |link| self.links.get(link).is_some_and(|one| !one.translated.is_empty());
+        match self.hops {
+            Hops::All => true,
+            Hops::None => false,
+            Hops::Untranslated => !is_translated(from) && !is_translated(to),
+        }
+    }
+
     /// Decrements the hop count, unless another function does, and writes the tag and Ethernet addresses of the next link.
     #[inline(always)]
-    fn forward(&self, packet: &mut Packet<'_>, to: Link, neighbour: MacAddress) -> Verdict {
+    fn forward(&self, packet: &mut Packet<'_>, (to, next): (Link, Station), counts: bool) -> Verdict {
         let Some(out) = self.links.get(to) else { return Verdict::Drop(NO_INTERFACE) };
         self.clamp(packet, out);
         if !self.links.retag(packet, out) {
             return Verdict::Drop(NO_ROOM_FOR_TAG);
         }
-        if self.last_hop > 0 {
+        if counts {
             packet.decrement_ttl();
         }
         if let Some(ethernet) = packet.ethernet_mut() {
             ethernet.set_source(out.mac);
-            ethernet.set_destination(neighbour);
+            ethernet.set_destination(MacAddress(next.mac));
         }
-        Verdict::Forward(out.port)
+        Verdict::Forward(next.port)
     }
 }
 

@@ -74,11 +74,23 @@ struct Neighbour {
     /// When it last answered; for ever, if it is static.
     seen_ns: u64,
     asked_ns: u64,
-    mac: [u8; 6],
+    /// Where it is, if it is known.
+    at: Station,
     /// Unanswered queries.
     tries: u8,
-    /// 1 if `mac` is known, [`MISSED`] if the neighbour did not answer when it was last asked.
+    /// 1 if it is known where it is, [`MISSED`] if the neighbour did not answer when it was last asked.
     known: u8,
+    unused: [u8; 6],
+}
+
+/// Where a neighbour is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Station {
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// The port by which it was heard.
+    pub port: Port,
 }
 
 const MISSED: u8 = 2;
@@ -98,15 +110,15 @@ pub enum Says {
 /// The result of looking up a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolved {
-    /// Its Ethernet address, and the time until which it need not be looked up again.
-    At(MacAddress, u64),
+    /// Where it is, and the time until which it need not be looked up again.
+    At(Station, u64),
     /// It has been asked for, or must be now; the packet has to wait.
     Waits {
         /// Whether the caller must ask for it now.
         ask: bool,
     },
-    /// Its Ethernet address, and the time as in `At`; the caller must ask for it again now.
-    Doubtful(MacAddress, u64),
+    /// Where it was, and the time as in `At`; the caller must ask for it again now.
+    Doubtful(Station, u64),
     /// It does not answer.
     Absent,
     /// There is no room for another neighbour.
@@ -218,9 +230,9 @@ impl Neighbours {
             kind: "neighbour",
             about: About::OnLink {
                 address: Some(hop.address),
-                mac: is_known.then_some(MacAddress(entry.mac)),
+                mac: is_known.then_some(MacAddress(entry.at.mac)),
                 vlan: Some(hop.vlan).filter(|vlan| *vlan != 0),
-                ports: vec![hop.port],
+                ports: vec![if is_known { entry.at.port } else { hop.port }],
             },
             detail,
             left_ns: (is_known && entry.seen_ns != FIXED && left_ns > 0).then_some(left_ns),
@@ -235,8 +247,8 @@ impl Neighbours {
     }
 
     /// Adds a static neighbour.
-    pub fn fix(&self, cx: &mut Cx<'_>, hop: Hop, mac: MacAddress) -> Result<(), Conflict> {
-        let fixed = Neighbour { seen_ns: FIXED, mac: mac.0, known: 1, ..Neighbour::default() };
+    pub fn fix(&self, cx: &mut Cx<'_>, hop: Hop, at: Station) -> Result<(), Conflict> {
+        let fixed = Neighbour { seen_ns: FIXED, at, known: 1, ..Neighbour::default() };
         self.table.insert(cx, &hop, &fixed).map(drop)
     }
 
@@ -250,16 +262,16 @@ impl Neighbours {
             let has_room = self.enter(cx, &hop, &asked, SECOND)?;
             return Ok(if has_room { Resolved::Waits { ask: true } } else { Resolved::Full });
         };
-        let (mac, known) = (MacAddress(entry.mac), entry.known == 1);
+        let (station, known) = (entry.at, entry.known == 1);
         let until = entry.seen_ns.saturating_add(self.lifetime_ns);
         if known && now < until {
-            return Ok(Resolved::At(mac, until));
+            return Ok(Resolved::At(station, until));
         }
         let since = now.saturating_sub(entry.asked_ns);
         // If there was an answer since, the count belongs to an earlier doubt.
         let tries = if entry.asked_ns < entry.seen_ns || since >= REST_NS { 0 } else { entry.tries };
         if tries > 0 && since < SECOND {
-            let at = Resolved::At(mac, entry.asked_ns + SECOND);
+            let at = Resolved::At(station, entry.asked_ns + SECOND);
             return Ok(if known { at } else { Resolved::Waits { ask: false } });
         }
         if tries >= TRIES {
@@ -278,7 +290,7 @@ impl Neighbours {
             }
             (entry.asked_ns, entry.tries) = (now, tries + 1);
         })?;
-        Ok(if known { Resolved::Doubtful(mac, now + SECOND) } else { Resolved::Waits { ask: true } })
+        Ok(if known { Resolved::Doubtful(station, now + SECOND) } else { Resolved::Waits { ask: true } })
     }
 
     /// Whether a neighbour did not answer when it was last asked, so that another next hop of the same route is preferable.
@@ -286,24 +298,42 @@ impl Neighbours {
         Ok(self.table.get(cx, &hop)?.is_some_and(|entry| entry.known == MISSED))
     }
 
+    /// Takes neighbours at a port whose link has gone down for absent, among so many entries (second) from a number (first) on; returns where to
+    /// go on. They are asked again after [`REST_NS`], like others that do not answer.
+    pub fn link_down(&self, cx: &mut Cx<'_>, port: Port, (from, count): (u32, u32)) -> Result<Option<u32>, Conflict> {
+        let (now, mut lost) = (cx.now(), 0);
+        let next = self.table.for_each(cx, from, count, |_, _, entry| {
+            if entry.known != 1 || entry.at.port != port || entry.seen_ns == FIXED {
+                return Ok(Visit::Keep);
+            }
+            lost += 1;
+            let seen_ns = entry.seen_ns.min(now.saturating_sub(1));
+            Ok(Visit::Replace(Neighbour { seen_ns, asked_ns: now, tries: TRIES, known: MISSED, ..*entry }))
+        })?;
+        if lost > 0 {
+            self.changes.update(cx, 0, |changes| *changes += lost)?;
+        }
+        Ok(next)
+    }
+
     /// Records where a neighbour says it is, and returns the packets that have waited for it, in order.
-    pub fn learn(&self, cx: &mut Cx<'_>, hop: Hop, mac: MacAddress, says: Says) -> Result<Vec<Held>, Conflict> {
+    pub fn learn(&self, cx: &mut Cx<'_>, hop: Hop, at: Station, says: Says) -> Result<Vec<Held>, Conflict> {
         let now = cx.now();
         let before = self.table.get(cx, &hop)?;
         let is_unknown = before.is_none() && says != Says::Asks;
-        if mac.is_group() || is_unknown || before.is_some_and(|entry| entry.seen_ns == FIXED) {
+        if MacAddress(at.mac).is_group() || is_unknown || before.is_some_and(|entry| entry.seen_ns == FIXED) {
             return Ok(Vec::new());
         }
-        if says == Says::MayBeHere && before.is_some_and(|entry| entry.known == 1 && entry.mac != mac.0) {
+        if says == Says::MayBeHere && before.is_some_and(|entry| entry.known == 1 && entry.at.mac != at.mac) {
             self.doubt(cx, hop)?;
             return Ok(Vec::new());
         }
         let seen_ns = before.map_or(now, |entry| entry.seen_ns.max(now));
-        let entry = Neighbour { seen_ns, mac: mac.0, known: 1, ..Neighbour::default() };
+        let entry = Neighbour { seen_ns, at, known: 1, ..Neighbour::default() };
         self.enter(cx, &hop, &entry, 0)?;
         let is_news = |entry: Neighbour| match entry.known {
             0 => false,
-            known => known == MISSED || entry.mac != mac.0,
+            known => known == MISSED || entry.at != at,
         };
         if before.is_some_and(is_news) {
             self.changes.update(cx, 0, |changes| *changes += 1)?;
@@ -314,6 +344,19 @@ impl Neighbours {
         }
         waited.sort_by_key(|held: &Held| held.since_ns);
         Ok(waited)
+    }
+
+    /// Moves a known neighbour to another port, if it is the same station.
+    pub fn follow(&self, cx: &mut Cx<'_>, hop: Hop, at: Station) -> Result<(), Conflict> {
+        let has_moved = |entry: Neighbour| {
+            let is_it = entry.known == 1 && entry.at.mac == at.mac && entry.seen_ns != FIXED;
+            is_it && entry.at.port != at.port
+        };
+        if self.table.get(cx, &hop)?.is_some_and(has_moved) {
+            self.table.update(cx, &hop, |entry| entry.at = at)?;
+            self.changes.update(cx, 0, |changes| *changes += 1)?;
+        }
+        Ok(())
     }
 
     /// Adds a neighbour, if necessary in place of one that was asked at least `age_ns` ago and has not answered. Returns false

@@ -59,6 +59,30 @@ fn neighbours_and_next_hops_are_listed() {
 }
 
 #[test]
+fn addresses_are_announced_where_a_link_comes_up() {
+    let mut bench = bench(10, CONFIG);
+    let said = bench.link_up(1);
+    assert!(said.iter().all(|(port, frame)| *port == 1 && frame[6..12] == OURS[1]), "{said:?}");
+    let [(_, arp), (_, advertisement), (_, report)] = &said[..] else { panic!("{said:?}") };
+    // RFC 5227 section 2.3: a request with its own address as sender and as target.
+    let own = [192, 0, 2, 1];
+    assert_eq!((&arp[..6], &arp[28..32], &arp[38..42]), (&[0xff; 6][..], &own[..], &own[..]));
+    assert_eq!(arp[20..22], [0, 1], "a request");
+    // RFC 4861 section 7.2.6: to all nodes, unsolicited, overriding.
+    assert_eq!((&advertisement[..6], advertisement[54]), (&[0x33, 0x33, 0, 0, 0, 1][..], 136));
+    assert_eq!(advertisement[58], 0xa0, "from a router, to override");
+    assert_checksums(advertisement);
+    // RFC 3810 section 5.2: to ff02::16, from no address as there is none of the link, with hop limit 1; two groups, all routers' and the solicited-node one.
+    assert_eq!((&report[..6], report[21], &report[22..38]), (&[0x33, 0x33, 0, 0, 0, 0x16][..], 1, &[0; 16][..]));
+    assert_eq!((report[54], report[62], report[69]), (58, 143, 2), "a router alert before ICMPv6");
+    let groups =
+        [&report[74..90], &report[94..110]].map(|group| IpAddress::from_v6(*group.first_chunk().unwrap()).to_string());
+    assert_eq!((groups, report[70]), (["ff02::2".to_owned(), "ff02::1:ff00:1".to_owned()], 4));
+    assert_checksums(report);
+    assert_eq!(bench.link_up(0).len(), 3);
+}
+
+#[test]
 fn damage_is_dropped_in_known_sets_too() {
     let mut bench = bench(10, CONFIG);
     let mut wrong = to_far().bytes();

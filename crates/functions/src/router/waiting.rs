@@ -1,12 +1,13 @@
 //! A packet that waits until its neighbour answers, complete except for its Ethernet destination, and what is needed to tell
 //! its sender if no answer comes.
 
-use braid_nf::packet::{IpAddress, Link, MacAddress};
+use braid_nf::packet::{IpAddress, Link};
 use braid_nf::prelude::*;
 use braid_nf::{Came, Cx};
 
 use super::fragment;
 use super::interface::Interface;
+use super::neighbours::Station;
 use crate::parts::answer::{Cause, datagram, may_be_answered};
 
 /// The longest frame that waits.
@@ -47,7 +48,7 @@ impl Held {
             since_ns: now_ns,
             len: 0,
             l3: 0,
-            port: came.port,
+            port: packet.port(),
             vlan: came.vlan.unwrap_or(0),
             quoted: quoted.map_or(0, |packet| packet.len() as u16),
             link_len: header.len() as u16,
@@ -71,9 +72,9 @@ impl Held {
         (self.port, self.vlan)
     }
 
-    /// Sends it to a neighbour that has answered, by `port`, whose link has this MTU.
-    pub fn send(&mut self, cx: &mut Cx<'_>, mac: MacAddress, port: Port, mtu: u16) {
-        self.bytes[..6].copy_from_slice(&mac.0);
+    /// Sends it to a neighbour that has answered, whose link has this MTU.
+    pub fn send(&mut self, cx: &mut Cx<'_>, Station { mac, port }: Station, mtu: u16) {
+        self.bytes[..6].copy_from_slice(&mac);
         let (came, frame, l3) = (Came { by: self.port, link: Link::Ethernet }, self.frame(), usize::from(self.l3));
         let is_long = frame.len() > l3 + usize::from(mtu);
         if !(is_long && fragment::cut_frame(frame, l3, mtu, |piece| cx.emit_held(came, port, piece))) {

@@ -46,6 +46,8 @@ pub struct Interface {
     pub mtu: usize,
     /// Whether it is administratively up.
     pub is_up: bool,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
     /// Whether its packets have Ethernet headers. Those of TUN, WireGuard, PPP and IP tunnels begin with IP.
     pub is_ethernet: bool,
     /// Whether it has an IPv4 address; if so, the kernel also answers for it.
@@ -102,12 +104,14 @@ impl Interface {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
         let number = |request| ask(&socket, name, request).map(u32::from_ne_bytes);
         let (driver, queues) = (driver(&socket, name).unwrap_or_default(), channels(&socket, name));
+        let (link_type, mac) = hardware(&socket, name)?;
         Ok(Interface {
             name: name.to_owned(),
             index: number(SIOCGIFINDEX)?,
             mtu: number(SIOCGIFMTU)? as usize,
             is_up: number(SIOCGIFFLAGS)? as u16 & IFF_UP != 0,
-            is_ethernet: matches!(link_type(&socket, name)?, ARPHRD_ETHER | ARPHRD_LOOPBACK),
+            mac,
+            is_ethernet: matches!(link_type, ARPHRD_ETHER | ARPHRD_LOOPBACK),
             has_address: number(SIOCGIFADDR).is_ok(),
             driver,
             queues,
@@ -118,6 +122,13 @@ impl Interface {
     /// Whether its packets come from this machine, so that the kernel may have left checksums and segmentation to be done.
     pub fn is_virtual(&self) -> bool {
         matches!(self.driver.as_str(), "veth" | "bridge" | "tun" | "dummy" | "virtio_net" | "macvlan" | "vxlan")
+    }
+
+    /// Whether its device delivers unicast frames for its own Ethernet address only, or its host may: MACVLAN, functions of a network card that
+    /// are given to guests, and the cards of virtual machines.
+    pub fn hears_own_address_only(&self) -> bool {
+        const GUESTS: [&str; 8] = ["macvlan", "iavf", "ixgbevf", "igbvf", "vmxnet3", "hv_netvsc", "ena", "gve"];
+        GUESTS.contains(&self.driver.as_str())
     }
 
     /// Whether AF_PACKET is the better back end although the driver runs XDP programs. Of a veth pair AF_PACKET takes TCP segments of 64 KiB
@@ -139,10 +150,11 @@ fn ask(socket: &OwnedFd, name: &str, request: libc::c_ulong) -> io::Result<[u8; 
     InterfaceRequest::new(name, [0; 4])?.send(socket.as_raw_fd(), request)
 }
 
-/// The hardware type of the interface, one of `ARPHRD_…`.
-fn link_type(socket: &OwnedFd, name: &str) -> io::Result<u16> {
-    let [a, b, ..] = ask(socket, name, SIOCGIFHWADDR)?;
-    Ok(u16::from_ne_bytes([a, b]))
+/// The hardware type of the interface, one of `ARPHRD_…`, and its address (`struct sockaddr`).
+fn hardware(socket: &OwnedFd, name: &str) -> io::Result<(u16, [u8; 6])> {
+    let union = InterfaceRequest::new(name, [0; 4])?.union(socket.as_raw_fd(), SIOCGIFHWADDR)?;
+    let [a, b, mac @ ..] = union;
+    Ok((u16::from_ne_bytes([a, b]), [mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]))
 }
 
 fn ethtool<T: Plain>(socket: &OwnedFd, name: &str, mut structure: T) -> io::Result<T> {

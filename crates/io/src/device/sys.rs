@@ -262,10 +262,16 @@ impl InterfaceRequest {
     }
 
     /// Sends the request to a socket or device; returns the first bytes of the union. Only for requests whose union holds numbers.
-    pub(crate) fn send(mut self, fd: RawFd, request: libc::c_ulong) -> io::Result<[u8; 4]> {
+    pub(crate) fn send(self, fd: RawFd, request: libc::c_ulong) -> io::Result<[u8; 4]> {
+        let [a, b, c, d, ..] = self.union(fd, request)?;
+        Ok([a, b, c, d])
+    }
+
+    /// Like [`send`](Self::send); returns the whole union.
+    pub(crate) fn union(mut self, fd: RawFd, request: libc::c_ulong) -> io::Result<[u8; 24]> {
         // SAFETY: the request takes an ifreq, which `self` is (40 bytes), and its union holds no pointer.
         check(unsafe { libc::ioctl(fd, request as _, ptr::from_mut(&mut self)) })?;
-        Ok([self.value[0], self.value[1], self.value[2], self.value[3]])
+        Ok(self.value)
     }
 
     /// Sends the request; returns the name that the kernel filled in.

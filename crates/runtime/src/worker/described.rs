@@ -13,9 +13,9 @@ use crate::attempt::run_event;
 use crate::counters::WorkerCounters;
 
 /// Entries that are looked at in one transaction.
-const SPAN: u32 = 64;
+pub(super) const SPAN: u32 = 64;
 /// Entries that are looked at between two batches.
-const LOOK: u32 = 4096;
+pub(super) const LOOK: u32 = 4096;
 /// Sets that are described between two batches, and entries that are listed.
 pub const DESCRIBED_MAX: usize = 256;
 

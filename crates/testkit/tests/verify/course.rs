@@ -160,6 +160,9 @@ fn conditions_let_some_packets_pass_a_function_by() {
     check_when(When { came_by: ports(1), ..When::default() }, 2, 0);
     check_when(When { leaves_by: ports(0), ..When::default() }, 2, 1100);
     check_when(When { leaves_by: ports(1), ..When::default() }, 2, 0);
+    check_when(When { passes: ports(0), ..When::default() }, 2, 1100);
+    check_when(When { passes: ports(2), ..When::default() }, 2, 1100);
+    check_when(When { passes: ports(1), ..When::default() }, 2, 0);
     check_when(When { flooded: Some(true), ..When::default() }, 2, 0);
     check_when(When { flooded: Some(false), ..When::default() }, 2, 1100);
 }

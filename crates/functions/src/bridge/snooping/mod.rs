@@ -310,6 +310,23 @@ impl Snooping {
         })
     }
 
+    /// Forgets what groups a port wants, or its routers, of so many entries (second) from a number (first) on; returns where to go on.
+    pub(super) fn forget_port(
+        &self,
+        tx: &mut Tx,
+        are_groups: bool,
+        port: Port,
+        (from, count): (u32, u32),
+    ) -> Result<Option<u32>, Conflict> {
+        let table = if are_groups { &self.table } else { &self.queriers };
+        table.for_each(tx, from, count, |_, _, members| {
+            let mut without = *members;
+            let Some(until_s) = without.until_s.get_mut(usize::from(port)) else { return Ok(Visit::Keep) };
+            let wanted = std::mem::take(until_s) != 0;
+            Ok(if wanted { Visit::Replace(without) } else { Visit::Keep })
+        })
+    }
+
     /// Forgets groups that no port wants any more, a few at a time.
     pub(super) fn sweep(&self, tx: &mut Tx) -> Result<(), Conflict> {
         let now_s = (tx.now() / SECOND) as u32;

@@ -62,6 +62,21 @@ fn a_group_reaches_members_and_routers() {
 }
 
 #[test]
+fn a_port_without_a_link_wants_no_groups_and_has_no_routers() {
+    let mut bench = bench(10, SNOOPS);
+    ask(&mut bench);
+    bench.send(0, 1, &to_group(0, "10.0.0.254", "224.0.0.1", 2, &igmp(0x11, [0; 4])));
+    for port in [1, 2] {
+        bench.send(port, 1, &to_group(port, "10.0.0.1", G, 2, &igmp(0x16, [239, 1, 2, 3])));
+    }
+    assert_eq!(reach(&mut bench, 10_000), [0, 1, 2], "members and a router");
+    bench.link_down(1);
+    assert_eq!(reach(&mut bench, 10_001), [0, 2]);
+    bench.link_down(0);
+    assert_eq!(reach(&mut bench, 10_002), [2]);
+}
+
+#[test]
 fn a_member_that_does_not_repeat_itself_is_forgotten() {
     let mut bench = bench(10, "snooping = { enabled = true, membership_s = 10 }");
     ask(&mut bench);

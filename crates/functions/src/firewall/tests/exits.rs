@@ -1,7 +1,7 @@
 //! More than one port on a side: where answers come from, and by which port a packet leaves.
 
 use braid_nf::Instance;
-use braid_nf::state::Decided;
+use braid_nf::state::{Decided, Surroundings};
 use braid_testkit::{Bench, Frame};
 
 use super::{Config, Firewall, HOST, SERVER};
@@ -13,7 +13,7 @@ use crate::config::parse;
 fn bench(ports: u16, decided: Decided, config: &str) -> Bench {
     let config: Config = parse(config.parse().unwrap()).unwrap();
     Bench::with_sets(ports, 1024, |builder| {
-        builder.place([decided; 2]);
+        builder.place(Surroundings { decided: [decided; 2], ..Surroundings::default() });
         let firewall = Firewall::from_config(config, builder.scope("fw"), ports).expect("a configuration that works");
         Box::new(Instance::new("fw", firewall))
     })

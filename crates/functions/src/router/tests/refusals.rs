@@ -113,7 +113,15 @@ fn interfaces_that_contradict_each_other_are_refused() {
     accept("[[interface]]\nport = 0\naddresses = ['169.254.0.1/16', 'fe80::1/64']");
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/24']\n[[interface]]\nport = 1\naddresses = ['10.0.0.2/24']",
-        "`interface[1].addresses`: 10.0.0.0/24 is at two interfaces; give each a network of its own, or join the links before they reach this router: by the kernel's bridge as one `--port`, or a bridge in a run of its own",
+        "`interface[1].addresses`: 10.0.0.0/24 is at two interfaces; give each a network of its own, or join the links: `joined` names the further ports of one interface, which a `bridge` before the router joins",
+    );
+    refuse(
+        "[[interface]]\nport = 0\njoined = [1, 0]\naddresses = ['10.0.0.1/24']",
+        "`interface[0].joined[1]`: port 0 stands there twice; name each further port of the link once",
+    );
+    refuse(
+        "[[interface]]\nport = 0\njoined = [1]\naddresses = ['10.0.0.1/24']\n[[interface]]\nport = 1\naddresses = ['10.0.1.1/24']",
+        "`interface[1].port`: port 1 has two interfaces; write all `addresses` in one, or give each a `vlan` of its own",
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['2001:db8::1/64']\nmtu = 1279",

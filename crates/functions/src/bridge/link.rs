@@ -1,0 +1,52 @@
+//! What the bridge forgets: stations that have expired, and everything that was behind a port whose link goes down, so that frames
+//! find those who have moved to another port (IEEE 802.1Q section 8.8, as the Linux bridge does).
+
+use braid_nf::prelude::*;
+use braid_nf::state::Visit;
+use braid_nf::table_at;
+
+use super::snooping::Snooping;
+use super::{Bridge, Entry};
+
+impl Bridge {
+    /// Removes those of so many entries (second) from a number (first) on that are over; returns where to go on.
+    pub(super) fn forget(
+        &self,
+        cx: &mut Cx<'_>,
+        (from, count): (u32, u32),
+        is_over: impl Fn(&Entry) -> bool,
+    ) -> Result<Option<u32>, Conflict> {
+        let mut removed = 0;
+        let next = self.table.for_each(cx, from, count, |tx, station, entry| {
+            if !is_over(entry) {
+                return Ok(Visit::Keep);
+            }
+            removed += 1;
+            self.quota.iter().try_for_each(|quota| quota.remove(tx, station.vlan()))?;
+            Ok(Visit::Remove)
+        })?;
+        if removed > 0 {
+            self.changes.update(cx, 0, |changes| *changes += removed)?;
+        }
+        Ok(next)
+    }
+
+    /// Forgets stations that were learnt at a port, then what groups it wants, then its routers.
+    pub(super) fn forget_port(
+        &self,
+        cx: &mut Cx<'_>,
+        port: Port,
+        (from, count): (u32, u32),
+    ) -> Result<Option<u32>, Conflict> {
+        let [groups, queriers] = self.snooping.as_ref().map_or([0; 2], Snooping::capacities);
+        let capacities = [self.table.capacity(), groups, queriers];
+        let Some((table, at)) = table_at(from, &capacities) else { return Ok(None) };
+        let next = match (table, &self.snooping) {
+            (0, _) => self.forget(cx, (at, count), |entry| entry.port == port && !entry.is_fixed())?,
+            (_, Some(snooping)) => snooping.forget_port(cx, table == 1, port, (at, count))?,
+            (_, None) => None,
+        };
+        let end = from - at + capacities[table];
+        Ok(next.map(|next| from - at + next).or_else(|| table_at(end, &capacities).map(|_| end)))
+    }
+}
