@@ -83,6 +83,30 @@ fn addresses_are_announced_where_a_link_comes_up() {
 }
 
 #[test]
+fn an_advertisement_says_what_is_configured_and_comes_no_more_often_than_it_may() {
+    let config = CONFIG.replacen(
+        "'2001:db8:1::1/64']",
+        "'2001:db8:1::1/64', 'fe80::1/64']\nadvertise = { lifetime_s = 900 }",
+        1,
+    );
+    let mut bench = bench(10, &config);
+    let stray = Frame::ethernet(0x88b5).mac(HOST, HOST).bytes();
+    let mut heard = |ms| -> Vec<Vec<u8>> {
+        let sent = bench.send(1, ms, &stray).sent;
+        sent.into_iter().map(|(_, frame)| frame).filter(|frame| frame.get(54) == Some(&134)).collect()
+    };
+    let first = heard(1_000);
+    let [advertisement] = &first[..] else { panic!("{first:?}") };
+    assert_checksums(advertisement);
+    // RFC 4861 section 4.2: 64 hops, neither managed nor other configuration, 900 s.
+    assert_eq!((advertisement[21], &advertisement[58..62]), (255, &[64, 0, 3, 132][..]));
+    // The first three come 16 s apart.
+    assert_eq!([heard(16_000), heard(17_200)].map(|heard| heard.len()), [0, 1]);
+    assert_eq!([heard(33_000), heard(34_000), heard(200_000)].map(|heard| heard.len()), [0, 1, 0]);
+    assert_eq!(heard(640_000).len(), 1, "within 600 s");
+}
+
+#[test]
 fn damage_is_dropped_in_known_sets_too() {
     let mut bench = bench(10, CONFIG);
     let mut wrong = to_far().bytes();
