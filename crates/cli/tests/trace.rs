@@ -221,7 +221,7 @@ fn mappings_of_a_run_that_goes_on_are_listed_and_searched() {
     let fixed = r#"[{protocol="tcp",inside="10.9.9.9:80",external="192.0.2.1:8080"}]"#;
     let line = format!("{NAT} --set nat.static={fixed} --in gen:campus?packets=4000000000&seed=5 --workers 2");
     let mut run = Running::start(&braid, &line);
-    run.until("mappings", |stats| stats["sets"]["live"].as_u64() > Some(100));
+    run.until("mappings", |stats| stats["sets"]["live"].as_u64() > Some(1500));
     let few = braid.json("mappings --control control.sock --limit 5");
     assert_eq!((few["entries"].as_array().map(Vec::len), &few["is_cut"]), (Some(5), &Value::Bool(true)));
     assert_eq!(few["functions"], serde_json::json!(["firewall", "nat"]));
@@ -231,10 +231,21 @@ fn mappings_of_a_run_that_goes_on_are_listed_and_searched() {
     let of = |key: &str| entries[0][key].clone();
     assert_eq!((of("from"), of("from_port"), of("detail")), ("10.9.9.9".into(), 80.into(), "static".into()));
     assert_eq!((of("function"), of("left_seconds")), ("nat".into(), Value::Null));
-    let sets = braid.json("sets --control control.sock --limit 600");
+    let many = braid.json("mappings --control control.sock --limit 400");
+    assert_eq!((many["entries"].as_array().map(Vec::len), &many["is_cut"]), (Some(400), &Value::Bool(true)));
+    // Those of the first worker alone do not suffice, and neither does one portion of them.
+    let sets = braid.json("sets --control control.sock --limit 1200");
     let sets = sets["sets"].as_array().expect("sets");
+    assert_eq!(sets.len(), 1200);
     assert!(sets.iter().all(|set| set["meanings"].as_array().is_some_and(|all| !all.is_empty())), "{sets:?}");
     let none = braid.ok("sets --control control.sock --filter icmp6");
     assert!(none.contains("`braid entries` lists those of firewall, nat"), "{none}");
+    let end = |filter: &str| {
+        let ended = filtered(&braid, "entries --control control.sock --end", filter);
+        (ended["ended"].as_u64(), ended["configured"].as_u64())
+    };
+    assert_eq!(end("tcp and dst host 192.0.2.1 and dst port 8080"), (Some(0), Some(1)));
+    let (ended, configured) = end("greater 0 or not greater 0");
+    assert!(ended > Some(100) && configured == Some(1), "{ended:?} of mappings and queries");
     conserved(&run.stop());
 }

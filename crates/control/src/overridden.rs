@@ -8,7 +8,7 @@ use std::time::Duration;
 use braid_runtime::nf::packet::key::{SetDef, SetKey};
 use braid_runtime::nf::state::{Conflict, StateBuilder, StateObject, Tx};
 use braid_runtime::nf::{
-    Candidate, Event, FieldUse, Findings, Hairpins, Interrupted, Pass, Place, Port, Relaxation, Rewrites, SetMeaning,
+    Candidate, Event, Fate, FieldUse, Findings, Hairpins, Interrupted, Pass, Place, Port, Relaxation, Rewrites, SetMeaning,
     SetSlot, SetTables, ShareError, SharedSet, Stage, TableEntry, Tick,
 };
 
@@ -182,8 +182,8 @@ impl Stage for Overridden {
         &self,
         event: &mut Event<'_>,
         span: (u32, u32),
-        into: &mut Vec<TableEntry>,
+        tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.inner.list_entries(event, span, into)
+        self.inner.list_entries(event, span, tell)
     }
 }

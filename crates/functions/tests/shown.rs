@@ -63,6 +63,52 @@ fn mappings_of_queries_and_static_ones_are_listed() {
 }
 
 #[test]
+fn a_mapping_that_an_operator_ends_frees_its_port() {
+    let fixed = r#"static = [{ protocol = "udp", inside = "10.0.0.9:80", external = "198.51.100.1:8080" }]"#;
+    let mut nat = bench("nat", &format!("{fixed}\nports_per_host = 1"));
+    let answer = || Frame::udp(SERVER, EXTERNAL).bytes();
+    let other = || Frame::udp("10.0.0.1:1101", SERVER).bytes();
+    nat.send(0, 0, &Frame::udp(HOST, SERVER).bytes());
+    assert_eq!(nat.send(1, 1, &answer()).ports(), [0]);
+    assert_eq!(nat.send(0, 1, &other()).dropped, Some("port_quota"));
+    assert_eq!(nat.end_entries(|entry| entry.kind == "mapping"), (1, 1), "the static one stays");
+    assert_eq!(nat.entries(), ["mapping udp 10.0.0.9:80 → 198.51.100.1:8080, static"]);
+    assert_eq!(nat.send(1, 2, &answer()).dropped, Some("no_mapping"), "a set that knew the mapping");
+    assert_eq!(nat.send(0, 2, &other()).ports(), [1], "the quota has room again");
+    assert_eq!(nat.end_entries(|_| false), (0, 0));
+}
+
+#[test]
+fn a_connection_goes_on_by_another_mapping_when_an_operator_ends_the_first() {
+    let mut nat = bench("nat", "");
+    let ours = |flags| Frame::tcp(HOST, SERVER).flags(flags).bytes();
+    nat.send(0, 0, &ours("S"));
+    nat.send(1, 1, &Frame::tcp(SERVER, EXTERNAL).flags("SA").bytes());
+    assert_eq!(nat.end_entries(|_| true), (1, 0));
+    assert_eq!(nat.entries(), [""; 0]);
+    assert_eq!(nat.send(0, 2, &ours("A")).ports(), [1]);
+    assert_eq!(nat.entries(), ["mapping tcp 10.0.0.1:1100 → 198.51.100.1:1100, 1 TCP packet set"]);
+    // The sets of the first one, which end now, do not count at the second.
+    nat.send(1, 300_000, &Frame::udp(SERVER, "198.51.100.1:9").bytes());
+    let entries = nat.entries();
+    assert!(entries.len() == 1 && entries[0].ends_with("1 TCP packet set"), "{entries:?}");
+}
+
+#[test]
+fn a_mapping_of_nat64_that_an_operator_ends_rests_until_flows_have_looked() {
+    let mut nat = bench("nat64", "mappings_max = 64");
+    let answer = || Frame::udp(SERVER, EXTERNAL).bytes();
+    nat.send(0, 1_000_000, &Frame::udp("[2001:db8:1::5]:1100", "[64:ff9b::192.0.2.9]:80").bytes());
+    nat.send(1, 1_000_001, &answer());
+    assert_eq!(nat.end_entries(|_| true), (1, 0));
+    assert_eq!(nat.send(1, 1_001_100, &answer()).dropped, Some("no_mapping"));
+    for ms in [1_004_000, 1_004_010] {
+        nat.send(1, ms, &Frame::udp(SERVER, "198.51.100.1:9").bytes());
+    }
+    assert_eq!(nat.entries(), [""; 0], "it does not rest as long as one that has expired");
+}
+
+#[test]
 fn networks_with_the_same_addresses_are_told_apart() {
     let mut nat = bench_of("nat", "networks = 'by_port'\ninside_ports = [0, 2]\noutside_ports = [1]", 3);
     for port in [0, 2] {
@@ -120,6 +166,51 @@ fn queries_of_a_firewall_are_listed_from_who_asks_to_who_is_asked() {
     assert_eq!(firewall.entries(), [format!("{query}, answered")]);
     firewall.send(1, 3_600_000, &answer());
     assert_eq!(firewall.entries(), [""; 0], "too old to be answered");
+}
+
+#[test]
+fn a_query_that_an_operator_ends_is_answered_no_more() {
+    let mut firewall = bench("firewall", "");
+    firewall.send(0, 0, &Frame::echo_request("10.0.0.1", "192.0.2.9", 7, 1).bytes());
+    assert_eq!(firewall.end_entries(|entry| entry.kind == "query"), (1, 0));
+    assert_eq!(firewall.entries(), [""; 0]);
+    let answer = Frame::echo_reply("192.0.2.9", "10.0.0.1", 7, 1).bytes();
+    assert_eq!(firewall.send(1, 0, &answer).dropped, Some("no_query"));
+}
+
+#[test]
+fn a_neighbour_that_an_operator_ends_is_asked_for_again() {
+    let config = "[[interface]]\nport = 0\nmac = '02:00:00:00:0f:00'\naddresses = ['10.0.0.1/24']
+        [[interface]]\nport = 1\nmac = '02:00:00:00:0f:01'\naddresses = ['192.0.2.1/24']
+        [[neighbour]]\naddress = '192.0.2.254'\nmac = '02:00:00:00:00:fe'\nport = 1\n";
+    let mut router = bench("router", config);
+    let to_host = || Frame::udp("192.0.2.254:1", "10.0.0.7:2").mac([2, 0, 0, 0, 0, 0xfe], [2, 0, 0, 0, 0xf, 1]).bytes();
+    router.send(0, 0, &Frame::arp("10.0.0.7", "10.0.0.1").mac([2, 0, 0, 0, 0, 7], [0xff; 6]).bytes());
+    assert_eq!(router.send(1, 0, &to_host()).ports(), [0]);
+    assert_eq!(router.end_entries(|entry| entry.kind == "neighbour"), (1, 1), "the static one stays");
+    let sent = router.send(1, 0, &to_host());
+    assert_eq!(sent.dropped, Some("waits_for_neighbour"), "also by a set that knew it");
+    assert!(router.entries().contains(&"neighbour 10.0.0.7 → port 0, asked 1 of 3 times".to_owned()));
+}
+
+#[test]
+fn stations_and_groups_that_an_operator_ends_are_forgotten() {
+    let config = "snooping = { enabled = true }\nstatic = [{ mac = '02:00:00:00:09:09', port = 2 }]";
+    let mut bridge = bench_of("bridge", config, 4);
+    let mac = |station: u8| [2, 0, 0, 0, 0, station];
+    let between = |from, to| Frame::udp("10.0.0.1:1", "10.0.0.2:2").mac(mac(from), mac(to)).bytes();
+    // IGMPv2: 239.1.2.3 is wanted.
+    let report = Frame::ip("10.0.0.1", "239.1.2.3", 2).payload(&[0x16, 0, 0xf8, 0xfa, 239, 1, 2, 3]);
+    bridge.send(1, 0, &report.mac(mac(1), [1, 0, 0x5e, 1, 2, 3]).bytes());
+    assert_eq!(bridge.send(0, 0, &between(0, 1)).ports(), [1]);
+    let fixed = "station 02:00:00:00:09:09 → port 2, static";
+    let mut entries = bridge.entries();
+    entries.sort();
+    let learnt = ["station 02:00:00:00:00:00 → port 0", "station 02:00:00:00:00:01 → port 1"];
+    assert_eq!(entries, ["group 239.1.2.3 → port 1", learnt[0], learnt[1], fixed]);
+    assert_eq!(bridge.end_entries(|_| true), (3, 1), "the static station stays");
+    assert_eq!(bridge.entries(), [fixed]);
+    assert_eq!(bridge.send(0, 0, &between(0, 1)).ports().len(), 3, "flooded, also by a set that knew the station");
 }
 
 #[test]

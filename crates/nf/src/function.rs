@@ -5,7 +5,7 @@ use std::time::Duration;
 use braid_packet::key::{FieldId, SetDef, SetKey};
 use braid_state::{Alone, Conflict, Plain, Share};
 
-use crate::{Cx, Declare, Findings, NewSet, Packet, Port, Reason, TableEntry, Verdict};
+use crate::{Cx, Declare, Fate, Findings, NewSet, Packet, Port, Reason, TableEntry, Verdict};
 
 /// Result of a handler: a verdict, or the conflict returned by a state operation. Propagate conflicts with `?`.
 pub type Handled = Result<Verdict, Conflict>;
@@ -343,14 +343,15 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// Whether [`list_entries`](Self::list_entries) has anything to list.
     const LISTS_ENTRIES: bool = false;
 
-    /// Adds those entries that an operator may look for, as a NAT's mappings and a bridge's stations, of so many (second) from a number (first)
-    /// on; returns where to go on, none at the end, as [`Map::for_each`](braid_state::Map::for_each) does ([`table_at`](crate::table_at) for several tables). Called between two batches, while somebody lists them. Changes
-    /// nothing. Set [`LISTS_ENTRIES`](Self::LISTS_ENTRIES) with it.
+    /// Tells of those entries that an operator may look for, as a NAT's mappings and a bridge's stations, of so many (second) from a number (first)
+    /// on; returns where to go on, none at the end, as [`Map::for_each`](braid_state::Map::for_each) does ([`table_at`](crate::table_at) for several tables). Called between two batches, while somebody lists or ends
+    /// them. An entry whose [`Fate`] is to end must end as it would at the end of its lifetime: what it counts in, and what packet sets remember
+    /// of it, must know. Changes nothing else. Set [`LISTS_ENTRIES`](Self::LISTS_ENTRIES) with it.
     fn list_entries(
         &self,
         _cx: &mut Cx<'_>,
         _span: (u32, u32),
-        _into: &mut Vec<TableEntry>,
+        _tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
         Ok(None)
     }

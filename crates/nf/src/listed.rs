@@ -25,6 +25,17 @@ pub struct TableEntry {
     pub detail: String,
     /// How long it lives if nothing more comes, in nanoseconds; none: for ever, or the detail says it.
     pub left_ns: Option<u64>,
+    /// Whether the configuration wants it, so that an operator cannot end it.
+    pub is_configured: bool,
+}
+
+/// What becomes of an entry that has been listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It stays as it is.
+    Keep,
+    /// It ends now, with everything that would happen at the end of its lifetime.
+    End,
 }
 
 /// What an entry of a table is about.

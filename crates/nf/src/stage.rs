@@ -13,7 +13,7 @@ use crate::cx::{Cx, Emitted};
 use crate::pass::{Interrupted, MS, Pass, Place};
 use crate::sets::{Candidate, SetSlot, SetTables};
 use crate::shared::{SHARED_STATE_MAX, SharedSet, SharedSets};
-use crate::{FieldUse, Findings, Hairpins, NetworkFunction, Port, Relaxation, Rewrites, SetMeaning, TableEntry, Tick};
+use crate::{Fate, FieldUse, Findings, Hairpins, NetworkFunction, Port, Relaxation, Rewrites, SetMeaning, TableEntry, Tick};
 
 /// One function of a chain. It is called once per batch; the loop over packets is inside, compiled for the function.
 pub trait Stage: Send + Sync {
@@ -129,7 +129,7 @@ pub trait Stage: Send + Sync {
         &self,
         event: &mut Event<'_>,
         span: (u32, u32),
-        into: &mut Vec<TableEntry>,
+        tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict>;
 }
 
@@ -459,8 +459,8 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         &self,
         event: &mut Event<'_>,
         span: (u32, u32),
-        into: &mut Vec<TableEntry>,
+        tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.function.list_entries(&mut event.cx(), span, into)
+        self.function.list_entries(&mut event.cx(), span, tell)
     }
 }

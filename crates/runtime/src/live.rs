@@ -31,6 +31,9 @@ const ORDERS_MAX: usize = 1024;
 /// Something that a worker does between two batches.
 pub type Order = Box<dyn FnOnce(&mut Worker) + Send>;
 
+/// Something of which a worker does a piece in every round, until it returns false.
+type Task = Box<dyn FnMut(&mut Worker) -> bool + Send>;
+
 /// Why a worker did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered {
@@ -91,6 +94,7 @@ struct Desk {
 #[derive(Default)]
 struct DeskState {
     orders: Vec<Order>,
+    tasks: Vec<Task>,
     last: Option<Seen>,
 }
 
@@ -160,12 +164,17 @@ impl Live {
         let desk = &self.desks[id];
         // Done first, so that an order to stop leaves nothing to copy.
         worker.bring_objects();
-        let orders = {
+        let (orders, mut tasks) = {
             let mut state = desk.lock();
             desk.rings.store(false, Ordering::Relaxed);
-            std::mem::take(&mut state.orders)
+            (std::mem::take(&mut state.orders), std::mem::take(&mut state.tasks))
         };
         orders.into_iter().for_each(|order| order(worker));
+        tasks.retain_mut(|task| task(worker));
+        if !tasks.is_empty() {
+            desk.lock().tasks.append(&mut tasks);
+            desk.rings.store(true, Ordering::Relaxed);
+        }
         // State objects and packet sets that are being moved: a few of them each round, until all have moved.
         if worker.move_sets() | worker.is_bringing() {
             desk.rings.store(true, Ordering::Relaxed);
@@ -182,19 +191,24 @@ impl Live {
         state.last = Some(seen);
         // Callers that left orders in the meantime see their channels closed.
         state.orders.clear();
+        state.tasks.clear();
     }
 
     /// Leaves an order on a worker's desk.
     fn order(&self, worker: usize, order: Order) -> Result<(), Unanswered> {
+        self.leave(worker, |state| state.orders.push(order))
+    }
+
+    fn leave(&self, worker: usize, leave: impl FnOnce(&mut DeskState)) -> Result<(), Unanswered> {
         let desk = self.desks.get(worker).ok_or(Unanswered::NoWorker(worker))?;
         let mut state = desk.lock();
         if state.last.is_some() {
             return Err(Unanswered::Ended(worker));
         }
-        if state.orders.len() >= ORDERS_MAX {
+        if state.orders.len() + state.tasks.len() >= ORDERS_MAX {
             return Err(Unanswered::Late(worker));
         }
-        state.orders.push(order);
+        leave(&mut state);
         desk.rings.store(true, Ordering::Relaxed);
         if let Some(bell) = desk.bell.get() {
             bell.ring();
@@ -221,6 +235,23 @@ impl Live {
     ) -> Result<T, Unanswered> {
         let answered = self.put(worker, question)?;
         await_answer(worker, &answered, Instant::now() + PATIENCE)
+    }
+
+    /// Has a worker answer a question in portions, one between every two batches, until it returns `None`. A long answer so takes as many rounds as
+    /// it has portions, not as many times as both threads take to wake each other. Dropping the portions ends the question.
+    pub fn ask_in_portions<T: Send + 'static>(
+        &self,
+        worker: usize,
+        mut question: impl FnMut(&mut Worker) -> Option<T> + Send + 'static,
+    ) -> Result<Portions<T>, Unanswered> {
+        let (answer, answered) = channel();
+        let task = move |worker: &mut Worker| {
+            let portion = question(worker);
+            let goes_on = portion.is_some();
+            answer.send(portion).is_ok() && goes_on
+        };
+        self.leave(worker, |state| state.tasks.push(Box::new(task)))?;
+        Ok(Portions { worker, answered })
     }
 
     /// Asks all workers that are still running at the same time; [`PATIENCE`] applies to all of them together.
@@ -291,6 +322,21 @@ fn await_answer<T>(worker: usize, answered: &Receiver<T>, until: Instant) -> Res
         Timeout => Unanswered::Late(worker),
         Disconnected => Unanswered::Ended(worker),
     })
+}
+
+/// The portions of an answer, in the order in which the worker gives them. An error is the last one.
+#[derive(Debug)]
+pub struct Portions<T> {
+    worker: usize,
+    answered: Receiver<Option<T>>,
+}
+
+impl<T> Iterator for Portions<T> {
+    type Item = Result<T, Unanswered>;
+
+    fn next(&mut self) -> Option<Result<T, Unanswered>> {
+        await_answer(self.worker, &self.answered, Instant::now() + PATIENCE).transpose()
+    }
 }
 
 /// Workers stopped between two batches; they continue when it is dropped.

@@ -41,7 +41,7 @@ mod sets;
 mod traced;
 mod whole;
 
-pub use described::{DESCRIBED_MAX, ListedEntries};
+pub use described::{DESCRIBED_MAX, EndedEntries, ListedEntries};
 pub use ended::Ended;
 pub(crate) use exchange::{Emptied, Gone, Prepared, SetsInUse};
 pub(crate) use handover::Moving;

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use braid_io::{Received, RxCounters, RxQueue, SinkError, TxCounters, TxQueue};
 use braid_memory::HugePages;
 use braid_nf::state::{Domain, StateBuilder, StateObject, Tx};
-use braid_nf::{About, Emitted, Event, Findings, Stage};
+use braid_nf::{About, Emitted, Event, Findings, Stage, TableEntry};
 use braid_packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_packet::parse::protocol;
 use braid_packet::{Batch, Buffers, FrameInfo, Pool, PoolConfig, Port};
@@ -370,6 +370,18 @@ impl Bench {
         self.workers[0].link_up(port);
         self.workers[0].step();
         std::mem::take(&mut lock(&self.wires[0]).sent)
+    }
+
+    /// Ends the entries of the first function that are wanted, and returns how many ended and how many are of the configuration.
+    #[track_caller]
+    pub fn end_entries(&mut self, wanted: impl Fn(&TableEntry) -> bool) -> (u64, u64) {
+        let (chain, worker) = (&self.ground.chain, &mut self.workers[0]);
+        let (mut ended, mut configured, mut cursor) = (0, 0, Some(0));
+        while let Some(at) = cursor {
+            let portion = worker.end_entries(chain, (0, at), &wanted).expect("the chain of the bench");
+            (ended, configured, cursor) = (ended + portion.ended, configured + portion.configured, portion.next);
+        }
+        (ended, configured)
     }
 
     /// The content of a state object, named as in the plan (`function.object`).

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use braid_control::Catalog;
 use braid_control::filter::Filter;
 use braid_control::live::Request;
-use braid_control::live::entries::{self, Entries, EntryReport};
+use braid_control::live::entries::{self, EndedEntries, Entries, EntryReport};
 use braid_control::runtime::io::capture::Damage;
 
-use super::{at_end, print, print_json};
+use super::{at_end, names_what_ends, print, print_json};
 use crate::args::{ChainArgs, InputArgs};
 use crate::connect::{ControlArgs, connect, is_of_run};
 use crate::failure::Failure;
@@ -23,6 +23,9 @@ pub struct EntriesArgs {
     /// Which entries, as capture filters say it: 'dst host 198.51.100.1 and dst port 42156'; the inside end of a mapping is its source, the external one its destination; 'ether host 02:00:00:00:00:07', 'vlan 10'
     #[arg(long, short, default_value = "", value_name = "FILTER")]
     pub filter: String,
+    /// End the entries instead of listing them, as if their lifetime were over: a NAT frees the port, a bridge forgets the station; needs a filter and a run
+    #[arg(long, conflicts_with_all = ["plan", "nf"])]
+    pub end: bool,
     /// Most entries that are listed
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = between(0, usize::MAX))]
     pub limit: usize,
@@ -43,7 +46,18 @@ pub struct EntriesArgs {
 /// Runs it.
 pub fn run(args: &EntriesArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let filter = Filter::parse(&args.filter).map_err(|error| Failure::usage(error.what, error.help))?;
-    let (entries, damages) = if is_of_run(&args.control, &args.chain, &args.input)? {
+    let is_of_run = is_of_run(&args.control, &args.chain, &args.input)?;
+    if args.end {
+        names_what_ends(&args.filter, "entries")?;
+        let ended: EndedEntries = connect(&args.control)?.ask(&Request::EndEntries { filter: args.filter.clone() })?;
+        if args.json {
+            print_json(&ended)?
+        } else {
+            print(&ended_in_words(&ended))?
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (entries, damages) = if is_of_run {
         let request = Request::Entries { filter: args.filter.clone(), limit: args.limit };
         (connect(&args.control)?.ask(&request)?, Vec::new())
     } else {
@@ -57,16 +71,29 @@ pub fn run(args: &EntriesArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     undamaged(&damages).map(|()| ExitCode::SUCCESS)
 }
 
+const NO_ENTRIES: &str = "no function of this chain keeps entries besides its packet sets; `braid sets` lists those\n";
+
+fn ended_in_words(ended: &EndedEntries) -> String {
+    if ended.functions.is_empty() {
+        return NO_ENTRIES.to_owned();
+    }
+    let configured = match ended.configured {
+        0 => String::new(),
+        count => format!("; {} of the configuration stay: another plan ends those", number_of(count)),
+    };
+    format!("{} ended{configured}\n", number_of(ended.ended))
+}
+
+fn number_of(count: u64) -> String {
+    if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
+}
+
 fn text(entries: &Entries) -> String {
     if entries.functions.is_empty() {
-        return "no function of this chain keeps entries besides its packet sets; `braid sets` lists those\n"
-            .to_owned();
+        return NO_ENTRIES.to_owned();
     }
     let mut text: String = entries.entries.iter().map(line).collect();
-    text.push_str(&match entries.entries.len() {
-        1 => "1 entry".to_owned(),
-        count => format!("{count} entries"),
-    });
+    text.push_str(&number_of(entries.entries.len() as u64));
     text.push_str(if entries.is_cut { ", and perhaps more: --limit\n" } else { "\n" });
     text
 }
@@ -81,7 +108,7 @@ fn line(entry: &EntryReport) -> String {
 
 /// The entries that there are when a capture has gone through the chain, and where it is damaged.
 fn of_capture(args: &EntriesArgs, filter: Filter, catalog: &Catalog) -> Result<(Entries, Vec<Damage>), Failure> {
-    let (found, limit) = (Arc::new(Mutex::new(Entries::default())), args.limit);
+    let (found, filter, limit) = (Arc::new(Mutex::new(Entries::default())), Arc::new(filter), args.limit);
     let into = Arc::clone(&found);
     let damages = at_end(&args.chain, &args.input, catalog, move |worker, running| {
         if running == 0 {

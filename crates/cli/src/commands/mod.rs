@@ -113,6 +113,15 @@ pub(crate) fn announce(plan: &Plan, request: &Request<'_>, instead: &str) {
     asideln!("{}: several runs of {packets} packets each, made of {}{instead}", plan.chain_name(), request.input);
 }
 
+/// Refuses `--end` without a filter.
+pub(crate) fn names_what_ends(filter: &str, what: &str) -> Result<(), Failure> {
+    if filter.trim().is_empty() {
+        let help = "say which by --filter; `greater 0 or not greater 0` means all";
+        return Err(Failure::usage(format!("--end is for {what} of a run that a filter names"), help));
+    }
+    Ok(())
+}
+
 /// Prints on standard output. A closed pipe is not an error, because nobody is left to tell.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = Patient(std::io::stdout().lock());

@@ -11,7 +11,7 @@ use braid_control::live::sets::{self, Listing, SetReport};
 use braid_control::profile::counted;
 use braid_control::runtime::io::capture::Damage;
 
-use super::{at_end, print, print_json};
+use super::{at_end, names_what_ends, print, print_json};
 use crate::args::{ChainArgs, InputArgs};
 use crate::connect::{ControlArgs, connect, is_of_run};
 use crate::failure::Failure;
@@ -48,11 +48,8 @@ pub struct SetsArgs {
 pub fn run(args: &SetsArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let filter = Filter::parse(&args.filter).map_err(|error| Failure::usage(error.what, error.help))?;
     let is_of_run = is_of_run(&args.control, &args.chain, &args.input)?;
-    if args.end && args.filter.trim().is_empty() {
-        let help = "say which by --filter; `greater 0 or not greater 0` means all";
-        return Err(Failure::usage("--end is for sets of a run that a filter names", help));
-    }
     if args.end {
+        names_what_ends(&args.filter, "sets")?;
         let ended: u64 = connect(&args.control)?.ask(&Request::EndSets { filter: args.filter.clone() })?;
         print(&format!("{} ended\n", counted(ended, "packet set")))?;
         return Ok(ExitCode::SUCCESS);

@@ -1,4 +1,5 @@
-//! Entries of functions' tables that an operator may look for, such as a NAT's mappings and a bridge's stations: found by a filter, listed.
+//! Entries of functions' tables that an operator may look for, such as a NAT's mappings and a bridge's stations: found by a filter, listed
+//! and ended.
 //!
 //! The first worker looks at a bounded number of entries between two batches, so a table of millions delays no packet by more than some
 //! tens of microseconds. What begins or ends meanwhile may be missed, or listed.
@@ -22,6 +23,17 @@ pub struct Entries {
     pub entries: Vec<EntryReport>,
     /// There are more, or there may be: as many as asked for were found before the end.
     pub is_cut: bool,
+    /// The functions that have such tables.
+    pub functions: Vec<String>,
+}
+
+/// What has become of entries that were to end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedEntries {
+    /// How many have ended.
+    pub ended: u64,
+    /// How many match, but are part of the configuration: only another plan ends them.
+    pub configured: u64,
     /// The functions that have such tables.
     pub functions: Vec<String>,
 }
@@ -111,48 +123,96 @@ fn listing(chain: &Chain) -> impl Iterator<Item = (usize, &str)> {
 
 /// Lists entries of a run.
 pub fn list(live: &Live, filter: &Arc<Filter>, limit: usize) -> Result<Entries, Refused> {
-    let Some(running) = live.running() else { return Err(Refused::new("the run has not begun", "ask again")) };
-    collect(&running.chain, limit, |at, left| {
-        let (chain, filter) = (Arc::clone(&running.chain), Arc::clone(filter));
-        let portion = live.ask(0, move |worker| worker.list_entries(&chain, at, left, wanted(&filter)));
-        let changed = || Refused::new("the chain has changed meanwhile", "ask again");
-        portion.map_err(unanswered)?.ok_or_else(changed)
+    let chain = running(live)?;
+    collect(&chain, limit, |position, left, take| {
+        let portions = live.ask_in_portions(0, portions(&chain, position, left, filter)).map_err(unanswered)?;
+        for portion in portions {
+            take(portion.map_err(unanswered)?.ok_or_else(changed)?);
+        }
+        Ok(())
     })
 }
 
+/// Ends entries of a run, with everything that would happen at the end of their lifetime.
+pub fn end(live: &Live, filter: &Arc<Filter>) -> Result<EndedEntries, Refused> {
+    let chain = running(live)?;
+    let mut all = EndedEntries { functions: functions(&chain), ..EndedEntries::default() };
+    for (position, _) in listing(&chain) {
+        let (of, filter, mut cursor) = (Arc::clone(&chain), Arc::clone(filter), Some(0));
+        let portions = live.ask_in_portions(0, move |worker| {
+            let portion = worker.end_entries(&of, (position, cursor?), wanted(&filter));
+            cursor = portion.and_then(|portion| portion.next);
+            Some(portion)
+        });
+        for portion in portions.map_err(unanswered)? {
+            let portion = portion.map_err(unanswered)?.ok_or_else(changed)?;
+            all.ended += portion.ended;
+            all.configured += portion.configured;
+        }
+    }
+    Ok(all)
+}
+
+fn running(live: &Live) -> Result<Arc<Chain>, Refused> {
+    let running = live.running().ok_or_else(|| Refused::new("the run has not begun", "ask again"))?;
+    Ok(Arc::clone(&running.chain))
+}
+
+fn changed() -> Refused {
+    Refused::new("the chain has changed meanwhile", "ask again")
+}
+
 /// The same of workers that do not run any more, read by one of them.
-pub fn of_all_workers(worker: &mut Worker, filter: &Filter, limit: usize) -> Entries {
+pub fn of_all_workers(worker: &mut Worker, filter: &Arc<Filter>, limit: usize) -> Entries {
     let chain = Arc::clone(worker.chain());
-    let portion = |at, left| Ok(worker.list_entries(&chain, at, left, wanted(filter)).unwrap_or_default());
-    collect(&chain, limit, portion).unwrap_or_default()
+    let collected = collect(&chain, limit, |position, left, take| {
+        let mut next = portions(&chain, position, left, filter);
+        std::iter::from_fn(|| next(worker)).flatten().for_each(take);
+        Ok(())
+    });
+    collected.unwrap_or_default()
+}
+
+/// Asks a worker for one portion after another of a function's entries, about `left` in all: none within if the chain is another one by now.
+fn portions(
+    chain: &Arc<Chain>,
+    position: usize,
+    mut left: usize,
+    filter: &Arc<Filter>,
+) -> impl FnMut(&mut Worker) -> Option<Option<ListedEntries>> + Send + 'static {
+    let (chain, filter, mut cursor) = (Arc::clone(chain), Arc::clone(filter), Some(0));
+    move |worker| {
+        let portion = worker.list_entries(&chain, (position, cursor?), left, wanted(&filter));
+        left -= portion.as_ref().map_or(left, |portion| portion.entries.len().min(left));
+        cursor = portion.as_ref().and_then(|portion| portion.next).filter(|_| left > 0);
+        Some(portion)
+    }
 }
 
 fn wanted(filter: &Filter) -> impl Fn(&TableEntry) -> bool + '_ {
     move |entry| filter.matches(&Facts::of_entry(entry))
 }
 
-/// Asks for one portion after another: of the function at a position (first), from a cursor (second) on, and how many at most.
+/// Collects entries of one function after another: `each` hands on the portions of the function at a position (first), and need hand on no more
+/// than some (second).
 fn collect(
     chain: &Chain,
     limit: usize,
-    mut ask: impl FnMut((usize, u32), usize) -> Result<ListedEntries, Refused>,
+    mut each: impl FnMut(usize, usize, &mut dyn FnMut(ListedEntries)) -> Result<(), Refused>,
 ) -> Result<Entries, Refused> {
     let mut all = Entries { functions: functions(chain), ..Entries::default() };
     for (position, name) in listing(chain) {
-        let (mut found, mut cursor) = (Vec::new(), Some(0));
-        while let Some(at) = cursor {
-            let left = limit - all.entries.len().min(limit);
-            if found.len() >= left {
-                all.is_cut = true;
-                break;
-            }
-            let portion = ask((position, at), left - found.len())?;
-            found.extend(portion.entries);
-            all.is_cut |= found.len() > left;
-            found.truncate(left);
-            cursor = portion.next;
+        let left = limit - all.entries.len();
+        let (mut found, mut has_more) = (Vec::new(), left == 0);
+        if left > 0 {
+            each(position, left, &mut |portion| {
+                found.extend(portion.entries);
+                has_more = portion.next.is_some();
+            })?;
         }
-        found.sort_by(|a, b| (a.kind, &a.about).cmp(&(b.kind, &b.about)));
+        all.is_cut |= has_more || found.len() > left;
+        found.truncate(left);
+        found.sort_by(|a: &TableEntry, b| (a.kind, &a.about).cmp(&(b.kind, &b.about)));
         all.entries.extend(found.iter().map(|entry| EntryReport::new(name, entry)));
     }
     Ok(all)

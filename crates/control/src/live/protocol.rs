@@ -41,6 +41,11 @@ pub enum Request {
         #[serde(default = "sets_default")]
         limit: usize,
     },
+    /// Ends entries of functions' tables, as if their lifetime were over.
+    EndEntries {
+        /// Which; must not be empty.
+        filter: String,
+    },
     /// Ends live packet sets as if they had expired.
     EndSets {
         /// Filter for the sets; must not be empty.

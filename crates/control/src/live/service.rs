@@ -212,11 +212,12 @@ impl Service {
             Request::Stats { timing: false } => json(&self.stats(false).with_findings(&self.live)),
             Request::Sets { filter, limit } => json(&sets::list(&self.live, &parse(&filter)?, limit)?),
             Request::Entries { filter, limit } => json(&entries::list(&self.live, &parse(&filter)?, limit)?),
-            Request::EndSets { filter } if filter.trim().is_empty() => Err(Refused::new(
-                "no filter says which sets are to be ended",
-                "write one; `greater 0 or not greater 0` means all",
-            )),
+            Request::EndSets { filter } | Request::EndEntries { filter } if filter.trim().is_empty() => {
+                let help = "write one; `greater 0 or not greater 0` means all";
+                Err(Refused::new("no filter says which are to be ended", help))
+            }
             Request::EndSets { filter } => json(&sets::end(&self.live, &parse(&filter)?)?),
+            Request::EndEntries { filter } => json(&entries::end(&self.live, &parse(&filter)?)?),
             Request::Trace { filter, count, seconds } => {
                 let seconds = Duration::try_from_secs_f64(seconds.min(86_400.0));
                 let seconds = seconds.map_err(|_| Refused::new("the time is none", "write a number of seconds"))?;

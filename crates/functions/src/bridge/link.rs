@@ -6,7 +6,7 @@ use braid_nf::state::Visit;
 use braid_nf::table_at;
 
 use super::snooping::Snooping;
-use super::{Bridge, Entry};
+use super::{Bridge, Entry, Station};
 
 impl Bridge {
     /// Removes those of so many entries (second) from a number (first) on that are over; returns where to go on.
@@ -14,11 +14,11 @@ impl Bridge {
         &self,
         cx: &mut Cx<'_>,
         (from, count): (u32, u32),
-        is_over: impl Fn(&Entry) -> bool,
+        mut is_over: impl FnMut(&Station, &Entry) -> bool,
     ) -> Result<Option<u32>, Conflict> {
         let mut removed = 0;
         let next = self.table.for_each(cx, from, count, |tx, station, entry| {
-            if !is_over(entry) {
+            if !is_over(station, entry) {
                 return Ok(Visit::Keep);
             }
             removed += 1;
@@ -42,7 +42,7 @@ impl Bridge {
         let capacities = [self.table.capacity(), groups, queriers];
         let Some((table, at)) = table_at(from, &capacities) else { return Ok(None) };
         let next = match (table, &self.snooping) {
-            (0, _) => self.forget(cx, (at, count), |entry| entry.port == port && !entry.is_fixed())?,
+            (0, _) => self.forget(cx, (at, count), |_, entry| entry.port == port && !entry.is_fixed())?,
             (_, Some(snooping)) => snooping.forget_port(cx, table == 1, port, (at, count))?,
             (_, None) => None,
         };

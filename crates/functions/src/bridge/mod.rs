@@ -33,7 +33,7 @@ use std::time::Duration;
 use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::Alone;
-use braid_nf::{Relaxation, TableEntry};
+use braid_nf::{Fate, Relaxation, TableEntry};
 
 use crate::parts::scope::BAD_SOURCE;
 use crate::{ConfigError, FromConfig};
@@ -148,9 +148,9 @@ impl NetworkFunction for Bridge {
         &self,
         cx: &mut Cx<'_>,
         span: (u32, u32),
-        into: &mut Vec<TableEntry>,
+        tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.list(cx, span, into)
+        self.list(cx, span, tell)
     }
 
     /// Frames between two stations keep their order.
@@ -267,7 +267,7 @@ impl NetworkFunction for Bridge {
     /// Forgets expired stations, a few at a time. This only makes room, because an expired entry is not trusted anyway.
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
         let (from, now) = (self.sweep_at.get(cx, 0)?.unwrap_or(0), cx.now());
-        let next = self.forget(cx, (from, SWEEP), |entry| entry.age_ns(now) > self.age_max_ns)?;
+        let next = self.forget(cx, (from, SWEEP), |_, entry| entry.age_ns(now) > self.age_max_ns)?;
         self.sweep_at.set(cx, 0, next.unwrap_or(0))?;
         self.snooping.iter().try_for_each(|snooping| snooping.sweep(cx))
     }

@@ -1,27 +1,26 @@
 //! Stations, groups and routers that the bridge knows, for an operator who lists them.
 
 use braid_nf::prelude::*;
-use braid_nf::state::{Tx, Visit};
-use braid_nf::{About, TableEntry, table_at};
+use braid_nf::{About, Fate, TableEntry, table_at};
 
 use super::snooping::Snooping;
 use super::{Bridge, Entry, Station};
 
 impl Bridge {
-    /// Adds those of so many entries (second) from a number (first) on, stations first; returns where to go on.
+    /// Tells of those of so many entries (second) from a number (first) on, stations first, and forgets those that are to end; returns where to go on.
     pub(super) fn list(
         &self,
-        tx: &mut Tx,
+        cx: &mut Cx<'_>,
         (from, count): (u32, u32),
-        into: &mut Vec<TableEntry>,
+        tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
         let [groups, queriers] = self.snooping.as_ref().map_or([0; 2], Snooping::capacities);
         let capacities = [self.table.capacity(), groups, queriers];
         let Some((table, at)) = table_at(from, &capacities) else { return Ok(None) };
         let before = from - at;
         let next = match (table, &self.snooping) {
-            (0, _) => self.list_stations(tx, (at, count), into)?,
-            (_, Some(snooping)) => snooping.list(tx, table == 1, (at, count), into)?,
+            (0, _) => self.list_stations(cx, (at, count), tell)?,
+            (_, Some(snooping)) => snooping.list(cx, table == 1, (at, count), tell)?,
             (_, None) => None,
         };
         let end = before + capacities[table];
@@ -30,17 +29,15 @@ impl Bridge {
 
     fn list_stations(
         &self,
-        tx: &mut Tx,
-        (from, count): (u32, u32),
-        into: &mut Vec<TableEntry>,
+        cx: &mut Cx<'_>,
+        span: (u32, u32),
+        tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        let now = tx.now();
-        self.table.for_each(tx, from, count, |_, station, entry| {
+        let now = cx.now();
+        self.forget(cx, span, |station, entry| {
             // One that is older has only not been swept.
-            if entry.is_fixed() || entry.age_ns(now) <= self.age_max_ns {
-                into.push(self.shown(station, entry, now));
-            }
-            Ok(Visit::Keep)
+            let is_live = entry.is_fixed() || entry.age_ns(now) <= self.age_max_ns;
+            is_live && tell(self.shown(station, entry, now)) != Fate::Keep
         })
     }
 
@@ -56,6 +53,7 @@ impl Bridge {
             },
             detail: if is_fixed { "static".to_owned() } else { String::new() },
             left_ns: (!is_fixed).then(|| self.age_max_ns - entry.age_ns(now)),
+            is_configured: is_fixed,
         }
     }
 }

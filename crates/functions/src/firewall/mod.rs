@@ -67,9 +67,9 @@ pub use values::{Addresses, Bits, Forward, IcmpKind, PortRange, Protocol};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use braid_nf::TableEntry;
 use braid_nf::packet::headers::tcp_flags;
 use braid_nf::prelude::*;
+use braid_nf::{Fate, TableEntry};
 
 use self::config::Settings;
 use self::connection::Phase;
@@ -269,9 +269,9 @@ impl NetworkFunction for Firewall {
         &self,
         cx: &mut Cx<'_>,
         span: (u32, u32),
-        into: &mut Vec<TableEntry>,
+        tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.list_queries(cx, span, into)
+        self.list_queries(cx, span, tell)
     }
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {

@@ -2,10 +2,12 @@
 
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
-use braid_nf::{About, TableEntry, end_in_words};
+use braid_nf::{About, Fate, TableEntry, end_in_words};
 
 use super::Firewall;
 use super::connection::{Connection, Phase};
+use super::ends::Ends;
+use super::related::Asked;
 use crate::parts::Side;
 
 impl Connection {
@@ -38,24 +40,26 @@ impl Connection {
 }
 
 impl Firewall {
-    /// Adds those of so many ICMP queries (second) from a number (first) on; returns where to go on.
+    /// Tells of those of so many ICMP queries (second) from a number (first) on, and ends those that are to end; returns where to go on.
     pub(super) fn list_queries(
         &self,
         cx: &mut Cx<'_>,
         span: (u32, u32),
-        into: &mut Vec<TableEntry>,
+        tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.queries.list(cx, span, |ends, asked, left_ns| {
+        let told = |ends: &Ends, asked: &Asked, left_ns| {
             let (inside, outside) = ((ends.inside, ends.inside_port), (ends.outside, ends.outside_port));
             let is_inside = ends.asker == Side::Inside as u8;
             let answered = if asked.is_answered() { "answered" } else { "not answered" };
             let both = if is_inside { [inside, outside] } else { [outside, inside] };
-            into.push(TableEntry {
+            tell(TableEntry {
                 kind: "query",
                 about: About::Traffic { protocol: ends.number(), ends: both },
                 detail: format!("type {}, {answered}", ends.kind),
                 left_ns: Some(left_ns),
-            });
-        })
+                is_configured: false,
+            })
+        };
+        self.queries.list(cx, span, told, |cx, ends| self.effects.leave(cx, ends))
     }
 }

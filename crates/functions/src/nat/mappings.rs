@@ -75,7 +75,7 @@ pub(crate) struct Mappings<K> {
     pub(super) searched: Pause,
     /// Recent fruitless searches for ports that hosts have to themselves, if they have any.
     pub(super) searched_by_hosts: Option<Pause>,
-    rest_ns: u64,
+    pub(super) rest_ns: u64,
 }
 
 impl<K: Kept> Mappings<K> {

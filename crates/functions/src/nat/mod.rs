@@ -37,7 +37,7 @@ mod roster;
 pub(crate) mod session;
 pub(crate) mod settings;
 mod settle;
-mod shown;
+pub(crate) mod shown;
 mod spent;
 mod steady;
 pub(crate) mod sweep;
@@ -60,7 +60,7 @@ use std::time::Duration;
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::Handle;
-use braid_nf::{Hairpins, Relaxation, TableEntry};
+use braid_nf::{Fate, Hairpins, Relaxation, TableEntry};
 
 use self::endpoint::{Endpoint, Inside, Inside4, Kept, ends};
 use self::entry::NEVER;
@@ -70,6 +70,7 @@ use self::leave::ENDS;
 use self::rewrite::Track;
 use self::session::{INWARD, Needs, OUTWARD, Phase};
 use self::settings::Settings;
+use self::shown::Freed;
 use self::steady::phase_after;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
@@ -293,9 +294,9 @@ impl NetworkFunction for Nat {
         &self,
         cx: &mut Cx<'_>,
         span: (u32, u32),
-        into: &mut Vec<TableEntry>,
+        tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.flows.mappings.list(cx, span, into)
+        self.flows.mappings.list(cx, span, Freed::AtOnce, tell)
     }
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {

@@ -3,8 +3,8 @@
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
-use braid_nf::state::{Handle, Tx, Visit};
-use braid_nf::{About, TableEntry, end_in_words};
+use braid_nf::state::{Handle, Visit};
+use braid_nf::{About, Fate, TableEntry, end_in_words};
 
 use super::Nat;
 use super::endpoint::{Inside, Kept};
@@ -12,6 +12,15 @@ use super::entry::{Entry, NEVER};
 use super::flows::Flows;
 use super::mappings::Mappings;
 use super::session::{OUTWARD, Phase, Session};
+
+/// When the port of a mapping that an operator ends is free for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freed {
+    /// At once: every packet of a known flow looks at the mapping.
+    AtOnce,
+    /// When every known flow has looked at the mapping, which takes up to `refresh_ms`.
+    WhenLookedAt,
+}
 
 /// Of a flow whose mapping has ended: its next packet begins another, or is dropped.
 const ENDED: &str = "its mapping has ended";
@@ -62,25 +71,41 @@ fn phase_in_words(number: u8, phase: Phase) -> &'static str {
 }
 
 impl<K: Kept> Mappings<K> {
-    /// Adds those of so many entries (second) from a number (first) on; returns where to go on.
+    /// Tells of those of so many entries (second) from a number (first) on, and ends those that are to end; returns where to go on.
     pub(crate) fn list(
         &self,
-        tx: &mut Tx,
+        cx: &mut Cx<'_>,
         (from, count): (u32, u32),
-        into: &mut Vec<TableEntry>,
+        freed: Freed,
+        tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        let now = tx.now();
-        self.entries.for_each(tx, from, count, |_, inside, packed| {
+        let (now, mut chosen) = (cx.now(), Vec::new());
+        let next = self.entries.for_each(cx, from, count, |_, inside, packed| {
             let (inside, entry) = (inside.inside(), Entry::from(*packed));
-            let is_static = entry.ends_ns == NEVER;
-            into.push(TableEntry {
-                kind: "mapping",
-                about: About::Traffic { protocol: inside.protocol, ends: self.ends(&inside, &entry) },
-                detail: self.detail(now, &inside, &entry),
-                left_ns: (!is_static).then(|| entry.ends_ns.saturating_sub(now)),
-            });
-            Ok(Visit::Keep)
-        })
+            if tell(self.shown(now, &inside, &entry)) == Fate::Keep {
+                return Ok(Visit::Keep);
+            }
+            if freed == Freed::AtOnce {
+                chosen.push((inside, entry));
+                return Ok(Visit::Keep);
+            }
+            // Its port rests no longer than flows may go without a look.
+            let ends_ns = entry.ends_ns.min((now + self.refresh_ns).saturating_sub(self.rest_ns));
+            Ok(Visit::Replace(Entry { ends_ns, ..entry }.into()))
+        })?;
+        chosen.iter().try_for_each(|(inside, entry)| self.end(cx, *inside, entry))?;
+        Ok(next)
+    }
+
+    fn shown(&self, now: u64, inside: &Inside, entry: &Entry) -> TableEntry {
+        let is_static = entry.ends_ns == NEVER;
+        TableEntry {
+            kind: "mapping",
+            about: About::Traffic { protocol: inside.protocol, ends: self.ends(inside, entry) },
+            detail: self.detail(now, inside, entry),
+            left_ns: (!is_static).then(|| entry.ends_ns.saturating_sub(now)),
+            is_configured: is_static,
+        }
     }
 
     fn detail(&self, now: u64, inside: &Inside, entry: &Entry) -> String {

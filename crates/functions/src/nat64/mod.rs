@@ -35,7 +35,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
 use braid_nf::state::Handle;
-use braid_nf::{Hairpins, TableEntry};
+use braid_nf::{Fate, Hairpins, TableEntry};
 
 use self::config::Settings;
 use self::find::Found;
@@ -47,6 +47,7 @@ use crate::nat::flows::{self, Flows};
 use crate::nat::for_router;
 use crate::nat::networks::Behind;
 use crate::nat::session::{INWARD, OUTWARD, Phase};
+use crate::nat::shown::Freed;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::{AnswerRate, Fragments, SECOND, Side, WayOut, answer, lengths, proxy};
 
@@ -262,9 +263,9 @@ impl NetworkFunction for Nat64 {
         &self,
         cx: &mut Cx<'_>,
         span: (u32, u32),
-        into: &mut Vec<TableEntry>,
+        tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.flows.mappings.list(cx, span, into)
+        self.flows.mappings.list(cx, span, Freed::WhenLookedAt, tell)
     }
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {

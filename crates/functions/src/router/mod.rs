@@ -42,7 +42,7 @@ use braid_nf::packet::headers::{Ethernet, tcp_flags};
 use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
-use braid_nf::{FieldUse, TableEntry};
+use braid_nf::{Fate, FieldUse, TableEntry};
 
 use crate::config::READS_WIRE_LEN;
 use crate::parts::membership::Query;
@@ -248,9 +248,9 @@ impl NetworkFunction for Router {
         &self,
         cx: &mut Cx<'_>,
         span: (u32, u32),
-        into: &mut Vec<TableEntry>,
+        tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.neighbours.list(cx, span, into)
+        self.neighbours.list(cx, span, tell)
     }
 
     fn rewrites(&self) -> Rewrites {

@@ -18,7 +18,7 @@ use braid_nf::state::{
     DistributedVector, DistributedVectorConfig, Inserted, MapConfig, ROW, Share, StateBuilder, StateError, StateObject,
     VectorConfig, Visit,
 };
-use braid_nf::{About, Part, Port, TableEntry};
+use braid_nf::{About, Fate, Part, Port, TableEntry};
 
 use super::waiting::Held;
 use crate::ConfigError;
@@ -202,18 +202,26 @@ impl Neighbours {
         })
     }
 
-    /// Adds those of so many neighbours (second) from a number (first) on; returns where to go on.
+    /// Tells of those of so many neighbours (second) from a number (first) on, and forgets those that are to end; returns where to go on.
+    /// Packets that wait for one have it asked for again.
     pub fn list(
         &self,
         cx: &mut Cx<'_>,
         (from, count): (u32, u32),
-        into: &mut Vec<TableEntry>,
+        tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        let now = cx.now();
-        self.table.for_each(cx, from, count, |_, hop, entry| {
-            into.push(self.shown(hop, entry, now));
-            Ok(Visit::Keep)
-        })
+        let (now, mut forgotten) = (cx.now(), 0);
+        let next = self.table.for_each(cx, from, count, |_, hop, entry| match tell(self.shown(hop, entry, now)) {
+            Fate::Keep => Ok(Visit::Keep),
+            Fate::End => {
+                forgotten += u64::from(entry.known != 0);
+                Ok(Visit::Remove)
+            }
+        })?;
+        if forgotten > 0 {
+            self.changes.update(cx, 0, |changes| *changes += forgotten)?;
+        }
+        Ok(next)
     }
 
     fn shown(&self, hop: &Hop, entry: &Neighbour, now: u64) -> TableEntry {
@@ -236,6 +244,7 @@ impl Neighbours {
             },
             detail,
             left_ns: (is_known && entry.seen_ns != FIXED && left_ns > 0).then_some(left_ns),
+            is_configured: entry.seen_ns == FIXED,
         }
     }
 

@@ -15,7 +15,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateBuilder, StateObject, Tx, Visit};
-use braid_nf::{About, Part, Port, TableEntry};
+use braid_nf::{About, Fate, Part, Port, TableEntry};
 use serde::Deserialize;
 
 use self::message::{IGMP, Message, Said, asking, is_mld, is_sound};
@@ -273,40 +273,41 @@ impl Snooping {
         [self.table.capacity(), self.queriers.capacity()]
     }
 
-    /// Adds the groups that some port wants, or the routers, of so many entries (second) from a number (first) on; returns where to go on.
+    /// Tells of the groups that some port wants, or of the routers, of so many entries (second) from a number (first) on, and forgets those
+    /// that are to end; returns where to go on.
     pub(super) fn list(
         &self,
         tx: &mut Tx,
         are_groups: bool,
         (from, count): (u32, u32),
-        into: &mut Vec<TableEntry>,
+        tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
         let now_s = (tx.now() / SECOND) as u32;
         let (kind, table) = if are_groups { ("group", &self.table) } else { ("router", &self.queriers) };
         table.for_each(tx, from, count, |_, group, members| {
             let ports = members.ports(now_s);
-            if ports != 0 {
-                let until_s = members.until_s.iter().max().copied().unwrap_or(0);
-                into.push(TableEntry {
-                    kind,
-                    about: About::OnLink {
-                        address: are_groups.then_some(group.address),
-                        mac: None,
-                        vlan: u16::try_from(group.vlan).ok().filter(|vlan| *vlan != 0),
-                        ports: (0..PORTS_MAX).filter(|port| ports >> port & 1 == 1).collect(),
-                    },
-                    detail: if are_groups {
-                        ""
-                    } else if group.address.is_v4() {
-                        "IGMP"
-                    } else {
-                        "MLD"
-                    }
-                    .to_owned(),
-                    left_ns: Some(u64::from(until_s.saturating_sub(now_s)) * SECOND),
-                });
+            if ports == 0 {
+                return Ok(Visit::Keep);
             }
-            Ok(Visit::Keep)
+            let until_s = members.until_s.iter().max().copied().unwrap_or(0);
+            let detail = match (are_groups, group.address.is_v4()) {
+                (true, _) => "",
+                (false, true) => "IGMP",
+                (false, false) => "MLD",
+            };
+            let fate = tell(TableEntry {
+                kind,
+                about: About::OnLink {
+                    address: are_groups.then_some(group.address),
+                    mac: None,
+                    vlan: u16::try_from(group.vlan).ok().filter(|vlan| *vlan != 0),
+                    ports: (0..PORTS_MAX).filter(|port| ports >> port & 1 == 1).collect(),
+                },
+                detail: detail.to_owned(),
+                left_ns: Some(u64::from(until_s.saturating_sub(now_s)) * SECOND),
+                is_configured: false,
+            });
+            Ok(if fate == Fate::End { Visit::Remove } else { Visit::Keep })
         })
     }
 
