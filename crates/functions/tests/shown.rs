@@ -96,7 +96,7 @@ fn a_connection_goes_on_by_another_mapping_when_an_operator_ends_the_first() {
 
 #[test]
 fn a_mapping_of_nat64_that_an_operator_ends_rests_until_flows_have_looked() {
-    let mut nat = bench("nat64", "mappings_max = 64");
+    let mut nat = bench("nat64", "mappings_max = 64\nrefresh_ms = 1000");
     let answer = || Frame::udp(SERVER, EXTERNAL).bytes();
     nat.send(0, 1_000_000, &Frame::udp("[2001:db8:1::5]:1100", "[64:ff9b::192.0.2.9]:80").bytes());
     nat.send(1, 1_000_001, &answer());
