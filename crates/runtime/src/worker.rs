@@ -45,7 +45,7 @@ pub use described::{DESCRIBED_MAX, EndedEntries, ListedEntries};
 pub use ended::Ended;
 pub(crate) use exchange::{Emptied, Gone, Prepared, SetsInUse};
 pub(crate) use handover::Moving;
-pub use listing::ListedSet;
+pub use listing::{ListedSet, SetCursor};
 pub use parts::Parts;
 
 /// The outcome of one call of [`Worker::step`].

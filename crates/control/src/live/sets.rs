@@ -1,7 +1,7 @@
 //! Finds the live packet sets of a run by a filter, lists them and ends them.
 //!
-//! A worker visits a bounded number of table slots between two batches, so a listing of millions of sets
-//! delays no packet by more than a few tens of microseconds. Sets that workers share ([`crate::compile`]
+//! A worker visits a bounded number of table slots and describes or ends a bounded number of sets between two batches, so packets go on
+//! during a listing of millions of sets. Sets that workers share ([`crate::compile`]
 //! decides which) are in state objects; the first worker reads and ends them.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use braid_runtime::exchange::settle;
 use braid_runtime::live::Unanswered;
 use braid_runtime::nf::SetMeaning;
 use braid_runtime::nf::packet::key::SetKey;
-use braid_runtime::{Chain, DESCRIBED_MAX, ListedSet, Live, Worker};
+use braid_runtime::{Chain, ListedSet, Live, SetCursor, Worker};
 use serde::{Deserialize, Serialize};
 
 use super::entries;
@@ -18,9 +18,6 @@ use super::protocol::Refused;
 use super::trace::hex;
 use crate::facts::Facts;
 use crate::filter::Filter;
-
-/// Number of slots that a worker visits between two batches.
-const SLOTS: usize = 16 * 1024;
 
 /// A listing of live sets.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -117,17 +114,16 @@ fn described_by(worker: &mut Worker, sets: &[ListedSet], chain: &Arc<Chain>) -> 
     sets.iter().map(|set| SetReport::new(set, worker.describe(chain, set), chain)).collect()
 }
 
-/// Has a worker describe sets, a few between two batches.
-fn described(live: &Live, worker: usize, sets: &[ListedSet], chain: &Arc<Chain>) -> Result<Vec<SetReport>, Refused> {
-    let mut reports = Vec::with_capacity(sets.len());
-    for portion in sets.chunks(DESCRIBED_MAX) {
-        let (asked, of_chain) = (portion.to_vec(), Arc::clone(chain));
-        let describe =
-            move |worker: &mut Worker| -> Vec<_> { asked.iter().map(|set| worker.describe(&of_chain, set)).collect() };
-        let meanings = live.ask(worker, describe).map_err(unanswered)?;
-        reports.extend(portion.iter().zip(meanings).map(|(set, meanings)| SetReport::new(set, meanings, chain)));
-    }
-    Ok(reports)
+/// A set with what its functions say of it.
+type Described = (ListedSet, Option<Vec<SetMeaning>>);
+
+/// Has a worker describe a portion of sets.
+fn meanings(worker: &mut Worker, sets: Vec<ListedSet>, chain: &Arc<Chain>) -> Vec<Described> {
+    let describe = |set: ListedSet| {
+        let meanings = worker.describe(chain, &set);
+        (set, meanings)
+    };
+    sets.into_iter().map(describe).collect()
 }
 
 /// Positions of functions whose sets workers share.
@@ -149,20 +145,36 @@ pub fn list(live: &Live, filter: &Arc<Filter>, limit: usize) -> Result<Listing, 
     let own: u64 = tables.map(|(live, _)| *live as u64).sum();
     let (live_sets, with_entries) = (own + shared_live(&running.chain), entries::functions(&running.chain));
     let mut listing = Listing { sets: Vec::new(), live: live_sets, with_entries };
-    walk(live, &running.chain, |worker, group, slots| {
-        let (left, wanted) = (limit - listing.sets.len(), wanted(filter));
-        let sets = live.ask(worker, move |worker| worker.list_sets(group, slots, left, wanted));
-        let sets = sets.map_err(unanswered)?;
-        listing.sets.extend(described(live, worker, &sets, &running.chain)?);
-        Ok(listing.sets.len() < limit)
-    })?;
-    walk_shared(&running.chain, |position, cursor| {
-        let (left, wanted) = (limit - listing.sets.len(), wanted(filter));
-        let found = live.ask(0, move |worker| worker.list_shared(position, cursor, left, wanted));
-        let (sets, next) = found.map_err(unanswered)?;
-        listing.sets.extend(described(live, 0, &sets, &running.chain)?);
-        Ok(next.filter(|_| listing.sets.len() < limit))
-    })?;
+    let chain = &running.chain;
+    let mut take = |portion: Vec<Described>| {
+        let room = limit - listing.sets.len();
+        let reports = portion.into_iter().take(room).map(|(set, meanings)| SetReport::new(&set, meanings, chain));
+        listing.sets.extend(reports);
+        listing.sets.len() < limit
+    };
+    let own = |of: Arc<Chain>, mut place: SetCursor| {
+        let wanted = wanted(filter);
+        move |worker: &mut Worker| worker.list_next(&mut place, &wanted).map(|sets| meanings(worker, sets, &of))
+    };
+    let shared = |of: Arc<Chain>, position: usize| {
+        let (wanted, mut cursor) = (wanted(filter), Some(0));
+        move |worker: &mut Worker| {
+            let (sets, next) = worker.list_shared(position, cursor?, usize::MAX, &wanted);
+            cursor = next;
+            Some(meanings(worker, sets, &of))
+        }
+    };
+    settled(live)?;
+    for worker in 0..live.workers() {
+        if !each(live, worker, own(Arc::clone(chain), SetCursor::default()), &mut take)? {
+            return Ok(listing);
+        }
+    }
+    for position in self::shared(chain) {
+        if !each(live, 0, shared(Arc::clone(chain), position), &mut take)? {
+            break;
+        }
+    }
     Ok(listing)
 }
 
@@ -170,58 +182,47 @@ pub fn list(live: &Live, filter: &Arc<Filter>, limit: usize) -> Result<Listing, 
 pub fn end(live: &Live, filter: &Arc<Filter>) -> Result<u64, Refused> {
     let Some(running) = live.running() else { return Err(Refused::new("the run has not begun", "ask again")) };
     let mut ended = 0;
-    walk(live, &running.chain, |worker, group, slots| {
-        let wanted = wanted(filter);
-        let count = live.ask(worker, move |worker| worker.end_sets(group, slots, wanted));
-        ended += count.map_err(unanswered)?;
-        Ok(true)
-    })?;
-    walk_shared(&running.chain, |position, cursor| {
-        let wanted = wanted(filter);
-        let found = live.ask(0, move |worker| worker.end_shared(position, cursor, wanted));
-        let (count, next) = found.map_err(unanswered)?;
-        ended += count;
-        Ok(next)
-    })?;
+    let mut count = |portion: u64| {
+        ended += portion;
+        true
+    };
+    settled(live)?;
+    for worker in 0..live.workers() {
+        let (wanted, mut place) = (wanted(filter), SetCursor::default());
+        each(live, worker, move |worker| worker.end_next(&mut place, &wanted), &mut count)?;
+    }
+    for position in shared(&running.chain) {
+        let (wanted, mut cursor) = (wanted(filter), Some(0));
+        let end = move |worker: &mut Worker| {
+            let (ended, next) = worker.end_shared(position, cursor?, &wanted);
+            cursor = next;
+            Some(ended)
+        };
+        each(live, 0, end, &mut count)?;
+    }
     Ok(ended)
 }
 
-/// Visits all shared sets in pieces; `visit` returns where the next piece begins.
-fn walk_shared(
-    chain: &Chain,
-    mut visit: impl FnMut(usize, u32) -> Result<Option<u32>, Refused>,
-) -> Result<(), Refused> {
-    for position in shared(chain) {
-        let mut cursor = Some(0);
-        while let Some(at) = cursor {
-            cursor = visit(position, at)?;
+/// Has a worker answer in portions until there are none, or `take` wants no more; returns whether it does.
+fn each<T: Send + 'static>(
+    live: &Live,
+    worker: usize,
+    question: impl FnMut(&mut Worker) -> Option<T> + Send + 'static,
+    take: &mut impl FnMut(T) -> bool,
+) -> Result<bool, Refused> {
+    for portion in live.ask_in_portions(worker, question).map_err(unanswered)? {
+        if !take(portion.map_err(unanswered)?) {
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
+}
+
+/// Waits until no sets are being moved to other tables: those would be missed.
+fn settled(live: &Live) -> Result<(), Refused> {
+    settle(live).map_err(unanswered)
 }
 
 pub(super) fn unanswered(error: Unanswered) -> Refused {
     Refused::new(error.to_string(), "")
-}
-
-/// Visits all slots of all tables in pieces, until `visit` returns `false`.
-fn walk(
-    live: &Live,
-    chain: &Chain,
-    mut visit: impl FnMut(usize, usize, std::ops::Range<usize>) -> Result<bool, Refused>,
-) -> Result<(), Refused> {
-    // Sets that are still being moved to other tables would be missed.
-    settle(live).map_err(unanswered)?;
-    for worker in 0..live.workers() {
-        for group in 0..chain.groups().len() {
-            let slots = live.ask(worker, move |worker| worker.set_slots(group));
-            let slots = slots.map_err(unanswered)?;
-            for from in (0..slots).step_by(SLOTS) {
-                if !visit(worker, group, from..slots.min(from + SLOTS))? {
-                    return Ok(());
-                }
-            }
-        }
-    }
-    Ok(())
 }

@@ -8,6 +8,7 @@ use braid_nf::packet::key::SetKey;
 use braid_nf::{SetSlot, SetTables, SharedSet};
 
 use super::Worker;
+use super::described::DESCRIBED_MAX;
 use crate::attempt::End;
 use crate::chain::Chain;
 use crate::expiry::{Expiring, expire, expire_shared};
@@ -18,6 +19,9 @@ const MS: u64 = 1_000_000;
 const SHARED_SPAN: u32 = 64;
 /// Number of entries of a shared table visited between two batches.
 const SHARED_LOOK: u32 = 16 * 1024;
+/// Number of slots of its own tables that a worker visits between two batches, and at a time.
+const SLOTS: usize = 16 * 1024;
+const SLOTS_STEP: usize = 256;
 
 /// A listed packet set.
 #[derive(Clone, Debug)]
@@ -32,6 +36,13 @@ pub struct ListedSet {
     pub idle_ms: u32,
     /// Position and state of each function in which the set is live.
     pub states: Vec<(usize, Vec<u8>)>,
+}
+
+/// Where a walk over a worker's own sets goes on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetCursor {
+    group: usize,
+    slot: usize,
 }
 
 impl Worker {
@@ -95,8 +106,56 @@ impl Worker {
         listed
     }
 
+    /// Lists the next of the worker's own sets whose keys satisfy `wanted`, about [`DESCRIBED_MAX`] at most, among a bounded number of slots from
+    /// `place` on, which advances. `None` at the end.
+    pub fn list_next(&mut self, place: &mut SetCursor, wanted: impl Fn(&SetKey) -> bool) -> Option<Vec<ListedSet>> {
+        let mut listed = Vec::new();
+        let goes_on = self.walk(place, |worker, group, slots| {
+            let some = worker.list_sets(group, slots, usize::MAX, &wanted);
+            let count = some.len();
+            listed.extend(some);
+            count
+        });
+        (goes_on || !listed.is_empty()).then_some(listed)
+    }
+
+    /// Ends those that [`list_next`](Self::list_next) would list, as if they had expired; returns how many. `None` at the end.
+    pub fn end_next(&mut self, place: &mut SetCursor, wanted: impl Fn(&SetKey) -> bool) -> Option<u64> {
+        let mut ended = 0;
+        let goes_on = self.walk(place, |worker, group, slots| {
+            let count = worker.end_sets(group, slots, &wanted);
+            ended += count;
+            count as usize
+        });
+        (goes_on || ended > 0).then_some(ended)
+    }
+
+    /// Visits slots from `place` on until enough sets were found or enough slots visited; returns whether there are more. `visit` returns how many
+    /// sets it found.
+    fn walk(
+        &mut self,
+        place: &mut SetCursor,
+        mut visit: impl FnMut(&mut Worker, usize, Range<usize>) -> usize,
+    ) -> bool {
+        let (mut found, mut visited) = (0, 0);
+        while place.group < self.parts.chain.groups().len() {
+            let slots = self.set_slots(place.group);
+            if place.slot >= slots {
+                *place = SetCursor { group: place.group + 1, slot: 0 };
+                continue;
+            }
+            if found >= DESCRIBED_MAX || visited >= SLOTS {
+                return true;
+            }
+            let some = place.slot..slots.min(place.slot + SLOTS_STEP);
+            (place.slot, visited) = (some.end, visited + some.len());
+            found += visit(self, place.group, some);
+        }
+        false
+    }
+
     /// Ends the sets of a group within a range of slots whose keys satisfy `wanted`, as if they had expired; returns how many.
-    pub fn end_sets(&mut self, group: usize, slots: Range<usize>, wanted: impl Fn(&SetKey) -> bool) -> u64 {
+    fn end_sets(&mut self, group: usize, slots: Range<usize>, wanted: impl Fn(&SetKey) -> bool) -> u64 {
         let keys = self.list_sets(group, slots, usize::MAX, wanted);
         for set in &keys {
             let tables = &mut self.sets[group].tables;
@@ -116,8 +175,8 @@ impl Worker {
         keys.len() as u64
     }
 
-    /// Lists at most `limit` shared sets of the function at a position whose keys satisfy `wanted`, in a bounded number of entries from
-    /// `cursor`. Also returns the cursor to continue from, or `None` at the end.
+    /// Lists at most `limit` shared sets of the function at a position whose keys satisfy `wanted`, and about [`DESCRIBED_MAX`] at most, in a bounded
+    /// number of entries from `cursor`. Also returns the cursor to continue from, or `None` at the end.
     pub fn list_shared(
         &mut self,
         position: usize,
@@ -127,8 +186,9 @@ impl Worker {
     ) -> (Vec<ListedSet>, Option<u32>) {
         let chain = Arc::clone(&self.parts.chain);
         let (stage, group) = (&*chain.stages()[position], chain.group_of(position).unwrap_or_default());
-        let (mut found, mut next, mut span) = (Vec::new(), Some(cursor), SHARED_SPAN);
-        while let Some(at) = next.filter(|at| *at < cursor.saturating_add(SHARED_LOOK)) {
+        let (mut sets, mut found, mut next, mut span) = (Vec::new(), Vec::new(), Some(cursor), SHARED_SPAN);
+        let (end, enough) = (cursor.saturating_add(SHARED_LOOK), limit.min(DESCRIBED_MAX));
+        while let Some(at) = next.filter(|at| *at < end && sets.len() < enough) {
             let tx = &mut self.parts.tx;
             tx.set_now(self.last_ns);
             match stage.list_shared(tx, (at, span), &mut found) {
@@ -137,6 +197,7 @@ impl Worker {
                 Err(_) => span = (span / 2).max(1),
             }
             tx.abort();
+            sets.extend(found.drain(..).filter(|set: &SharedSet| wanted(&set.key)));
         }
         let listed = |set: SharedSet| ListedSet {
             worker: None,
@@ -145,7 +206,7 @@ impl Worker {
             idle_ms: u32::try_from(set.idle_ns / MS).unwrap_or(u32::MAX),
             states: vec![(position, set.state)],
         };
-        (found.into_iter().filter(|set| wanted(&set.key)).take(limit).map(listed).collect(), next)
+        (sets.into_iter().take(limit).map(listed).collect(), next)
     }
 
     /// Ends the shared sets that [`list_shared`](Self::list_shared) would list, as if they had expired; returns how many, and the next cursor.
