@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::maglev::SIZE_DEFAULT;
 use super::ports::Ports;
-use crate::parts::WrittenMac;
 use crate::parts::units;
+use crate::parts::{Prefix, WrittenMac};
 
 /// The maximum weight of a backend.
 pub(super) const WEIGHT_MAX: u32 = 1000;
@@ -26,6 +26,7 @@ pub struct Config {
     pub heartbeat_port: Option<u16>,
     pub heartbeat_timeout_ms: u64,
     pub monitors: Vec<IpAddr>,
+    pub checkers: Vec<Prefix>,
     pub when_down: WhenDown,
     pub recheck_ms: u64,
     pub tcp_s: u64,
@@ -289,6 +290,7 @@ impl Default for Config {
             heartbeat_port: None,
             heartbeat_timeout_ms: 3000,
             monitors: Vec::new(),
+            checkers: Vec::new(),
             when_down: WhenDown::Move,
             recheck_ms: 1000,
             tcp_s: 900,

@@ -24,6 +24,7 @@ impl LoadBalancer {
         let Some((source, destination)) = quoted.ports else { return Ok(self.unrelated(cx, packet)) };
         let Some(service) = self.settings.service((quoted.src_ip, source, quoted.protocol)) else {
             return match from {
+                Some(Side::Inside) if self.settings.is_checker(quoted.src_ip) => self.pass_by(cx, packet),
                 Some(Side::Inside) => self.error_to_client(cx, packet, &quoted, destination),
                 _ => Ok(self.unrelated(cx, packet)),
             };

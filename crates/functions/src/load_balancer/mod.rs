@@ -374,7 +374,8 @@ impl LoadBalancer {
             };
             return Ok(Some(Ok(self.flow_to(cx, backend, phase))));
         }
-        let from_backend = self.settings.sides.of(packet.port()) == Some(Side::Inside);
+        let is_inside = self.settings.sides.of(packet.port()) == Some(Side::Inside);
+        let from_backend = is_inside && !self.settings.is_checker(destination);
         let server = self.settings.server_number((source, source_port, number)).filter(|_| from_backend);
         Ok(server.map(|backend| Ok(Flow { checked_ms: 0, backend, way: FROM_BACKEND, phase })))
     }

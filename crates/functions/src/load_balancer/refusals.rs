@@ -182,7 +182,9 @@ pub(super) fn check_meant(config: &Config) -> Result<(), ConfigError> {
         (has(|service| service.remembers(Transport::Tcp)), has(|service| service.remembers(Transport::Udp)));
     let (of_tcp, of_udp) = ("add a service that remembers connections of TCP", "add a service that remembers UDP");
     let (hear, keep) = ("add heartbeat_port", "add persistence = \"source\" to a service");
+    let translates = has(|service| service.mode == Mode::Nat);
     let idle = [
+        ("checkers", !translates && !config.checkers.is_empty(), "add a service with mode = \"nat\""),
         ("monitors", !hears && !config.monitors.is_empty(), hear),
         ("heartbeat_timeout_ms", !hears && config.heartbeat_timeout_ms != usual.heartbeat_timeout_ms, hear),
         ("persistence_s", !keeps && config.persistence_s != usual.persistence_s, keep),

@@ -16,7 +16,7 @@ use super::roster::{Line, Roster};
 use super::{FROM_BACKEND, Phase, TO_BACKEND, strays};
 use crate::config::{ConfigError, idle_ns, span_ns};
 use crate::parts::answer::Router;
-use crate::parts::{Across, MS, Sides};
+use crate::parts::{Across, MS, Prefix, Sides};
 
 /// How often a flow rechecks its backend if nothing in the configuration can change one: an hour, in milliseconds.
 const RECHECK_IDLE_MS: i32 = 3_600_000;
@@ -156,6 +156,8 @@ pub(super) struct Settings {
     pub(super) by_address: HashMap<IpAddress, Vec<u32>>,
     pub(super) heartbeat_port: Option<u16>,
     pub(super) monitors: Vec<IpAddress>,
+    /// Who asks backends under their own addresses, and is answered so.
+    pub(super) checkers: Vec<Prefix>,
     pub(super) heartbeat_ns: u64,
     pub(super) when_down: WhenDown,
     pub(super) recheck_ms: i32,
@@ -205,6 +207,7 @@ impl Settings {
             translated_from: HashSet::default(),
             heartbeat_port: config.heartbeat_port,
             monitors: config.monitors.iter().map(|address| (*address).into()).collect(),
+            checkers: config.checkers.clone(),
             heartbeat_ns: millis("heartbeat_timeout_ms", config.heartbeat_timeout_ms)?,
             when_down: config.when_down,
             recheck_ms: (millis("recheck_ms", config.recheck_ms)? / MS) as i32,
@@ -230,6 +233,11 @@ impl Settings {
             settings.steady_exchanges.clone_from(&settings.exchanges);
         }
         Ok(settings)
+    }
+
+    /// Whether a host asks backends under their own addresses: what they answer it is not translated.
+    pub(super) fn is_checker(&self, host: IpAddress) -> bool {
+        self.checkers.iter().any(|prefix| prefix.contains(host))
     }
 
     /// No packet takes the steady path, because it leaves by the port that an earlier function has decided.
