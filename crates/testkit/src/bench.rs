@@ -238,7 +238,7 @@ impl Bench {
         let mut reached = self.ground.told_ns.load(Ordering::Relaxed);
         let step = ((now_ns.saturating_sub(reached)) / WAIT_STEPS).max(WAIT_STEP_NS);
         while reached < now_ns {
-            reached = (reached + step).min(now_ns);
+            reached = reached.saturating_add(step).min(now_ns);
             // Relaxed: the workers run on this thread.
             self.ground.told_ns.store(reached, Ordering::Relaxed);
             for worker in &mut self.workers {
@@ -293,7 +293,8 @@ impl Bench {
         while !lock(&self.wires[worker]).waiting.is_empty() {
             self.workers[worker].step();
         }
-        std::mem::take(&mut lock(&self.wires[worker]).sent)
+        // Any worker may have sent something while time passed: the first one what a function had let wait.
+        self.wires.iter().flat_map(|wire| std::mem::take(&mut lock(wire).sent)).collect()
     }
 
     /// The counters of the first worker.

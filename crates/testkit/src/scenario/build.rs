@@ -71,8 +71,7 @@ fn tcp(packet: &Packet) -> Result<Frame, Wrong> {
         Some(_) => return Err(Wrong::new("TCP options have at most 40 bytes", "leave some out")),
         None => frame,
     };
-    let number = |field, default| packet.number(field, default) as u32;
-    let frame = frame.numbers(number(Field::Sequence, 1), number(Field::Acknowledgment, 0));
+    let frame = frame.numbers(long(packet, Field::Sequence, 1)?, long(packet, Field::Acknowledgment, 0)?);
     Ok(frame.window(word(packet, Field::Window, 65_535)?))
 }
 
@@ -88,7 +87,7 @@ fn icmp(packet: &Packet) -> Result<Frame, Wrong> {
         return Err(Wrong::new(format!("`{operation}` is not known"), help));
     };
     let rest = match packet.field(Field::Mtu) {
-        Some(_) => packet.number(Field::Mtu, 0) as u32,
+        Some(_) => long(packet, Field::Mtu, 0)?,
         None => u32::from(word(packet, Field::IcmpId, 0)?) << 16 | u32::from(word(packet, Field::Sequence, 0)?),
     };
     let code = byte(packet, Field::Code, 0)?;
@@ -104,7 +103,10 @@ fn icmp(packet: &Packet) -> Result<Frame, Wrong> {
             return Err(Wrong::new("this message has no extension (RFC 4884 section 4)", help));
         };
         body.resize(body.len().max(words::QUOTED_MIN).next_multiple_of(unit), 0);
-        rest[at] = (body.len() / unit) as u8;
+        rest[at] = (body.len() / unit).try_into().map_err(|_| {
+            let help = format!("quote at most {} bytes, as with len", unit * usize::from(u8::MAX));
+            Wrong::new(format!("{} bytes are too many before an extension", body.len()), help)
+        })?;
         body.extend(extension);
     }
     fits(body.len() as u64)?;
@@ -114,6 +116,9 @@ fn icmp(packet: &Packet) -> Result<Frame, Wrong> {
 
 fn arp(packet: &Packet) -> Result<Frame, Wrong> {
     let (source, destination) = addresses(packet)?;
+    if source.is_ipv6() {
+        return Err(Wrong::new("ARP asks for IPv4 addresses", "write two of them, or icmp6 neighbor-solicitation"));
+    }
     let frame = Frame::arp(&source.to_string(), &destination.to_string());
     let is_request = packet.word(Field::Operation) == "request";
     let mut body = frame.clone().bytes()[ETHERNET..].to_vec();
@@ -192,6 +197,12 @@ fn word(packet: &Packet, field: Field, default: u16) -> Result<u16, Wrong> {
     number.try_into().map_err(|_| Wrong::new(format!("{} {number} is too large", field.name()), help))
 }
 
+fn long(packet: &Packet, field: Field, default: u32) -> Result<u32, Wrong> {
+    let number = packet.number(field, default.into());
+    let help = "write a number from 0 to 4294967295";
+    number.try_into().map_err(|_| Wrong::new(format!("{} {number} is too large", field.name()), help))
+}
+
 fn byte(packet: &Packet, field: Field, default: u8) -> Result<u8, Wrong> {
     let number = packet.number(field, default.into());
     let help = "write a number from 0 to 255";
@@ -218,7 +229,7 @@ fn cut(frame: &[u8], piece: &str, packet: &Packet) -> Result<Vec<u8>, Wrong> {
     if v6 {
         let [a, b] = (from as u16 | more).to_be_bytes();
         head[ip + 4..ip + 6].copy_from_slice(&len.to_be_bytes());
-        let id = (packet.number(Field::Identification, 1) as u32).to_be_bytes();
+        let id = long(packet, Field::Identification, 1)?.to_be_bytes();
         let next = std::mem::replace(&mut head[ip + 6], 44);
         head.extend([next, 0, a, b]);
         head.extend(id);
@@ -273,9 +284,10 @@ pub fn fill_ipv4_checksum(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// RFC 791's header checksum, for a header whose checksum field is zero.
+/// RFC 791's header checksum, for a header whose checksum field is zero. A frame may end within the header, at an odd byte.
 pub fn ipv4_checksum(header: &[u8]) -> u16 {
-    let sum: u32 = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    let sum: u32 =
+        header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low))).sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     !((sum & 0xffff) + (sum >> 16)) as u16
 }

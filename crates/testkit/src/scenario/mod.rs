@@ -153,6 +153,10 @@ impl Scenario {
             Some("in") => {
                 let port = port(&mut words)?;
                 let packet = parse::packet(&mut words)?;
+                if let Some(field) = packet.open_field() {
+                    let what = format!("{} of a packet that comes in is not said", field.name());
+                    return Err(Wrong::new(what, "write a value in place of *, or leave the field out"));
+                }
                 self.steps.push(Step::Send { line, at_ns: *now_ns, port, packet, expected: Vec::new() });
                 return Ok(());
             }
@@ -209,6 +213,9 @@ fn end(words: &mut Words<'_>) -> Result<(), Wrong> {
     }
 }
 
+/// The latest time, a hundred years: functions can add their timeouts to it.
+const TIME_MAX_NS: f64 = 876_000.0 * 3600e9;
+
 /// Parses a time into nanoseconds: `0.5s`, `20ms`, `7us`, `2h`, `4m`.
 fn time(text: &str) -> Result<u64, Wrong> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -223,7 +230,10 @@ fn time(text: &str) -> Result<u64, Wrong> {
     let number: f64 = text[..digits]
         .parse()
         .map_err(|_| Wrong::new(format!("`{text}` is no time"), "write a number and a unit: 0.5s"))?;
-    Ok((number * unit) as u64)
+    match number * unit {
+        ns if ns <= TIME_MAX_NS => Ok(ns as u64),
+        _ => Err(Wrong::new(format!("`{text}` is too long"), "write at most 876000h, a hundred years")),
+    }
 }
 
 fn port(words: &mut Words<'_>) -> Result<u16, Wrong> {

@@ -206,6 +206,15 @@ impl Packet {
         }
     }
 
+    /// A field, of this packet or of one that it quotes, that may have any value.
+    pub fn open_field(&self) -> Option<Field> {
+        self.0.iter().find_map(|(field, value)| match value {
+            Value::Any => Some(*field),
+            Value::Packet(quote) => quote.open_field(),
+            _ => None,
+        })
+    }
+
     /// Whether it is an IPv6 packet, as far as can be determined.
     pub fn is_v6(&self) -> bool {
         let v6 = |field| matches!(self.field(field), Some(Value::Address(address)) if address.is_ipv6());

@@ -222,7 +222,7 @@ fn fields(packet: &mut Packet, words: &mut Words<'_>) -> Result<(), Wrong> {
             return Ok(());
         }
         if is_flags(name) && packet.word(Field::Kind) == "tcp" {
-            packet.set(Field::Flags, Value::Word(sorted_flags(name)));
+            put(packet, Field::Flags, Value::Word(sorted_flags(name)))?;
             continue;
         }
         let (name, negated) = name.strip_prefix("no-").map_or((name, false), |name| (name, true));
@@ -237,15 +237,28 @@ fn fields(packet: &mut Packet, words: &mut Words<'_>) -> Result<(), Wrong> {
             Field::DontFragment | Field::More => Value::Number(u64::from(!negated)),
             _ => value(*field, words.need(&format!("{name} VALUE"))?, packet)?,
         };
-        packet.set(*field, value);
+        put(packet, *field, value)?;
     }
+    Ok(())
+}
+
+/// Sets a field that the line has not given yet.
+fn put(packet: &mut Packet, field: Field, value: Value) -> Result<(), Wrong> {
+    if packet.field(field).is_some() {
+        return Err(Wrong::new(format!("{} is given twice", field.name()), "leave one out"));
+    }
+    packet.set(field, value);
     Ok(())
 }
 
 fn value(field: Field, text: &str, packet: &Packet) -> Result<Value, Wrong> {
     match field {
         _ if text == "*" => Ok(Value::Any),
-        Field::Flags => Ok(Value::Word(sorted_flags(text))),
+        Field::Flags if is_flags(text) => Ok(Value::Word(sorted_flags(text))),
+        Field::Flags => {
+            let help = format!("write letters of {FLAGS}, as SA for SYN and ACK, or . for none");
+            Err(Wrong::new(format!("`{text}` are no TCP flags"), help))
+        }
         Field::Piece => Ok(Value::word(text)),
         Field::Checksum if matches!(text, "none" | "right" | words::WRONG) => Ok(Value::word(text)),
         Field::IpChecksum if matches!(text, "right" | words::WRONG) => Ok(Value::word(text)),

@@ -167,8 +167,11 @@ impl Run {
         let order = match (&left, &right) {
             (Value::Number(left), Value::Number(right)) => left.cmp(right),
             (Value::Address(left), Value::Address(right)) => left.cmp(right),
-            (left, right) if left == right => std::cmp::Ordering::Equal,
-            _ => std::cmp::Ordering::Less,
+            _ => {
+                return Err(format!(
+                    "{left} and {right}, which cannot be compared: one is no number, the other no address"
+                ));
+            }
         };
         let holds = match check.operator.as_str() {
             "==" => order.is_eq(),

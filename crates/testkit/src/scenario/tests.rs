@@ -94,6 +94,13 @@ fn what_a_kind_has_not_it_cannot_claim() {
         ("type 0x88cc len 60 frame 3", "a frame of 3 bytes cannot be"),
         ("ip 2001:db8::1 > 2001:db8::2 proto 0", "proto 0 of IPv6 is hop-by-hop options"),
         ("udp 1.1.1.1:1 > 2.2.2.2:2 len 65600", "65600 bytes are too many"),
+        ("tcp 1.1.1.1:1 > 2.2.2.2:2 S seq 4294967301", "seq 4294967301 is too large"),
+        ("icmp unreachable 1.1.1.1 > 2.2.2.2 mtu 4294967296", "mtu 4294967296 is too large"),
+        ("arp request 2001:db8::1 > 2001:db8::2", "ARP asks for IPv4 addresses"),
+        (
+            "icmp exceeded 1.1.1.1 > 2.2.2.2 extension 0x20 quoting udp 1.1.1.1:1 > 2.2.2.2:2 len 1400",
+            "are too many before an extension",
+        ),
     ] {
         let wrong = build::frame(&parse::packet(&mut Words::of(line)).unwrap()).unwrap_err();
         assert!(wrong.what.contains(what), "{}", wrong.what);
@@ -135,6 +142,11 @@ fn what_cannot_be_read_is_refused_with_its_line_and_what_to_write() {
     refused("in 0 udp 1.1.1.1:1 > 2.2.2.2:2 checksum bad", 1, "a checksum is not `bad`", "wrong, right");
     refused("at 2s\nat 1s", 2, "time goes back", "order");
     refused("at 2", 1, "`2` is no time", "0.5s");
+    refused("at 99999999999999h", 1, "`99999999999999h` is too long", "a hundred years");
+    refused("in 0 tcp 1.1.1.1:1 > 2.2.2.2:2 flags RST", 1, "`RST` are no TCP flags", "SA for SYN and ACK");
+    refused("in 0 tcp 1.1.1.1:1 > 2.2.2.2:2 flags $f", 1, "`$f` are no TCP flags", "SA for SYN and ACK");
+    refused("in 0 udp 1.1.1.1:1 > 2.2.2.2:2 ttl 5 ttl 6", 1, "ttl is given twice", "leave one out");
+    refused("in 0 udp 1.1.1.1:1 > 2.2.2.2:2 ttl *", 1, "ttl of a packet that comes in is not said", "in place of *");
     refused("", 0, "no packet comes in", "what becomes of it");
     refused("at 2s", 0, "no packet comes in", "what becomes of it");
     assert_eq!(Scenario::parse("---\n").unwrap_err().what, "nothing says what it shows");
@@ -203,4 +215,14 @@ fn what_happens_otherwise_is_told_beside_what_was_said() {
     );
     assert!(ran("in 0 udp 1.1.1.1:$p > 2.2.2.2:9\ndrop").contains("$p stands for nothing yet"));
     assert!(ran("in 7 udp 1.1.1.1:1 > 2.2.2.2:9\ndrop").contains("the plan has the ports 0 to 1"));
+    for compared in ["$a < $p", "$p < $a", "$a <= 0", "$a != $p"] {
+        let said = ran(&format!("{IN}out 1 udp $a:$p > *\nexpect {compared}"));
+        assert!(said.contains("cannot be compared"), "{compared}: {said}");
+    }
+}
+
+#[test]
+fn a_header_that_claims_more_than_an_odd_frame_holds_is_sent() {
+    let said = parse::packet(&mut Words::of("udp 10.0.0.1:1 > 10.0.0.2:2 ihl 15 len 1")).unwrap();
+    assert_eq!(build::frame(&said).unwrap()[14], 0x4f);
 }
