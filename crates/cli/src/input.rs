@@ -1,5 +1,6 @@
 //! Interprets `--in` and `--out`: captures, one for each port, and generated traffic.
 
+use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +31,11 @@ pub fn port_of(text: &str) -> Option<(usize, &str)> {
     Some((port.parse().ok()?, file))
 }
 
+/// Whether files are named for ports.
+fn name_ports(texts: &[String]) -> bool {
+    texts.iter().any(|text| port_of(text).is_some())
+}
+
 /// Sorts files by port; either all of them name a port or none does.
 fn by_port(texts: &[String], option: &str) -> Result<Vec<PathBuf>, Failure> {
     let named: Vec<_> = texts.iter().filter_map(|text| port_of(text)).collect();
@@ -58,6 +64,11 @@ impl Input {
                 let help = "add --in capture.pcap, or --in 'gen:backbone?packets=1000000' for generated traffic";
                 Err(Failure::usage("no input is named", help))
             }
+            None if name_ports(&plan.from) && plan.from.len() == 1 && plan.split_is_asked => {
+                let help = "leave `split` out, or name the capture without a port";
+                Err(Failure::usage("what comes by a port that an input names is not split", help))
+            }
+            None if name_ports(&plan.from) => Ok(Input::Captures(by_port(&plan.from, "--in")?, PortSplit::Single)),
             None => Ok(Input::Captures(by_port(&plan.from, "--in")?, plan.split.clone())),
             Some(_) if plan.from.len() > 1 => {
                 Err(Failure::usage("generated traffic cannot be mixed with other inputs", "name one input"))
@@ -144,12 +155,20 @@ pub fn undamaged(damages: &[impl std::fmt::Display]) -> Result<(), Failure> {
     damages.first().map_or(Ok(()), end)
 }
 
-/// Whether two paths lead to the same regular file. Pipes and devices may be both read and written.
+/// Whether two paths lead to the same regular file, also to one that is not there yet. Pipes and devices may be both read and written.
 pub fn is_same_file(one: &Path, other: &Path) -> bool {
     match (one.metadata(), other.metadata()) {
         (Ok(one), Ok(other)) => one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        // `-` is standard input and standard output.
+        (Err(_), Err(_)) if one != Path::new("-") => to_come(one).is_some_and(|file| to_come(other) == Some(file)),
         _ => false,
     }
+}
+
+/// The folder, however it is named, and the name there of a file that is not there yet.
+fn to_come(path: &Path) -> Option<(PathBuf, &OsStr)> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Some((folder.canonicalize().ok()?, path.file_name()?))
 }
 
 /// Refuses to write into a file that is also read, or twice into the same file.
@@ -175,7 +194,7 @@ pub fn outputs(plan: &Plan, input: Option<&Input>) -> Result<(Vec<PathBuf>, bool
     paths.iter().try_for_each(|path| CaptureWriter::check_name(path))?;
     spared(input, &paths)?;
     let ports = usize::from(plan.ports);
-    let per_port = paths.len() > 1 || texts.iter().any(|text| port_of(text).is_some());
+    let per_port = paths.len() > 1 || name_ports(&texts);
     if per_port && paths.len() != ports {
         let (ports, files) = (counted(ports as u64, "port"), counted(paths.len() as u64, "file"));
         let what = format!("the plan has {ports}, and for them it names {files}");
@@ -209,5 +228,15 @@ mod tests {
         assert_eq!(files(&["1=b", "0=a"]).unwrap(), [PathBuf::from("a"), PathBuf::from("b")]);
         assert!(files(&["0=a", "2=b"]).is_err());
         assert!(files(&["0=a", "b"]).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_yet_is_the_same_however_it_is_named() {
+        let folder = std::env::temp_dir();
+        let (one, other) = (folder.join("not-there-yet.pcap"), folder.join(".").join("not-there-yet.pcap"));
+        assert!(is_same_file(&one, &other));
+        assert!(!is_same_file(&one, &folder.join("nor-this.pcap")));
+        assert!(is_same_file(Path::new("nowhere.pcap"), Path::new("./nowhere.pcap")));
+        assert!(!is_same_file(Path::new("-"), Path::new("-")));
     }
 }

@@ -375,6 +375,7 @@ fn the_command_line_is_answered_likewise() {
     fails(2, "run --nf forward,nat --set ttl=true --in gen:edge", "NAME.KEY=VALUE");
     fails(2, "run --nf forward --in gen:edge --duration soon", "30s");
     fails(2, "run --nf forward --in 0=a.pcap --in 2=b.pcap", "without gaps");
+    fails(2, "run --nf forward --in 0=a.pcap --split inside", "by a port that an input names is not split");
     fails(2, "nf show foward", "forward");
     braid.ok("gen uniform?packets=10&flows=1 --out in.pcap");
     fails(2, "run in.pcap", "--nf forward --in in.pcap");
@@ -408,6 +409,8 @@ fn files_that_are_there_are_not_lost() {
     refused("run --nf forward --in in.pcap --out ./other.pcap", "read and written");
     refused("run --nf forward --in 0=gone.pcap --in 1=in.pcap --out 0=a.pcap --out 1=in.pcap", "read and written");
     refused("run --nf forward --in in.pcap --out 0=a.pcap --out 1=a.pcap", "written twice");
+    refused("run --nf forward --in in.pcap --out 0=a.pcap --out 1=./a.pcap", "written twice");
+    refused("run --nf forward --in in.pcap --out a.pcap --snapshot ./a.pcap", "written twice");
     refused("trace tcp --nf forward --in in.pcap --out in.pcap", "read and written");
     refused("run --nf forward --in in.pcap --snapshot other.pcap", "is to be read, and the state");
     refused("run --nf forward --in 0=in.pcap --snapshot in.pcap", "is to be read, and the state");

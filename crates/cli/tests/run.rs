@@ -159,6 +159,18 @@ fn files_for_ports_keep_their_ports() {
 }
 
 #[test]
+fn a_single_file_that_names_its_port_is_not_split() {
+    let braid = Braid::new();
+    let office = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/traffic/office.pcapng");
+    for (port, is_split) in [("", true), ("0=", false)] {
+        let report = braid.json(&format!("run --nf firewall --in {port}{office} --out 0=x.pcap --out 1=y.pcap"));
+        conserved(&report);
+        assert_eq!(!packets(&braid, "x.pcap").is_empty(), is_split, "what came by port 1");
+        assert!(!packets(&braid, "y.pcap").is_empty());
+    }
+}
+
+#[test]
 fn the_folder_of_an_output_is_made() {
     let braid = Braid::new();
     braid.ok("run --nf forward --in gen:uniform?packets=10&flows=2 --out out/of/runs/a.pcapng");

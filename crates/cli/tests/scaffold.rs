@@ -13,6 +13,9 @@ fn a_new_function_is_made_of_legal_names_only_and_never_over_something() {
     let text = std::fs::read_to_string(braid.path("flow_guard/src/lib.rs")).unwrap();
     assert!(text.contains("pub struct FlowGuard") && !text.contains("{name}") && !text.contains("{Type}"), "{text}");
     assert!(braid.fails(2, "new flow_guard").contains("already"));
+    let other = braid.run("new other-guard");
+    assert!(other.status.success() && braid.path("other_guard").exists());
+    assert!(String::from_utf8_lossy(&other.stderr).contains("the function is called `other_guard`"), "{other:?}");
     assert!(braid.fails(2, "new 9lives").contains("lower-case"));
     assert!(braid.fails(2, "new nat").contains("comes with Braid"));
     for word in ["match", "self", "core", "map", "packet", "config", "serde", "braid-cli", "deps", "examples"] {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use super::print;
 use crate::args::NewArgs;
+use crate::aside::asideln;
 use crate::catalog::catalog;
 use crate::failure::{Failure, Kind};
 
@@ -46,6 +47,9 @@ pub fn run(args: &NewArgs) -> Result<ExitCode, Failure> {
     if is_taken(&name) {
         let what = format!("`{name}` means something else in Rust, to cargo, or in the code that is written");
         return Err(Failure::usage(what, "choose another name: my_function"));
+    }
+    if name != args.name {
+        asideln!("note: the function is called `{name}`: names in Rust and in plans have `_`");
     }
     let folder = args.folder.clone().unwrap_or_else(|| PathBuf::from(&name));
     if folder.exists() {
