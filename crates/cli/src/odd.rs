@@ -1,26 +1,83 @@
 //! What a plan may say and nobody can have meant: seen in how functions are configured that stand one behind another. A function sees only itself,
 //! and control knows none of them, so it is found here.
 
+use std::net::IpAddr;
+
 use braid_control::Plan;
 use braid_control::plan::Link;
+use braid_control::runtime::io::generate::TcpStyle;
 use braid_functions::parts::Prefix;
 use braid_functions::{load_balancer, nat, nat64, router};
 use serde::de::DeserializeOwned;
+
+use crate::generated;
 
 /// What is to be said of a plan before it runs.
 pub fn notes(plan: &Plan) -> Vec<String> {
     let chain = || plan.chain.iter().enumerate();
     let (is_mirrored, translators) = (plan.course.outside().is_some(), chain().filter(|(_, link)| translates(link)));
-    let mut notes: Vec<String> = match is_mirrored {
+    let mut notes: Vec<String> = one_sided(plan);
+    notes.extend(without_partner(plan));
+    notes.extend(match is_mirrored {
         true => translators
             .flat_map(|(at, link)| taken(link, &external(link), (&plan.chain[..at], &plan.chain[at + 1..])))
-            .collect(),
+            .collect::<Vec<_>>(),
         false => translators
             .flat_map(|(at, link)| torn(link, &plan.chain).into_iter().chain(unchecked(link, &plan.chain[at + 1..])))
-            .collect(),
-    };
-    notes.extend(chain().filter_map(|(at, link)| left_to_nobody(link, &plan.chain[at + 1..], is_mirrored)));
+            .collect::<Vec<_>>(),
+    });
+    for (at, link) in chain() {
+        let (before, behind) = (&plan.chain[..at], &plan.chain[at + 1..]);
+        notes.extend(left_to_nobody(link, (before, behind), is_mirrored));
+        notes.extend(unheard(link, if is_mirrored { behind } else { &[] }));
+    }
     notes
+}
+
+/// Built-in functions that choose the port by which a packet leaves; the others send it by the opposite port.
+const CHOOSE_PORTS: [&str; 6] = ["bridge", "router", "nat", "nat64", "nptv6", "load_balancer"];
+
+/// Of an odd number of ports the last one is its own opposite.
+fn without_partner(plan: &Plan) -> Option<String> {
+    let passes_on = |link: &Link| {
+        let name = link.entry.name.as_str();
+        braid_functions::find(name).is_ok() && !CHOOSE_PORTS.contains(&name)
+    };
+    let is_odd = plan.ports > 1 && plan.ports % 2 == 1 && plan.chain.iter().all(passes_on);
+    is_odd.then(|| {
+        let last = plan.ports - 1;
+        format!(
+            "what arrives by port {last} leaves by it again, because ports are pairs (0 and 1, 2 and 3) and it is the only one of its pair; put a `bridge` or a \
+             `router` into the chain, or write another number of ports"
+        )
+    })
+}
+
+/// Generated traffic knows nothing of the chain: without answers a firewall sees connections that never open, and answers go to the clients' own
+/// addresses, whatever a translator made of them.
+fn one_sided(plan: &Plan) -> Vec<String> {
+    let Some((text, traffic)) =
+        plan.from.iter().find_map(|text| Some((text, generated::config(text.strip_prefix("gen:")?).ok()?)))
+    else {
+        return Vec::new();
+    };
+    let named = |names: &[&str]| {
+        plan.chain.iter().find(|link| names.contains(&link.entry.name.as_str())).map(|link| &link.name)
+    };
+    let has_connections = traffic.protocols.tcp > 0.0 && traffic.tcp == TcpStyle::Connections;
+    let firewall = named(&["firewall"]).filter(|_| traffic.reverse == 0.0 && has_connections).map(|firewall| {
+        let joint = if text.contains('?') { '&' } else { '?' };
+        format!(
+            "generated connections get no answers, so `{firewall}` drops what follows their first segments as out_of_window; --in '{text}{joint}reverse=0.4' has answers"
+        )
+    });
+    let translator = named(&["nat", "nat64"]).filter(|_| traffic.reverse > 0.0).map(|translator| {
+        format!(
+            "generated answers go to the addresses of the clients, not to those that `{translator}` gives them, so it drops answers as no_mapping, and a \
+             firewall before it sees none; a recorded capture, or no `reverse`, tries a translator"
+        )
+    });
+    firewall.into_iter().chain(translator).collect()
 }
 
 /// Whether a function exchanges addresses of both directions of a connection.
@@ -47,17 +104,45 @@ fn torn(translator: &Link, chain: &[Link]) -> Vec<String> {
 }
 
 /// A router that leaves packets to an address to a translator that is not there sends them out.
-fn left_to_nobody(router: &Link, behind: &[Link], is_mirrored: bool) -> Option<String> {
+fn left_to_nobody(router: &Link, (before, behind): (&[Link], &[Link]), is_mirrored: bool) -> Option<String> {
     let config: router::Config = Some(router).filter(|link| link.entry.name == "router").and_then(config)?;
     let port = config.interfaces.iter().find(|interface| !interface.translated.is_empty())?.port;
-    let has_translator = is_mirrored && behind.iter().any(|link| link.entry.name == "nat");
+    // A balancer before the router writes such addresses as sources; one behind it hears what is sent to them.
+    let meets = |link: &Link| is_mirrored && matches!(link.entry.name.as_str(), "nat" | "load_balancer");
+    let has_translator = behind.iter().any(meets) || before.iter().any(|link| link.entry.name == "load_balancer");
     (!has_translator).then(|| {
         format!(
             "`{}` leaves packets from inside to its `translated` addresses at port {port} to a translator behind it, but there is none in a mirrored \
-             chain, so they leave by that port; leave `translated` out, or put a `nat` behind it",
+             chain, so they leave by that port; leave `translated` out, or put a `nat` or a `load_balancer` behind it",
             router.name
         )
     })
+}
+
+/// Heartbeats to an address that a router before the balancer has too end at that router.
+fn unheard(router: &Link, behind: &[Link]) -> Vec<String> {
+    let routes: Option<router::Config> = Some(router).filter(|link| link.entry.name == "router").and_then(config);
+    let interfaces = routes.map_or(Vec::new(), |routes| routes.interfaces);
+    let ends_there = |address: IpAddr| {
+        interfaces.iter().any(|interface| {
+            let is_its =
+                |own: &String| own.split('/').next().and_then(|own| own.parse::<IpAddr>().ok()) == Some(address);
+            interface.addresses.iter().any(is_its)
+                && !interface.translated.iter().any(|own| IpAddr::from(*own) == address)
+        })
+    };
+    let note = |balancer: &Link| {
+        let config: load_balancer::Config =
+            Some(balancer).filter(|link| link.entry.name == "load_balancer").and_then(config)?;
+        config.heartbeat_port?;
+        let address = config.services.iter().map(|service| service.address).find(|address| ends_there(*address))?;
+        let (router, balancer) = (&router.name, &balancer.name);
+        Some(format!(
+            "heartbeats and reports that are sent to {address} end at `{router}`, which has this address too and meets them before `{balancer}`; \
+             write translated = [\"{address}\"] at its interface (IPv4), or have them sent to an address beyond `{balancer}`"
+        ))
+    };
+    behind.iter().filter_map(note).collect()
 }
 
 /// The external addresses of a translator; of anything else none.

@@ -94,7 +94,57 @@ fn an_address_that_is_left_to_no_translator_is_pointed_out() {
     };
     let nat = "[[nf]]\nfunction = \"nat\"\n";
     assert!(noted("same", "") && noted("same", nat) && noted("mirrored", "[[nf]]\nfunction = \"forward\"\n"));
-    assert!(!noted("mirrored", nat));
+    assert!(!noted("mirrored", nat) && !noted("mirrored", "[[nf]]\nfunction = \"load_balancer\"\n"));
+}
+
+#[test]
+fn generated_traffic_that_a_chain_must_drop_is_pointed_out() {
+    let braid = Braid::new();
+    let noted = |nf: &str, traffic: &str| {
+        let output = braid.run(&format!("run --nf {nf} --in gen:{traffic}"));
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (said.contains("generated connections get no answers"), said.contains("generated answers go to"))
+    };
+    assert_eq!(noted("firewall", "campus?packets=100"), (true, false));
+    assert_eq!(noted("firewall", "campus?packets=100&reverse=0.4"), (false, false));
+    assert_eq!(noted("firewall,nat", "campus?packets=100&reverse=0.4"), (false, true));
+    assert_eq!(noted("nat", "campus?packets=100"), (false, false));
+    assert_eq!(noted("firewall", "syn_flood?packets=100"), (false, false));
+}
+
+#[test]
+fn a_port_without_a_partner_is_pointed_out() {
+    let braid = Braid::new();
+    let noted = |line: &str| {
+        let said = String::from_utf8_lossy(&braid.run(&format!("plan {line}")).stderr).into_owned();
+        said.contains("what arrives by port 2 leaves by it again")
+    };
+    assert!(noted("--nf firewall --ports 3"));
+    for right in ["--nf firewall --ports 4", "--nf firewall --ports 1", "--nf bridge,firewall --ports 3"] {
+        assert!(!noted(right), "{right}");
+    }
+}
+
+#[test]
+fn heartbeats_that_end_at_a_router_are_pointed_out() {
+    let braid = Braid::new();
+    let noted = |order: &str, translated: &str, heartbeats: &str| {
+        let router = format!(
+            "[[nf]]\nfunction = \"router\"\n[[nf.config.interface]]\nport = 0\naddresses = [\"10.0.0.254/24\"]\n\
+             [[nf.config.interface]]\nport = 1\naddresses = [\"192.0.2.254/24\", \"198.51.100.10/32\"]\n{translated}\n"
+        );
+        let balancer = format!("[[nf]]\nfunction = \"load_balancer\"\n[nf.config]\n{heartbeats}\n");
+        braid.write("plan.toml", &format!("[chain]\norder = \"{order}\"\n{router}{balancer}"));
+        let said = String::from_utf8_lossy(&braid.run("plan plan.toml").stderr).into_owned();
+        said.contains(
+            "sent to 198.51.100.10 end at `router`, which has this address too and meets them before `load_balancer`",
+        )
+    };
+    let hears = "heartbeat_port = 7000";
+    assert!(noted("mirrored", "", hears));
+    assert!(!noted("mirrored", "translated = [\"198.51.100.10\"]", hears));
+    assert!(!noted("mirrored", "", "") && !noted("same", "", hears));
 }
 
 #[test]
