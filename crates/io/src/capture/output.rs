@@ -1,9 +1,10 @@
 //! The file behind a capture writer: buffers output, optionally compresses it, and counts the packets that
 //! are not in the file after a failure. A packet counts as written when all of its bytes have been written;
-//! compressed packets are counted a chunk at a time.
+//! compressed packets are counted a chunk at a time. A file that could not be written to its end, because the disk is
+//! full, is cut back to its last whole record, so that every program can read it.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -27,8 +28,8 @@ pub(super) struct Failed {
 pub(super) struct Output {
     file: Patient<File>,
     waiting: Coding,
-    /// End positions of the packets in the buffered output.
-    ends: Vec<usize>,
+    /// Where whole records end in the buffered output, and how many packets they hold; a header holds none.
+    ends: Vec<(usize, u64)>,
     /// Packets that the encoder may still hold, in whole or in part, and their bytes.
     encoding: u64,
     encoding_bytes: usize,
@@ -47,7 +48,7 @@ impl Output {
         let len = match &mut self.waiting {
             Coding::Plain(waiting) => {
                 waiting.extend_from_slice(bytes);
-                self.ends.extend((0..packets).map(|_| waiting.len()));
+                self.ends.push((waiting.len(), packets));
                 waiting.len()
             }
             Coding::Gzip(encoder) => {
@@ -57,7 +58,7 @@ impl Output {
                 if self.encoding_bytes >= CHUNK {
                     // Without a flush nobody would know which packets are in the encoder's output so far.
                     result = result.and_then(|()| encoder.flush());
-                    self.ends.extend((0..std::mem::take(&mut self.encoding)).map(|_| encoder.get_ref().len()));
+                    self.ends.push((encoder.get_ref().len(), std::mem::take(&mut self.encoding)));
                     self.encoding_bytes = 0;
                 }
                 let len = encoder.get_ref().len();
@@ -78,7 +79,7 @@ impl Output {
         if let Coding::Gzip(encoder) = &mut self.waiting {
             let result = encoder.try_finish();
             let len = encoder.get_ref().len();
-            self.ends.extend((0..std::mem::take(&mut self.encoding)).map(|_| len));
+            self.ends.push((len, std::mem::take(&mut self.encoding)));
             result.map_err(|error| self.failed(error, 0))?;
         }
         self.write()
@@ -99,20 +100,38 @@ impl Output {
             }
         }
         waiting.clear();
-        result.map_err(|error| self.failed(error, written))?;
+        result.map_err(|error| {
+            self.cut_back(written);
+            self.failed(error, written)
+        })?;
         self.ends.clear();
         Ok(())
     }
 
+    /// Cuts off the part of a record that was written before a failure, if the output is a regular file. What is compressed can be read
+    /// as far as it goes.
+    fn cut_back(&mut self, written: usize) {
+        let whole = self.ends.iter().map(|(end, _)| *end).take_while(|end| *end <= written).last().unwrap_or(0);
+        let Coding::Plain(_) = self.waiting else { return };
+        let file = &mut self.file.0;
+        if let Ok(at) = file.stream_position()
+            && let Some(to) = at.checked_sub((written - whole) as u64)
+            && file.set_len(to).is_ok()
+        {
+            // If this failed there would be a gap behind the end, and nothing more is written after a failure.
+            let _ = file.seek(io::SeekFrom::Start(to));
+        }
+    }
+
     fn failed(&mut self, error: io::Error, written: usize) -> Failed {
-        let lost = self.ends.iter().filter(|&&end| end > written).count() as u64 + self.encoding;
-        Failed { error, lost }
+        let behind = self.ends.iter().filter(|(end, _)| *end > written);
+        Failed { error, lost: behind.map(|(_, packets)| packets).sum::<u64>() + self.encoding }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Seek};
+    use std::io::Read;
 
     use flate2::read::GzDecoder;
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -162,6 +181,7 @@ mod tests {
             let (lost, len, _) = filled(pages * 4096, false);
             assert!(len <= pages * 4096 && (len > 0) == (pages > 0), "{len} bytes in {pages} pages");
             assert_eq!(lost, RECORDS - len / RECORD as u64, "{len} bytes were written");
+            assert_eq!(len % RECORD as u64, 0, "the file ends with a whole record");
         }
         let (lost, _, mut file) = filled(RECORDS * RECORD as u64, false);
         let mut read = Vec::new();
