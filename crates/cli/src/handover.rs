@@ -60,11 +60,12 @@ pub fn leave_state(snapshot: &Snapshot, path: &Path) -> Result<(PathBuf, u64), F
     }
 }
 
-/// Leaves the plan beside the state or in memory, and closes the memory of the `former` plan; returns the path.
+/// Leaves the plan beside the state, where only the owner may read it, or in memory, and closes the memory of the `former` plan; returns the path.
 pub fn leave_plan(text: &str, beside: &Path, former: Option<&Path>) -> Result<PathBuf, Failure> {
     former.map(taken);
     let path = beside.with_extension("applied.toml");
-    match whole::write(&path, text.as_bytes()) {
+    // It may hold secrets, as the file did from which it came.
+    match whole::write_privately(&path, text.as_bytes()) {
         Ok(()) => Ok(path),
         Err(error) => in_memory(text.as_bytes(), &Failure::file(&path, &error)),
     }
@@ -116,7 +117,17 @@ fn in_memory(content: &[u8], why: &dyn Error) -> Result<PathBuf, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    #[test]
+    fn a_plan_that_is_left_is_its_owners_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let left = leave_plan("workers = 2\n", &folder.path().join("control.sock.state"), None).expect("written");
+        assert_eq!(left, folder.path().join("control.sock.applied.toml"));
+        assert_eq!(left.metadata().expect("a file").permissions().mode() & 0o777, 0o600);
+    }
 
     #[test]
     fn what_finds_no_room_is_read_from_memory_and_gives_it_back() {

@@ -70,6 +70,13 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     whole.end()
 }
 
+/// Writes a file as a whole that only its owner may read.
+pub fn write_privately(path: &Path, content: &[u8]) -> io::Result<()> {
+    let (whole, mut file) = Whole::begin(path, 0o600)?;
+    file.write_all(content)?;
+    whole.end()
+}
+
 /// Checks whether a file could be written, before there is anything to lose.
 pub fn check(path: &Path) -> io::Result<()> {
     Whole::open(path).map(drop)
