@@ -1,20 +1,12 @@
 //! Passes the state and the plan of a run to the program that continues it. Both are files; if a file cannot be written, its
 //! content is passed in memory, because the workers have already ended and nobody could start again.
-//!
-//! The memory has a descriptor that stays open when the process executes the other program, which opens it by its path in `/proc`
-//! like any file, whatever the program's version.
 
 use std::error::Error;
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::IntoRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use braid_control::live::{Snapshot, Successor};
-use braid_control::runtime::io::device::{self, adopted};
-use braid_control::runtime::io::whole;
-use rustix::fs::{MemfdFlags, memfd_create};
+use braid_control::runtime::io::{device, left, whole};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::aside::asideln;
@@ -45,9 +37,6 @@ pub fn admit_signals() {
         let _ = device::admit_signals(&SIGNALS);
     }
 }
-
-/// The target of the link in `/proc/self/fd` to such memory.
-const LISTED: &str = "/memfd:braid handover (deleted)";
 
 /// Leaves the state at `path` or in memory; returns its path and its size in bytes.
 pub fn leave_state(snapshot: &Snapshot, path: &Path) -> Result<(PathBuf, u64), Failure> {
@@ -92,25 +81,17 @@ pub fn remove(left: &Path) {
 
 /// Closes memory that nobody will read again; files stay.
 pub fn taken(path: &Path) {
-    let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
-    drop(number.filter(|_| is_memory(path)).and_then(adopted));
+    left::close(path);
 }
 
 /// Whether the path refers to memory that disappears with the process.
 pub fn is_memory(path: &Path) -> bool {
-    path.starts_with("/proc/self/fd") && std::fs::read_link(path).is_ok_and(|listed| listed == Path::new(LISTED))
+    left::is_left(path)
 }
 
 fn in_memory(content: &[u8], why: &dyn Error) -> Result<PathBuf, Failure> {
-    let left = || {
-        // Without CLOEXEC, because the next program in this process must inherit it.
-        let mut file = File::from(memfd_create(c"braid handover", MemfdFlags::empty())?);
-        file.write_all(content)?;
-        Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
-    };
-    let path = left().map_err(|error: io::Error| {
-        Failure::new(Kind::Io, format!("{why}; nor is there memory: {error}"), "the state is lost")
-    })?;
+    let path = left::leave(content)
+        .map_err(|error| Failure::new(Kind::Io, format!("{why}; nor is there memory: {error}"), "the state is lost"))?;
     asideln!("note: {why}: handed over in memory");
     Ok(path)
 }
@@ -148,11 +129,6 @@ mod tests {
         assert_eq!(left, folder.path().join("control.sock.applied.toml"));
         assert!(!is_memory(&left));
         taken(&left);
-        assert_eq!(std::fs::read_to_string(&left).expect("readable"), "workers = 2\n");
-        let own = File::open(&left).expect("readable");
-        let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&own)));
-        taken(&path);
-        assert!(path.exists(), "it is no memory that was left");
         assert_eq!(std::fs::read_to_string(&left).expect("readable"), "workers = 2\n");
     }
 }

@@ -23,6 +23,7 @@ pub mod device;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 pub mod generate;
+pub mod left;
 mod memif;
 pub mod memory;
 mod merge;

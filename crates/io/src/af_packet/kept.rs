@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::sys::{self, Kept, Ring, SLOT};
-use crate::device::sys::set_outlives_exec;
+use crate::device::sys::leave_open;
 
 /// Environment variable that describes the rings which the previous program in this process left open.
 pub(crate) const INHERITED: &str = "BRAID_PACKET_RINGS";
@@ -35,7 +35,7 @@ pub(crate) fn leave(wires: &[Wire]) -> io::Result<String> {
     for Wire { interface, slots, ring } in wires {
         if let Some(next) = ring.left_at() {
             let socket = ring.socket.as_raw_fd();
-            set_outlives_exec(socket, true)?;
+            leave_open(socket)?;
             rings.push(Left { socket, shape: (SLOT, *slots), interface: *interface, next }.to_string());
         }
     }
@@ -115,8 +115,8 @@ mod tests {
     #[test]
     fn a_descriptor_that_is_no_ring_is_left_alone() {
         let file = std::fs::File::open("/dev/null").expect("every Linux has it");
-        set_outlives_exec(file.as_raw_fd(), true).expect("it is open");
-        assert!(sys::adopt(file.as_raw_fd()).is_none());
-        assert!(crate::device::sys::outlives_exec(file.as_raw_fd()));
+        let number = crate::device::sys::give_up(file).expect("it is open");
+        assert!(sys::adopt(number).is_none());
+        assert!(crate::device::sys::outlives_exec(number));
     }
 }

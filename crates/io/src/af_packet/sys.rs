@@ -170,7 +170,11 @@ impl Kept {
 pub(super) fn adopt(fd: RawFd) -> Option<OwnedFd> {
     // This query fails on anything but a packet socket.
     let version = sys::option(&fd, SOL_PACKET, PACKET_VERSION, -1i32).ok()?;
-    if version == TPACKET_V2 { sys::adopt(fd) } else { None }
+    if version != TPACKET_V2 {
+        return None;
+    }
+    // SAFETY: `sys::socket` opens all packet sockets of this program, and exec closes them unless they are left open.
+    unsafe { sys::adopt(fd) }
 }
 
 impl Ring {

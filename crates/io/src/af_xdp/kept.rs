@@ -13,11 +13,11 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use braid_memory::{Backing, HugePages};
+use braid_memory::{Backing, HugePages, Region};
 use braid_packet::pool::{FRAME_MAX, HEADROOM};
 use braid_packet::{Buffers, Loans, Pool, PoolConfig};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -28,11 +28,14 @@ use super::queues::{Filling, Missed, QueueIn, QueueOut};
 use super::sys::{Descriptor, Link, Ring, Rings, Socket};
 use super::{Queue, ring_of, sockets_of_a_queue};
 use crate::device::open::Lanes;
-use crate::device::sys::{adopt, set_outlives_exec};
+use crate::device::sys::{adopt_memory, give_up, leave_open};
 use crate::device::{Interface, PortSpec, XdpCopy};
 
 /// Environment variable with the descriptor of the ledger in which the previous program in this process describes what it left open.
 pub(crate) const INHERITED: &str = "BRAID_XDP_SOCKETS";
+
+/// Name of the memory that holds the ledger.
+const LEDGER: &str = "braid ledger";
 
 /// An XDP program that is attached to an interface.
 pub(super) struct Attached {
@@ -121,11 +124,10 @@ pub(crate) fn leave(wires: &[Wire]) -> io::Result<String> {
         return Ok(String::new());
     };
     let ledger = Ledger { memory, shape, ports };
-    let mut file = File::from(memfd_create(c"braid ledger", MemfdFlags::CLOEXEC)?);
+    let mut file = File::from(memfd_create(LEDGER, MemfdFlags::CLOEXEC)?);
     file.write_all(ledger.to_string().as_bytes())?;
-    ledger.descriptors().chain([file.as_raw_fd()]).try_for_each(|fd| set_outlives_exec(fd, true))?;
-    // The descriptor is not closed here, because it belongs to the next program.
-    Ok(file.into_raw_fd().to_string())
+    ledger.descriptors().try_for_each(leave_open)?;
+    Ok(give_up(file)?.to_string())
 }
 
 /// What the sockets of a run share: the memory region, registered with the first socket, and the ports that the previous program left open.
@@ -204,7 +206,7 @@ struct InheritedPort {
 
 impl Inherited {
     fn of_process() -> Option<Inherited> {
-        let ledger = adopt(std::env::var(INHERITED).ok()?.parse().ok()?)?;
+        let ledger = adopt_memory(std::env::var(INHERITED).ok()?.parse().ok()?, LEDGER)?;
         let (mut file, mut text) = (File::from(ledger), String::new());
         file.rewind().ok()?;
         file.read_to_string(&mut text).ok()?;
@@ -218,7 +220,7 @@ impl Inherited {
             let sockets = sockets.into_iter().map(|queue| queue.into_iter().collect()).collect::<Option<_>>();
             Some(InheritedPort { sockets: sockets?, link: link?, entry })
         };
-        let (memory, ports) = (adopt(memory), ports.into_iter().map(port).collect::<Vec<_>>());
+        let (memory, ports) = (adopt_memory(memory, Region::NAME), ports.into_iter().map(port).collect::<Vec<_>>());
         Some(Inherited { memory: memory?, shape, ports: ports.into_iter().collect::<Option<_>>()? })
     }
 

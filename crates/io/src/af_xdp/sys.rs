@@ -10,6 +10,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -245,7 +246,8 @@ impl Socket {
     pub(super) fn adopt(fd: RawFd) -> Option<Socket> {
         // This query fails on anything but an AF_XDP socket.
         sys::option(&fd, SOL_XDP, XDP_OPTIONS, 0u32).ok()?;
-        sys::adopt(fd).map(Socket)
+        // SAFETY: `sys::socket` opens all AF_XDP sockets of this program, and exec closes them unless they are left open.
+        unsafe { sys::adopt(fd) }.map(Socket)
     }
 
     /// Sets the sizes of all rings, for the first socket of a queue: `ring` is that of the receive ring and the fill ring.
@@ -353,7 +355,11 @@ impl Link {
 
     /// Takes ownership of the link that the previous program in this process left open under this number.
     pub(super) fn adopt(fd: RawFd) -> Option<Link> {
-        sys::adopt(fd).map(Link)
+        if sys::listed(fd)? != Path::new("anon_inode:bpf_link") {
+            return None;
+        }
+        // SAFETY: the kernel makes links that exec closes (bpf_link_prime() in kernel/bpf/syscall.c), unless they are left open.
+        unsafe { sys::adopt(fd) }.map(Link)
     }
 
     /// Atomically replaces the attached program with another one, between two packets.

@@ -33,14 +33,8 @@ pub use sending::LiveSink;
 pub use spec::{BackEnd, DpdkKeys, MemifKeys, PortSpec, SpecError, XdpCopy, XdpMode};
 pub use user::{User, UserError};
 
-/// The descriptor that the previous program in this process left open under this number. `None` if there is
-/// none, or if it has already been adopted.
-pub fn adopted(number: std::os::fd::RawFd) -> Option<std::os::fd::OwnedFd> {
-    sys::adopt(number)
-}
-
-/// Has these signals wait from now on, in this thread and those that it starts: also for the program that this process is about to
-/// execute, which has no handlers yet and would be ended by them. That program must know of it, and [admit](admit_signals) them.
+/// Blocks these signals in this thread and in those that it starts. They stay blocked across `exec`, so that the next program, which
+/// has no handlers yet, is not ended by them. That program must [admit](admit_signals) them.
 pub fn hold_signals(signals: &[i32]) -> std::io::Result<()> {
     sys::mask(signals, true)
 }

@@ -4,9 +4,12 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 use std::ptr::{self, NonNull};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The result of a system call, or `errno` if it failed.
@@ -53,27 +56,65 @@ pub(crate) fn mask(signals: &[i32], is_blocked: bool) -> io::Result<()> {
     }
 }
 
+/// Descriptors that this program leaves open for the next one while something here still owns them.
+static LEFT_OPEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+
 /// Whether a descriptor is open and survives `exec`.
 pub(crate) fn outlives_exec(fd: RawFd) -> bool {
     // SAFETY: passes only numbers.
     check(unsafe { libc::fcntl(fd, libc::F_GETFD) }).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0)
 }
 
-/// Sets whether a descriptor survives `exec`.
-pub(crate) fn set_outlives_exec(fd: RawFd, is_wanted: bool) -> io::Result<()> {
-    // SAFETY: passes only numbers.
-    check(unsafe { libc::fcntl(fd, libc::F_SETFD, if is_wanted { 0 } else { libc::FD_CLOEXEC }) }).map(drop)
+/// Leaves a descriptor open for the program that this process executes next. Its owner keeps it, so it cannot be [adopted](adopt) here.
+pub(crate) fn leave_open(fd: RawFd) -> io::Result<()> {
+    let mut left = LEFT_OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    left.push(fd);
+    set_descriptor_flags(fd, 0)
 }
 
-/// Takes ownership of the descriptor that the previous program in this process left open under this number; a second call returns `None`.
-pub(crate) fn adopt(fd: RawFd) -> Option<OwnedFd> {
-    if !outlives_exec(fd) {
+/// Leaves a file open for the program that this process executes next, and gives up its ownership; returns its number.
+pub(crate) fn give_up(file: File) -> io::Result<RawFd> {
+    let fd = file.into_raw_fd();
+    set_descriptor_flags(fd, 0).map(|()| fd)
+}
+
+fn set_descriptor_flags(fd: RawFd, flags: libc::c_int) -> io::Result<()> {
+    // SAFETY: passes only numbers.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, flags) }).map(drop)
+}
+
+/// Takes ownership of the descriptor that the previous program in this process left open under this number. `None` for standard
+/// input, output and error, for a descriptor that does not survive `exec` (one that has been adopted does not), and for one that
+/// this program [leaves open](leave_open).
+///
+/// # Safety
+/// If the descriptor survives `exec`, then because the previous program left it, or because this one left it open or gave it up. The
+/// callers know that from its kind: this program opens descriptors of that kind only so that `exec` closes them.
+pub(crate) unsafe fn adopt(fd: RawFd) -> Option<OwnedFd> {
+    // Held until the descriptor no longer survives exec, so that two threads cannot both adopt it.
+    let left = LEFT_OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if fd <= libc::STDERR_FILENO || left.contains(&fd) || !outlives_exec(fd) {
         return None;
     }
-    set_outlives_exec(fd, false).ok()?;
-    // SAFETY: the previous program left the descriptor for us, since it survives exec and none of our own descriptors does. From
-    // here on it does not survive exec either, so nobody adopts it twice.
+    set_descriptor_flags(fd, libc::FD_CLOEXEC).ok()?;
+    // SAFETY: the descriptor is open. The caller guarantees that nothing in this program owns it, apart from what it leaves open,
+    // which was excluded above. From here on it does not survive exec, so it is not adopted twice.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Takes ownership of memory with this name (memfd_create(2)), one of those that Braid makes, if the previous program in this process
+/// left it open, or this one [gave it up](give_up).
+pub(crate) fn adopt_memory(fd: RawFd, name: &str) -> Option<OwnedFd> {
+    if listed(fd)? != PathBuf::from(format!("/memfd:{name} (deleted)")) {
+        return None;
+    }
+    // SAFETY: memory of these names is made only by Braid, and closed on exec unless it is left open or given up.
+    unsafe { adopt(fd) }
+}
+
+/// What a descriptor refers to, as `/proc` lists it. `None` if it is closed or `/proc` is not mounted.
+pub(crate) fn listed(fd: RawFd) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()
 }
 
 /// Plain data that the kernel may read or write as a whole: integers and `repr(C)` structures of integers.
@@ -290,5 +331,44 @@ impl InterfaceRequest {
         // SAFETY: the union holds a pointer to `structure`, which lives until the call returns and has the size that its first
         // word, the command, implies; every bit pattern of it is valid.
         check(unsafe { libc::ioctl(fd, SIOCETHTOOL as _, ptr::from_mut(&mut self)) }).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::*;
+
+    const NAME: &str = "braid tested";
+
+    fn memory() -> File {
+        File::from(memfd_create(NAME, MemfdFlags::CLOEXEC).expect("memory"))
+    }
+
+    #[test]
+    fn standard_output_is_never_adopted() {
+        assert!(outlives_exec(libc::STDOUT_FILENO), "or the test shows nothing");
+        // SAFETY: the function refuses the number.
+        assert!(unsafe { adopt(libc::STDOUT_FILENO) }.is_none());
+        assert!(outlives_exec(libc::STDOUT_FILENO));
+    }
+
+    #[test]
+    fn memory_that_was_given_up_is_adopted_once() {
+        let fd = give_up(memory()).expect("it is open");
+        assert!(adopt_memory(fd, "braid").is_none(), "it has another name");
+        let own = adopt_memory(fd, NAME).expect("nobody owns it");
+        assert_eq!(own.as_raw_fd(), fd);
+        assert!(adopt_memory(fd, NAME).is_none(), "it has an owner");
+    }
+
+    #[test]
+    fn what_is_left_open_keeps_its_owner() {
+        let file = memory();
+        assert!(adopt_memory(file.as_raw_fd(), NAME).is_none(), "exec would close it");
+        leave_open(file.as_raw_fd()).expect("it is open");
+        assert!(outlives_exec(file.as_raw_fd()));
+        assert!(adopt_memory(file.as_raw_fd(), NAME).is_none());
     }
 }

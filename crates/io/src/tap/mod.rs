@@ -17,7 +17,7 @@ use braid_packet::{Batch, Buffers};
 
 use crate::device::Interface;
 use crate::device::live::{Arrivals, RxPort, Sent, TxPort};
-use crate::device::sys::set_outlives_exec;
+use crate::device::sys::leave_open;
 
 /// Length of the longest frame: the MTU is at most 65,521, and Ethernet with two tags takes 22 bytes.
 const FRAME_MAX: usize = 65_536 + 22;
@@ -44,7 +44,7 @@ impl Inherited {
 
 /// Leaves descriptors open for the program that this process will execute. Returns the value of [`INHERITED`] for that program.
 pub(crate) fn leave(wires: &[File]) -> io::Result<String> {
-    wires.iter().try_for_each(|wire| set_outlives_exec(wire.as_raw_fd(), true))?;
+    wires.iter().try_for_each(|wire| leave_open(wire.as_raw_fd()))?;
     Ok(wires.iter().map(|wire| wire.as_raw_fd().to_string()).collect::<Vec<_>>().join(","))
 }
 

@@ -35,5 +35,6 @@ fn attach(name: &str, flags: u16) -> io::Result<File> {
 /// interface. `None` if there is no such descriptor, or if it has already been adopted.
 pub(super) fn adopt(fd: RawFd) -> Option<(String, File)> {
     let name = InterfaceRequest::new("any", [0; 4]).and_then(|request| request.name(fd, TUNGETIFF)).ok()?;
-    Some((name, sys::adopt(fd)?.into()))
+    // SAFETY: it is attached to a TAP interface, which is done only here, and std opens files that exec closes, unless they are left open.
+    Some((name, unsafe { sys::adopt(fd) }?.into()))
 }

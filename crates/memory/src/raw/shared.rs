@@ -18,6 +18,9 @@ const MADV_COLLAPSE: libc::c_int = 25;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 
 impl Region {
+    /// Name of the memory of [shared](Self::shared) regions, in the list of a process's descriptors in `/proc`.
+    pub const NAME: &str = "braid";
+
     /// Maps at least `bytes` zeroed bytes with a descriptor. Transparent huge pages are made immediately (Linux 6.1), so the
     /// memory is in use from the start.
     pub fn shared(bytes: usize, pages: HugePages) -> Result<Region, Error> {
@@ -49,7 +52,7 @@ impl Region {
 
     fn made(bytes: usize, kind: MemfdFlags, pages: HugePages) -> rustix::io::Result<Region> {
         let size = if kind.contains(MemfdFlags::HUGETLB) { MemfdFlags::HUGE_2MB } else { MemfdFlags::empty() };
-        let memory = memfd_create(c"braid", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind | size)?;
+        let memory = memfd_create(Region::NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind | size)?;
         ftruncate(&memory, size_of(bytes) as u64)?;
         fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Self::of(memory, bytes, pages)
