@@ -6,6 +6,7 @@
 //!
 //! A [`Region`] hands out no slices: the crate that builds on it defines who may access which byte. [`Bytes`] is a region
 //! with one owner, used as plain bytes.
+#![deny(unsafe_code)]
 
 mod raw;
 

@@ -6,6 +6,7 @@
 //!
 //! Invariants: a buffer belongs to exactly one batch, frame, free list or set of loans. No accessor panics, whatever the
 //! bytes are. This crate knows nothing of state, transactions or devices.
+#![deny(unsafe_code)]
 
 pub mod address;
 pub mod batch;

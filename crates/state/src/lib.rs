@@ -12,6 +12,7 @@
 //! object. The remaining conflicts are listed in [`causes`] as data, with a recipe for each pair of operations.
 //!
 //! Keys and values are [`Plain`] data that is copied in and out. `unsafe` is confined to `raw/`.
+#![deny(unsafe_code)]
 
 mod allocator;
 mod buckets;

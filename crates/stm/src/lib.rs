@@ -13,6 +13,7 @@
 //!
 //! This crate knows neither packets nor data structures: an object is a number of words in an [`Arena`]. All `unsafe` code is
 //! in `raw/`.
+#![deny(unsafe_code)]
 
 mod arena;
 mod boosted;

@@ -1,4 +1,5 @@
 //! Unsafe code: system calls and prefetch instructions.
+#![allow(unsafe_code)]
 
 pub(crate) mod cycles;
 pub(crate) mod region;

@@ -1,4 +1,5 @@
 //! Unsafe code: buffers, the records that own them, and buffers lent to devices.
+#![allow(unsafe_code)]
 
 pub(crate) mod fours;
 pub(crate) mod held;

@@ -1,4 +1,5 @@
 //! The unsafe part of the state objects.
+#![allow(unsafe_code)]
 
 pub(crate) mod records;
 pub(crate) mod tags;
