@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use braid_testkit::skip::skip;
 use serde_json::Value;
 use support::Braid;
 use support::running::Running;
@@ -260,8 +261,7 @@ fn a_terminal_that_goes_away_ends_a_run_in_order() {
     let status = std::fs::read_to_string("/proc/self/status").expect("proc");
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask").trim();
     if u64::from_str_radix(mask, 16).expect("hexadecimal") & 1 != 0 {
-        eprintln!("skipped: SIGHUP is ignored here");
-        return;
+        return skip("a_terminal_that_goes_away_ends_a_run_in_order", &"SIGHUP is ignored");
     }
     let braid = Braid::new();
     let mut run =

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use braid_io::capture::{CaptureReader, CaptureSink, CaptureSource, CaptureWriter, Precision};
 use braid_io::{FirstQueue, OpenError, QueueSelect, Received, RxQueue, Sink, SinkError, Source, TxCounters, TxQueue};
 use braid_packet::{Batch, Buffers, FrameInfo, Layout, Link, Pool, PoolConfig, Port};
+use braid_testkit::skip::skip;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -381,8 +382,7 @@ fn a_full_disk_is_reported_with_what_is_missing() {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("out.pcap");
     if !Path::new("/dev/full").exists() || std::os::unix::fs::symlink("/dev/full", &path).is_err() {
-        eprintln!("skipped: no /dev/full here");
-        return;
+        return skip("a_full_disk_is_reported_with_what_is_missing", &"no /dev/full");
     }
     let source = Box::new(CaptureSource::new(vec![input(&directory, &many(20_000))]));
     let rx = source.open(2, Arc::new(ByLength(2))).expect("opens");
@@ -409,8 +409,7 @@ fn packets_of_another_link_type_do_not_vanish_from_a_pcap_unsaid() {
 #[test]
 fn tshark_reads_what_is_written() {
     if Command::new("tshark").arg("--version").output().is_err() {
-        eprintln!("skipped: no tshark here");
-        return;
+        return skip("tshark_reads_what_is_written", &"no tshark");
     }
     let directory = TempDir::new().expect("a directory");
     for name in ["out.pcap", "out.pcap.gz", "out.pcapng", "out.pcapng.gz"] {

@@ -13,6 +13,15 @@ pub fn unfinished(file: &File) -> Vec<Finding> {
     marked.map(|(n, _)| file.at(n + 1, "a mark of unfinished work: finish it, or open an issue")).collect()
 }
 
+/// Words for a document that the repository does not have, spelled so that this file does not contain them.
+const ABSENT: [&str; 2] = [concat!("DESIGN ", "section"), concat!("the design's ", "section")];
+
+/// Finds references to a document that no reader can open.
+pub fn absent(file: &File) -> Vec<Finding> {
+    let lines = file.text.lines().enumerate().filter(|(_, line)| ABSENT.iter().any(|words| line.contains(words)));
+    lines.map(|(n, _)| file.at(n + 1, "refers to a document that is not in the repository")).collect()
+}
+
 /// Checks that relative links lead to files; `exists` answers for paths relative to the root.
 pub fn links(file: &File, exists: &dyn Fn(&str) -> bool) -> Vec<Finding> {
     let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);

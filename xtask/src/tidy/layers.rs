@@ -23,12 +23,9 @@ const LAYERS: [(&str, &[&str]); 13] = [
 /// The entry in the table of ARCHITECTURE.md for a crate that depends on no other crate of ours.
 const NOTHING: &str = "–";
 
-/// Device back ends talk to the kernel and to C libraries; elsewhere `unsafe` is allowed only in `raw/` and `sys.rs`.
-const BACK_ENDS: [&str; 3] = ["crates/io/src/af_xdp/", "crates/io/src/dpdk/", "crates/io/src/memif/"];
-
 /// Whether `unsafe` is allowed in this file.
 pub fn is_unsafe_home(path: &str) -> bool {
-    path.contains("/raw/") || path.ends_with("/sys.rs") || BACK_ENDS.iter().any(|back_end| path.starts_with(back_end))
+    path.contains("/raw/") || path.ends_with("/sys.rs")
 }
 
 /// Whether the crate of this file has a place where `unsafe` is allowed; a crate without one must forbid it at its root.

@@ -76,6 +76,7 @@ fn check(root: &Path) -> Result<Report, String> {
             report.advice.extend(source::advice(file));
         }
         if file.path.ends_with(".md") {
+            report.findings.extend(documents::absent(file));
             report.findings.extend(documents::links(file, &|target| root.join(target).exists()));
         }
     }

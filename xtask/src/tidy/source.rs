@@ -26,6 +26,7 @@ pub fn check(file: &File, has_unsafe_home: bool) -> Vec<Finding> {
     }
     findings.extend(unsafe_code(file, &code, has_unsafe_home));
     findings.extend(names(file, &code));
+    findings.extend(skips(file));
     if is_production(&file.path) {
         findings.extend(panics(file, &without_tests(&code)));
     }
@@ -99,11 +100,14 @@ fn unsafe_code(file: &File, code: &str, has_unsafe_home: bool) -> Vec<Finding> {
     if is_root && !has_unsafe_home && !code.contains("#![forbid(unsafe_code)]") {
         findings.push(file.at(1, "the crate has no raw/ and no sys.rs: write #![forbid(unsafe_code)]"));
     }
+    if is_root && has_unsafe_home && !code.contains("#![deny(unsafe_code)]") {
+        findings.push(file.at(1, "write #![deny(unsafe_code)], and allow it in raw/ or sys.rs"));
+    }
     if layers::is_unsafe_home(&file.path) {
         return findings;
     }
     let uses = words(code).filter(|(_, word)| *word == "unsafe");
-    findings.extend(uses.map(|(line, _)| file.at(line, "unsafe stands only in raw/, sys.rs and the device back ends")));
+    findings.extend(uses.map(|(line, _)| file.at(line, "unsafe is confined to raw/ and sys.rs")));
     findings
 }
 
@@ -113,6 +117,14 @@ fn panics(file: &File, code: &str) -> Vec<Finding> {
     unwraps
         .map(|(n, _)| file.at(n + 1, "unwrap() outside tests: return an error, or expect() with the invariant"))
         .collect()
+}
+
+/// A test that skips reports it through the test kit, which lists it, and fails where nothing may be skipped.
+fn skips(file: &File) -> Vec<Finding> {
+    let is_reporter = ["crates/testkit/src/skip.rs", "xtask/src/test.rs"].contains(&file.path.as_str());
+    let lines =
+        file.text.lines().enumerate().filter(|(_, line)| !is_reporter && line.contains(concat!("!(\"", "skipped")));
+    lines.map(|(n, _)| file.at(n + 1, "a skip that is not listed: call braid_testkit::skip::skip")).collect()
 }
 
 /// Whether it is shipped code; the test kit, tests, benches, examples and this crate may use `unwrap`.

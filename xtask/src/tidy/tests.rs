@@ -34,12 +34,14 @@ fn sources_begin_with_a_module_doc() {
 
 #[test]
 fn unsafe_code_has_its_places() {
-    check_source("crates/nf/src/a.rs", "//! Doc.\nunsafe fn a() {}\n", &[(2, "unsafe stands only")]);
+    check_source("crates/nf/src/a.rs", "//! Doc.\nunsafe fn a() {}\n", &[(2, "unsafe is confined")]);
     check_source("crates/nf/src/raw/a.rs", "//! Doc.\nunsafe fn a() {}\n", &[]);
     check_source("crates/nf/src/sys.rs", "//! Doc.\nunsafe fn a() {}\n", &[]);
     check_source("crates/nf/src/a.rs", "//! Doc of unsafe code.\n// unsafe\nconst A: &str = \"unsafe\";\n", &[]);
     check_source("crates/nf/src/lib.rs", "//! Doc.\n", &[(1, "forbid")]);
     check_source("crates/nf/src/lib.rs", "//! Doc.\n#![forbid(unsafe_code)]\n", &[]);
+    let with_a_home = |text: &str| source::check(&file("crates/stm/src/lib.rs", text), true).len();
+    assert_eq!([with_a_home("//! Doc.\n"), with_a_home("//! Doc.\n#![deny(unsafe_code)]\n")], [1, 0]);
 }
 
 #[test]
@@ -57,6 +59,21 @@ fn production_code_does_not_unwrap() {
     );
     check_source("crates/nf/src/tests.rs", "//! Doc.\nfn a() { b().unwrap(); }\n", &[]);
     check_source("crates/nf/tests/a.rs", "//! Doc.\nfn a() { b().unwrap(); }\n", &[]);
+}
+
+#[test]
+fn skips_are_listed() {
+    let own = concat!("//! Doc.\nfn a() { eprintln!(\"", "skipped: no tshark\"); }\n");
+    check_source("crates/io/tests/a.rs", own, &[(2, "not listed")]);
+    check_source("crates/testkit/src/skip.rs", own, &[]);
+    check_source("crates/io/tests/a.rs", "//! Doc.\nfn a() { skip(\"a\", &\"no tshark\"); }\n", &[]);
+}
+
+#[test]
+fn documents_refer_to_what_is_there() {
+    let found = |text: &str| documents::absent(&file("docs/a.md", text)).len();
+    assert_eq!(found(concat!("See DESIGN ", "section 8.\n(the design's ", "section on batches)\n")), 2);
+    assert_eq!(found("The design of the batch loop is in ARCHITECTURE.\n"), 0);
 }
 
 #[test]
