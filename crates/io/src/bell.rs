@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// So long that a test which has to wait for it would be noticed.
+    /// Long enough that a test which waits for it would stand out.
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]

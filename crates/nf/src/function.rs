@@ -322,8 +322,8 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// Adds the findings of a set that is still live at the end to the report.
     fn report_set(&self, _key: &SetKey, _set: &Self::Set, _into: &mut Findings) {}
 
-    /// What the state of a set means, in a short line for an operator who lists packet sets; when it ends for want of packets need not be said.
-    /// None: its bytes are shown. Called between two batches, and only for sets that somebody lists. Changes nothing.
+    /// Describes the state of a set in a short line, for an operator who lists packet sets; omit how long it lives. Returns
+    /// `None` to have its bytes shown. Called between two batches, only for listed sets. This must not change any state.
     fn describe(&self, _cx: &mut Cx<'_>, _key: &SetKey, _set: &Self::Set) -> Result<Option<String>, Conflict> {
         Ok(None)
     }

@@ -1,4 +1,4 @@
-//! What functions say of their packet sets and tables to somebody who lists them while packets go through.
+//! Descriptions of packet sets and table entries, for listings of a running chain.
 
 use std::net::SocketAddr;
 
@@ -8,22 +8,22 @@ use braid_packet::{IpAddress, MacAddress, Port};
 /// A packet set as one of its functions sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetMeaning {
-    /// What its state means; none if the function does not say.
+    /// What its state means; `None` if the function does not describe it.
     pub words: Option<String>,
-    /// How long it lives without a packet, in nanoseconds; `u64::MAX`: for ever.
+    /// How long it lives without a packet, in nanoseconds; `u64::MAX` if it never ends.
     pub timeout_ns: u64,
 }
 
 /// An entry of a function's table that an operator may look for: a mapping of a NAT, a station of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableEntry {
-    /// What it is, in a word: `mapping`.
+    /// The kind of entry in a word: `mapping`.
     pub kind: &'static str,
-    /// What it is about.
+    /// The traffic or the host that it belongs to.
     pub about: About,
-    /// What else there is to say; may be empty.
+    /// Further details; may be empty.
     pub detail: String,
-    /// How long it lives if nothing more comes, in nanoseconds; none: for ever, or the detail says it.
+    /// Time until it ends without further traffic, in nanoseconds; `None` if it never ends or the detail says when.
     pub left_ns: Option<u64>,
     /// Whether the configuration wants it, so that an operator cannot end it.
     pub is_configured: bool,
@@ -38,24 +38,24 @@ pub enum Fate {
     End,
 }
 
-/// What an entry of a table is about.
+/// The traffic or the host that an entry of a table belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum About {
-    /// Somebody's traffic.
+    /// Traffic between two ends.
     Traffic {
         /// IP protocol.
         protocol: u8,
-        /// Its two ends, address and port; of ICMP queries the identifier takes the place of the port. What they are depends on the kind: of a
-        /// mapping the inside and the external one.
+        /// Address and port of each end; for ICMP queries the identifier takes the place of the port. What the ends are depends on
+        /// the kind of entry: for a mapping, the inside and the external one.
         ends: [(IpAddress, u16); 2],
     },
-    /// Somebody on a link: a station, a neighbour, the members of a group.
+    /// A station, neighbour or group on a link.
     OnLink {
         /// The IP address, of a neighbour or a group.
         address: Option<IpAddress>,
         /// The Ethernet address, if it is known.
         mac: Option<MacAddress>,
-        /// The VLAN; none: untagged.
+        /// The VLAN; `None` if untagged.
         vlan: Option<u16>,
         /// The ports.
         ports: Vec<Port>,
@@ -63,7 +63,7 @@ pub enum About {
 }
 
 impl About {
-    /// What it is and where it leads, as people read it.
+    /// Formats its two columns: what it is, and where it leads.
     pub fn in_words(&self) -> [String; 2] {
         match self {
             About::Traffic { protocol, ends } => ends.map(|end| end_in_words(*protocol, end)),
@@ -78,8 +78,8 @@ impl About {
     }
 }
 
-/// Lists the entries of several tables one after another, by one number: returns which table it is in, by the tables' capacities, and its
-/// number there; `None` behind the last.
+/// Maps a number that counts through the entries of several tables with these capacities to a table and the number within it; `None`
+/// beyond the last entry.
 pub fn table_at(number: u32, capacities: &[u32]) -> Option<(usize, u32)> {
     let mut left = number;
     for (table, capacity) in capacities.iter().enumerate() {
@@ -91,7 +91,7 @@ pub fn table_at(number: u32, capacities: &[u32]) -> Option<(usize, u32)> {
     None
 }
 
-/// Address and port as people read them: `10.0.0.1:1100`, `[2001:db8::1]:1100`; `10.0.0.1 id 7` of ICMP, `10.0.0.1` of a protocol without ports.
+/// Formats address and port: `10.0.0.1:1100`, `[2001:db8::1]:1100`; `10.0.0.1 id 7` for ICMP, `10.0.0.1` for a protocol without ports.
 pub fn end_in_words(number: u8, (address, port): (IpAddress, u16)) -> String {
     match number {
         protocol::ICMP | protocol::ICMPV6 => format!("{address} id {port}"),

@@ -116,7 +116,7 @@ pub trait Stage: Send + Sync {
     fn report(&self, event: &mut Event<'_>, into: &mut Findings) -> Result<(), Conflict>;
     /// Adds the findings of a worker's sets that are still live.
     fn report_sets(&self, tables: &mut SetTables, into: &mut Findings);
-    /// What a set means whose state for this function is in these bytes; nothing if they are no such state.
+    /// Describes a set from the bytes of its state for this function; empty if the bytes are not such a state.
     fn describe(&self, event: &mut Event<'_>, key: &SetKey, state: &[u8]) -> Result<SetMeaning, Conflict>;
     /// [`NetworkFunction::link_down`].
     fn link_down(&self, event: &mut Event<'_>, port: Port, span: (u32, u32)) -> Result<Option<u32>, Conflict>;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-/// Places that a worker reads before it sleeps: with two workers the other one's 256 times, with many workers all of them a few times.
+/// Position reads before a worker sleeps, over all workers: with two workers 256 of the other one's, with many a few of each.
 const LOOKS: usize = 512;
 /// Longest sleep without being woken, because the worker has other things to do.
 const SLEEP_MAX: Duration = Duration::from_millis(1);

@@ -1,7 +1,7 @@
-//! The interfaces of a capture: which packets came in by which, and what they are called.
+//! The interfaces of a capture: which interface received which packet, and their names.
 //!
 //! pcapng describes each interface before its first packet, and names it in every packet; the version 2 of Linux cooked captures has an
-//! index in every packet. Other formats know of none: all their packets are of the first.
+//! index in every packet. Other formats have no interfaces: all their packets belong to the first.
 
 use std::path::Path;
 

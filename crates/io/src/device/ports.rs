@@ -224,7 +224,7 @@ struct LiveRx {
     total: RxCounters,
     /// The rings to the other receivers, if there are any.
     others: Option<Handover>,
-    /// What ends a wait; none if there was no descriptor left for it.
+    /// What ends a wait; `None` if no descriptor was available.
     bell: Option<Arc<Bell>>,
     /// Scratch space: the descriptors of a wait.
     readable: Vec<RawFd>,

@@ -40,7 +40,8 @@ impl Start {
     }
 }
 
-/// Runs the workers, for which `left_out` restored sets found no place, and the dispatcher if there is one, until all have ended. Fails, and nothing has begun, if a thread cannot be made.
+/// Runs the workers, and the dispatcher if there is one, until all have ended. If a thread cannot be created, fails before any has started.
+/// `left_out` is the number of restored sets that found no room.
 pub(super) fn run_threads(
     present: &Present<'_>,
     mut workers: Vec<Worker>,

@@ -1,5 +1,5 @@
 //! What the tests share.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test uses a part")]
 
 pub mod scheduler;
 

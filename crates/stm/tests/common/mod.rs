@@ -1,5 +1,5 @@
 //! Shared parts of the tests.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::sync::Arc;
 
