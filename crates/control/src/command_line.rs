@@ -1,4 +1,4 @@
-//! What a command line says over a plan file. A run keeps it, since a file that is read again has to stand under the same command line.
+//! Settings from the command line, which override the plan file. A run keeps them, to apply them again whenever it reads the file again.
 //!
 //! It is laid over the file when a run begins, and when the run reads its file again ([`CommandLine::lay_over`]). The text of another plan
 //! (`braid apply`) has the last word on all that can change while packets go through; the rest stays as the command line had it
@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use crate::plan_file::{NfFile, PlanFile, Problem, unplaced};
 
-/// What a command line says over a plan file; nothing by default.
+/// Settings that override a plan file; none by default.
 #[derive(Clone, Debug, Default)]
 pub struct CommandLine {
     /// Its options, as a plan file that says nothing else and has no functions.
@@ -26,7 +26,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Reads what stands behind `--set`.
+    /// Parses the argument of `--set`.
     pub fn parse(text: &str) -> Result<Setting, Problem> {
         let Some((path, value)) = text.split_once('=') else {
             return Err(Problem::new(format!("--set {text} has no `=`"), "write --set key=value"));
@@ -91,8 +91,8 @@ impl CommandLine {
         Ok(())
     }
 
-    /// Leaves out of the file what the command line decides and what cannot change while packets go through: there the run goes on as it is,
-    /// with `own`. Returns the keys left out whose value differs from that, as notes.
+    /// Removes from the file what the command line sets and what cannot change during a run; there the run keeps the values of `own`.
+    /// Returns notes on the removed keys whose value differs from that.
     pub fn keep(&self, file: &mut PlanFile, own: &PlanFile) -> Vec<String> {
         let mut notes = Vec::new();
         let (mut keys, mut own) = (self.keys.clone(), own.clone());

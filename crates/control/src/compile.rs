@@ -53,8 +53,8 @@ impl Plan {
         self.compile_with(carry, self.udp_ports())
     }
 
-    /// Makes the plan runnable in place of one that runs. Packets in transit are steered already, so UDP goes on to be steered as
-    /// it is, with or without its ports, where the plan leaves the choice.
+    /// Compiles a plan that replaces a running one. Packets in transit are already steered, so the choice whether to steer UDP by its
+    /// ports is kept unless the plan makes it.
     pub fn compile_beside(&self, carry: Carry, running: &Compiled) -> Result<Compiled, Problem> {
         let now = running.run.steering.udp_ports();
         self.compile_with(carry, self.udp_ports().or(Some(now)))
@@ -188,7 +188,7 @@ impl Plan {
         Err(Problem::new(what, help).at(at))
     }
 
-    /// What whoever runs this plan on several workers should know of its steering.
+    /// A note on steering for users who run this plan on several workers.
     fn note(&self, hash: &HashPlan) -> Option<String> {
         let udp = self.udp_note(hash).filter(|_| self.udp_ports().is_some() || hash.chosen.udp.holds_fragments());
         let notes: Vec<String> = shared_sets(hash).into_iter().chain(udp).collect();

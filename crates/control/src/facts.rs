@@ -62,8 +62,8 @@ impl<'a> Facts<'a> {
         facts
     }
 
-    /// Of an entry of a function's table: the first end of traffic is the source, and identifiers of ICMP queries stand for ports; who is on a link
-    /// is source and destination.
+    /// Facts of a table entry. The first end of traffic is the source, and identifiers of ICMP queries take the place of ports. A station
+    /// or neighbour is both source and destination.
     pub fn of_entry(entry: &TableEntry) -> Facts<'a> {
         let of_ip = |address: IpAddress| if address.is_v4() { ether_type::IPV4 } else { ether_type::IPV6 };
         match &entry.about {

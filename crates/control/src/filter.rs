@@ -185,7 +185,7 @@ struct Parser<'a> {
     last: Option<Qualifiers>,
 }
 
-/// What stands before a value: `tcp src port`.
+/// The qualifiers before a value: `tcp src port`.
 #[derive(Clone, Debug)]
 struct Qualifiers {
     protocol: Option<Expression>,
@@ -332,7 +332,7 @@ impl<'a> Parser<'a> {
         self.valued(way, kind)
     }
 
-    /// Parses `src`, `dst`, `src or dst` or `src and dst`, if one of them stands here.
+    /// Parses `src`, `dst`, `src or dst` or `src and dst`, if one of them is next.
     fn way(&mut self) -> Way {
         let (source, destination) = (self.take(&["src"]), self.take(&["dst"]));
         let (one, other) = if source { (Way::Source, "dst") } else { (Way::Destination, "src") };

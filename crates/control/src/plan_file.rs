@@ -103,7 +103,7 @@ impl PlanFile {
     }
 }
 
-/// Whether a value stands in the plan file, and not on the command line: there it contradicts interfaces.
+/// Whether a value is from the plan file, not from the command line, where it contradicts interfaces.
 fn is_in_file<T>(value: &Spanned<T>) -> bool {
     !value.span().is_empty()
 }
@@ -234,14 +234,14 @@ impl Config {
     }
 }
 
-/// A configuration that stands in no file.
+/// A configuration that is in no file.
 impl From<toml::Table> for Config {
     fn from(table: toml::Table) -> Config {
         Config(table.into_iter().map(|(key, value)| (unplaced(key), unplaced(value.into()))).collect())
     }
 }
 
-/// Place of a list, from its first value to its last; empty if it has none or stands in no file.
+/// Place of a list, from its first value to its last; empty if it has none or is in no file.
 pub fn place_of<T>(list: &[Spanned<T>]) -> Range<usize> {
     let (first, last) = (list.first().map_or(0..0, Spanned::span), list.last().map_or(0..0, Spanned::span));
     first.start..last.end

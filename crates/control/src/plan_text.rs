@@ -209,7 +209,7 @@ fn function(out: &mut String, link: &Link, tuned: &[Tuned]) {
     }
 }
 
-/// The configuration of a function, whose heading `[[nf]]` stands before it already.
+/// The configuration of a function, whose heading `[[nf]]` has been written.
 fn config(table: toml::Table) -> String {
     let within = |name: &str, value| toml::Table::from_iter([(name.to_owned(), value)]);
     let function = toml::Value::Table(within("config", toml::Value::Table(table)));

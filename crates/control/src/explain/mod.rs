@@ -147,7 +147,7 @@ fn function(plan: &Plan, at: usize, chain: &Chain, outcome: &Outcome) -> Functio
     }
 }
 
-/// A look-up touches the one line of tags in which the key's home slot lies.
+/// A look-up touches the one line of tags that contains the key's home slot.
 const TAG_LINES: usize = 1;
 /// Cache lines that a set in a transactional map takes: a bucket (or a line of the worker's index), and an entry of two lines.
 const SHARED_LINES: usize = 3;

@@ -78,7 +78,7 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// All of it in a line; none if nothing differs.
+    /// All of it in a line; `None` if nothing differs.
     pub fn in_a_line(&self) -> Option<String> {
         let lists = [("changed", &self.changed), ("added", &self.added), ("removed", &self.removed)];
         let lists = lists.iter().filter(|(_, list)| !list.is_empty());
@@ -101,7 +101,7 @@ impl Current {
         Ok(Applied { notes, ..applied })
     }
 
-    /// The same with the text of the run's own plan file, which stands under the command line of the run.
+    /// Like [`apply`](Self::apply), for the text of the run's own plan file, which the command line of the run overrides.
     pub fn reload(&mut self, live: &Live, text: &str) -> Result<Applied, Refused> {
         let wrong = |problem: Problem| wrong(&problem, text);
         let mut file = PlanFile::parse(text).map_err(wrong)?;
@@ -119,7 +119,7 @@ impl Current {
         self.exchange(live, (file, plan), changed, text)
     }
 
-    /// Exchanges the chain for that of a plan that was checked; `text` is where it stands.
+    /// Exchanges the chain for that of a plan that was checked; `text` is its source.
     pub(super) fn exchange(
         &mut self,
         live: &Live,
@@ -277,8 +277,8 @@ pub fn completed(mut file: PlanFile, own: &PlanFile, ports: u16) -> PlanFile {
     file
 }
 
-const RESTART: &str = "nothing has changed; another process may go on with this plan and all state: `braid upgrade PLAN` with this \
-    file, which ends nothing if it cannot";
+const RESTART: &str = "nothing has changed; `braid upgrade PLAN` with this file can continue with it and all state, in another process; if \
+    that is impossible, it ends nothing";
 
 const ORDER: &str = "nothing has changed; write `order` and `outside` under [chain] as they are in the plan that runs (`braid plan` says how they \
     are if they are left open), or begin another run without its state";
@@ -288,7 +288,7 @@ const ANEW: &str = "nothing has changed; under another name it would begin witho
 /// What differs between two chains.
 pub(super) struct Changed {
     pub(super) any: bool,
-    /// Functions of both whose configuration differs, or a file that it names, or which packets meet them, or what their full tables do.
+    /// Functions in both chains that differ in configuration, in a file it names, in `when` or in `full`.
     pub(super) names: Vec<String>,
 }
 
@@ -359,7 +359,7 @@ fn reduced(old: &toml::Table, new: &toml::Table) -> Vec<String> {
 
 /// Makes a refusal from a problem, with its position in the text.
 fn refused(problem: &Problem, text: &str) -> Refused {
-    // A change that stands in no text has no place.
+    // A change that comes from no text has no position.
     let place = problem
         .line_and_column(text)
         .filter(|_| !text.is_empty())

@@ -1,7 +1,7 @@
-//! One function of the chain that runs: its configuration is read, and changed alone.
+//! Reads and changes the configuration of one function of a running chain.
 //!
-//! That is for programs beside a run, such as `braid health`, that know one thing of it and no more: what else runs, and what a plan file says by
-//! now, is not theirs to change. So whoever changes a configuration says which one it was, and is refused if it is another by then.
+//! This is for programs beside a run, such as `braid health`, that know one fact about it and must change nothing else. A change names the
+//! configuration that it replaces and is refused if that has changed meanwhile (compare and swap).
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::apply::{Applied, Changed, Current};
 use super::protocol::Refused;
 use crate::plan_file::Config;
 
-/// Most differences that are told in a line.
+/// Maximum number of differences named in one log line.
 const TOLD_MAX: usize = 4;
 
 /// A function of the chain, and how it is configured.

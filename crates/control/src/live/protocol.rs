@@ -118,7 +118,7 @@ fn seconds_default() -> f64 {
 pub struct Continued {
     /// The process that continues the run: the same one, which executes another program.
     pub process: u32,
-    /// What the plan says that the run has been told otherwise, and what comes of it.
+    /// Settings of the plan that the command line of the run overrides, and the consequence.
     #[serde(default)]
     pub notes: Vec<String>,
 }

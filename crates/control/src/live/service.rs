@@ -39,9 +39,9 @@ pub const TRACED_MAX: u64 = 10_000;
 pub struct Service {
     live: Arc<Live>,
     stop: Arc<AtomicBool>,
-    /// Is told what somebody changed, for the log of the run.
+    /// Logs changes made by requests.
     log: OnceLock<fn(&str)>,
-    /// When somebody last asked for times; none if they are not taken.
+    /// Time of the last request for timing; `None` while stages are not timed.
     timed: Mutex<Option<Instant>>,
     /// Held while packets are traced: a worker follows one order at a time.
     tracing: Mutex<()>,
@@ -106,7 +106,7 @@ impl Service {
     fn exchanged(&self, apply: impl FnOnce(&mut Current) -> Result<Applied, Refused>) -> Result<Applied, Refused> {
         let mut current = lock(&self.current);
         let applied = apply(&mut current)?;
-        // Measurements start anew for a different chain.
+        // Measurements restart for a different chain.
         *lock(&self.timed) = None;
         Ok(applied)
     }
@@ -122,7 +122,7 @@ impl Service {
         Ok(applied)
     }
 
-    /// Tells `log` from now on what is changed by requests; whoever says it first stays.
+    /// Sets the function that logs changes made by requests; only the first call has an effect.
     pub fn log_to(&self, log: fn(&str)) {
         let _ = self.log.set(log);
     }

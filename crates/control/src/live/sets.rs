@@ -52,9 +52,9 @@ pub struct SetReport {
 pub struct Meaning {
     /// The function's name in the plan.
     pub function: String,
-    /// What its state means; none if the function does not say.
+    /// What its state means; `None` if the function does not describe it.
     pub text: Option<String>,
-    /// Seconds until it ends if no packet comes; none: never.
+    /// Seconds until it ends if no packet comes; `None` if it never does.
     pub left_seconds: Option<f64>,
 }
 

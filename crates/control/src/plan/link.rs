@@ -120,7 +120,7 @@ fn is_name(text: &str) -> bool {
 /// Scope of the names of shared objects.
 const SHARED: &str = "shared";
 
-/// Names that mean something else in reports and metrics, and what stands under them there.
+/// Reserved names of reports and metrics, with their meaning there.
 const TAKEN: [(&str, &str); 4] = [
     (SHARED, "objects that functions share"),
     ("source", "packets that could not be received"),
