@@ -281,7 +281,7 @@ mod tests {
 
     #[derive(Debug, Default, Deserialize)]
     #[serde(default, deny_unknown_fields)]
-    #[allow(dead_code)]
+    #[allow(dead_code, reason = "only parsed")]
     struct Sample {
         rate: u64,
         mode: Mode,
@@ -291,7 +291,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[allow(dead_code)]
+    #[allow(dead_code, reason = "only parsed")]
     struct Link {
         #[serde(alias = "bytes_per_s")]
         per_s: u64,
@@ -307,7 +307,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[allow(dead_code)]
+    #[allow(dead_code, reason = "only parsed")]
     struct Inner {
         port: u16,
         #[serde(default)]
@@ -318,14 +318,14 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[allow(dead_code)]
+    #[allow(dead_code, reason = "only parsed")]
     struct Innermost {
         weight: u16,
     }
 
     #[derive(Debug, Default, Deserialize)]
     #[serde(default, deny_unknown_fields)]
-    #[allow(dead_code)]
+    #[allow(dead_code, reason = "only parsed")]
     struct Address {
         v4: Option<std::net::Ipv4Addr>,
         v6: Option<std::net::Ipv6Addr>,

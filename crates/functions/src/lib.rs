@@ -1,9 +1,9 @@
 //! Ready-made network functions, one folder each, and the catalogue that names them.
 //!
-//! Every function's folder has the same files: `mod.rs` is the function, sequential and short; `config.rs` is its
-//! configuration, as written in a plan file; `tests.rs` has its tests; `README.md` says what it does, its limits, and
-//! what it does not do. Plan files and the command line look functions up in the [`catalog()`]. Functions know nothing of
-//! workers, queues or files.
+//! A function's folder has `mod.rs`, the handlers, sequential and short; `config.rs`, its configuration as written in a plan
+//! file; `tests.rs`, its tests; and `README.md`: what it does, its limits, and what it does not do. Larger functions have more
+//! files. `parts` is what several functions share; `skeletons` are not in the catalogue. Plan files and the command line look
+//! functions up in the [`catalog()`]. Functions know nothing of workers, queues or files.
 #![forbid(unsafe_code)]
 
 pub mod abacus;

@@ -62,7 +62,7 @@ impl Bucket {
         self.credit / BILLION
     }
 
-    /// Takes so many units, if it holds them, as of when it was filled.
+    /// Takes this many units, if the bucket holds them, as of when it was last filled.
     #[inline(always)]
     pub fn spend(&mut self, cost: u32) -> bool {
         let enough = self.holds(cost);

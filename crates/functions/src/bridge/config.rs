@@ -245,7 +245,7 @@ impl Config {
         self.ports.iter().any(PortConfig::names_vlans)
     }
 
-    /// That the plan has them, and all of each is said in one place.
+    /// Checks that the ports exist and that each is configured once.
     fn check_ports(&self, ports: u16) -> Result<(), ConfigError> {
         for (number, written) in self.ports.iter().enumerate() {
             let once = match self.ports.iter().take(number).any(|other| other.port == written.port) {
@@ -295,7 +295,7 @@ impl PortConfig {
         !self.trunk.is_empty() || self.native.is_some()
     }
 
-    /// That it says something, and is no access port and trunk at once.
+    /// Checks that it configures something, and not both an access port and a trunk.
     fn check_meant(&self) -> Result<(), ConfigError> {
         let switches = [self.isolated, self.learning, self.flood, self.mcast_flood, self.bcast_flood];
         let says_nothing = !self.names_vlans() && switches.iter().all(Option::is_none);

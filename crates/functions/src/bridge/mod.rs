@@ -81,7 +81,7 @@ network_function! {
         vlan_aware: bool,
         /// The VLANs of the ports, if VLANs are filtered.
         vlans: Option<Vlans>,
-        /// What else ports are for, if that is not as usual.
+        /// Per-port switches, if any differs from its default.
         switches: Option<Switches>,
         quota: Option<Quota>,
         storm: Option<Storm>,

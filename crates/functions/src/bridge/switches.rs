@@ -8,14 +8,14 @@ use super::storm::Cause;
 use super::vlans::PORTS_MAX;
 use crate::config::ConfigError;
 
-/// Switches that are not as usual, each the ports of which it is said.
+/// Switches that differ from their defaults, each with the ports for which it does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
-    /// They send to none of each other.
+    /// Isolated ports: they do not forward to each other.
     isolated: u64,
-    /// Who sends by them stays unknown.
+    /// Ports on which no stations are learnt.
     learn_nobody: u64,
-    /// By [`Cause`], those to which no such frame is flooded.
+    /// By [`Cause`], the ports to which no such frame is flooded.
     closed: [u64; 3],
 }
 

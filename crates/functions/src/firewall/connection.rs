@@ -276,7 +276,7 @@ impl Connection {
             (Phase::Asked, false) => flags & (SYN | ACK) == ACK,
             (Phase::Asked, true) | (Phase::Refused, _) => false,
             (_, true) => flags & (SYN | ACK) == SYN,
-            // Of SYNs that have crossed both are answered.
+            // With simultaneous open both SYNs are answered.
             (Phase::Answered, false) if self.is_crossed() => false,
             (_, false) => flags & SYN != 0,
         }

@@ -1,4 +1,4 @@
-//! What becomes of a packet: of a live connection, or of none that is live yet.
+//! Handles packets of live connections, and packets without one.
 
 use braid_nf::packet::IpVersion;
 use braid_nf::packet::headers::tcp_flags;
@@ -42,7 +42,7 @@ impl Firewall {
         if !connection.expects(segment.flags, from_opener) {
             return self.invalid(cx, packet, side, OUT_OF_WINDOW);
         }
-        // Packets that no connection follows move nothing, and whether one does the rules say last.
+        // An untracked packet must not change its connection, and whether it is untracked is known only after the rules.
         let before = *connection;
         let answers = !from_opener && self.answers_reopening(cx, packet, (end, &segment), connection)?;
         let ignores = !answers && connection.ignores(segment.flags, from_opener);
@@ -62,7 +62,7 @@ impl Firewall {
             return self.pass_as_heard(cx, packet, heard.answer);
         }
         if packet.is_fragment() {
-            // What its other pieces hold is not known.
+            // The content of its other fragments is unknown.
             connection.windows.forget();
         }
         let state = connection.state(from_opener);

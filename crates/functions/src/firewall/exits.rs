@@ -55,10 +55,10 @@ impl Exits {
         }
     }
 
-    /// From which side the answers to a packet come that opens something.
+    /// From which side answers to an opening packet come.
     pub(super) fn answers(&self, cx: &Cx<'_>, side: Side) -> Answers {
         match (self.decided[side as usize], cx.leaves_by()) {
-            // What comes by the only port leaves by it.
+            // With one port a packet leaves by the port it came by.
             _ if self.all.count_ones() == 1 => Answers::Within,
             (Decided::Nowhere, _) => Answers::Across,
             // With one port there, who answers from that side is the opener's own.
@@ -121,7 +121,7 @@ pub(super) fn settle(rules: &mut [Rule]) {
 /// Says that rules ask for what is decided later, if the plan does not say which networks are behind the ports.
 pub(super) fn note(rules: &[Rule], ports: Ports, networks: &[Vec<Addresses>]) -> Option<Note> {
     let asks = |rule: &&Rule| rule.fields.iter().any(|within| within.field == Field::LeavesBy);
-    // Of two ports it is the other one.
+    // With two ports it leaves by the other.
     let rule = rules.iter().find(asks).filter(|_| networks.is_empty() && ports.count > 2)?;
     let from = match ports.decided {
         [Decided::Before, Decided::Before] => return None,

@@ -348,7 +348,8 @@ impl fmt::Display for Within {
             return f.write_str(self.name());
         }
         if self.field == Field::LeavesBy {
-            // Of ports that it may leave by none is another, or one is among them.
+            // The value is the set of output ports under `mask`. Zero means none of these (`oif != 1` has the mask of port 1 and
+            // names all others); any other value means that one of them is among the ports.
             let ports = if self.ranges == [(0, 0)] { !self.mask } else { self.mask };
             let ports: Vec<_> =
                 (0..64).filter(|port| ports >> port & 1 != 0).map(|port: u32| port.to_string()).collect();

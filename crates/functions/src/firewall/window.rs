@@ -202,8 +202,8 @@ impl Windows {
         true
     }
 
-    /// Whether a segment is a reset that begins before what its receiver has acknowledged: that ignores it in silence (RFC 9293 section 3.10.7.4,
-    /// RFC 5961 section 3.2), so nothing has ended, and nobody sends what would tell this function that the connection goes on.
+    /// Returns whether a segment is a reset that begins before what its receiver has acknowledged. The receiver silently ignores it (RFC 9293
+    /// section 3.10.7.4, RFC 5961 section 3.2), so the connection continues although no packet shows that.
     #[cold]
     pub(super) fn is_reset_from_before(&self, from: usize, segment: &Segment) -> bool {
         let (sender, receiver) = (self.senders[from & 1], self.senders[from & 1 ^ 1]);

@@ -350,7 +350,7 @@ impl Settings {
     /// That of replies of a backend's end it is clear in whose name they are.
     fn check_replies(&self, service: &Service, end: (IpAddress, Ports, u8)) -> Result<(), Wrong> {
         let (address, ports, _) = end;
-        // Who keeps the ports that clients ask for at one address answers in its name, whichever of its services was asked.
+        // Services at one address that keep the clients' ports share their answers.
         let answers_alike = |(_, other): &(Ports, u16)| {
             let other = &self.servers[usize::from(*other)];
             ports == service.ports()

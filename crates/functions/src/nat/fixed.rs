@@ -57,7 +57,7 @@ impl List {
         Ok(())
     }
 
-    /// All of them, at most so many.
+    /// Returns all, at most `most`.
     fn finish(self, most: u32) -> Result<Box<[Fixed]>, ConfigError> {
         if self.all.len() > most as usize {
             let instead = format!("write at most {most}, or a larger `mappings_max`");
@@ -67,7 +67,7 @@ impl List {
     }
 }
 
-/// The mappings of a plan file, at most so many; their hosts have to be inside.
+/// Checks the static mappings of a plan file, at most `most`; their hosts must be inside.
 pub(crate) fn check<A: End>(
     (entries, most): (&[Static<A>], u32),
     pool: &Pool,

@@ -1,5 +1,5 @@
 //! What all translators do with mappings: make them for packets that go out, find them for packets that come in, keep
-//! them while flows live, and tell when a cached translation has to check its mapping again.
+//! them while flows live, and decide when a cached translation must check its mapping again.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -291,6 +291,6 @@ pub fn may_be_answered(packet: &Packet<'_>) -> bool {
     // In IPv4 only first fragments are answered (RFC 1122 section 3.2.2). In IPv6 all are (RFC 4443 section 2.4 (e)), except where
     // they may belong to an error.
     let is_exempt = packet.is_later_fragment() && (packet.src_ip().is_v4() || packet.protocol() == protocol::ICMPV6);
-    // Whose header is damaged may have been sent by anybody (RFC 1812 section 4.3.2.7).
+    // A packet with a damaged header may have a forged source (RFC 1812 section 4.3.2.7).
     plain_link && is_host && !is_error && !is_exempt && packet.header_checksum_ok()
 }

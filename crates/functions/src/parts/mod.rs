@@ -1,7 +1,11 @@
-//! Parts that several functions are made of: which ports are inside, address ranges, endpoints and MAC addresses of a plan, packets that functions answer with, and how often,
-//! tables whose entries die of age, lengths that headers claim, code points, marks of congestion, which bytes of a packet count, kinds with names, fragments that follow their first piece,
-//! how tables are swept, how many a full one could not keep, logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, tallies of numbered owners, the version that a link header names, DNS responses, VLAN tags, the segment sizes that TCP connections begin with, frames that go back where they came from,
-//! questions and answers of neighbours, groups that a host reports, by which ports packets leave, and application protocols told by their first bytes.
+//! What several functions are made of.
+//!
+//! - Configuration: which ports are inside, address ranges, endpoints and MAC addresses of a plan, kinds with names, rates and sizes with units.
+//! - Packets: those that functions answer with, and how often; neighbour discovery and its answers; lengths that headers claim, code points,
+//!   congestion marks, VLAN tags, segment sizes of TCP, the version that a link header names, fragments that follow their first one,
+//!   DNS responses, application protocols recognised by their first bytes, output ports, and hairpins.
+//! - Tables: entries that die of age, sweeps, counts of what a full table could not keep, sums of packets and bytes, tallies of numbered owners.
+//! - Reports: logs of alerts, lines of syslog, which bytes of a packet count.
 
 pub mod aged;
 pub(crate) mod alerts;

@@ -24,7 +24,7 @@ pub enum ClampMss {
     Off,
     /// To what fits the MTUs of the function.
     ToMtu,
-    /// To so many bytes over IPv4.
+    /// To this many bytes over IPv4.
     To(u16),
 }
 

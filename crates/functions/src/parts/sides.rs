@@ -96,7 +96,7 @@ impl Sides {
         self.inside & self.outside != 0
     }
 
-    /// Where packets from `port` come from; none if the port is on neither side.
+    /// Where packets from `port` come from; `None` if the port is on neither side.
     #[inline(always)]
     pub fn of(&self, port: Port) -> Option<Side> {
         let bit = 1u64.checked_shl(port.into()).unwrap_or(0);

@@ -26,7 +26,7 @@ impl Adds for Volume {
     }
 }
 
-/// The counts; none if nothing is to be counted.
+/// The counts; `None` if nothing is to be counted.
 pub(super) fn counts(builder: &mut StateBuilder, are_wanted: bool) -> Result<Tallies<Volume>, ConfigError> {
     let len = NAMES.len() as u32;
     let made = Tallies::new(builder, "colours", if are_wanted { len } else { 0 }, len);

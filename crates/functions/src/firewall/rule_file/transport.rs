@@ -51,8 +51,8 @@ fn ports(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     Ok(())
 }
 
-/// What stands where TCP, UDP and SCTP have their ports: of any protocol, as in nftables, unless a condition before says that it is one of
-/// these.
+/// Parses a condition on the bytes where TCP, UDP and SCTP have their ports. As in nftables it applies to any protocol, unless an earlier
+/// condition restricts the rule to one of these.
 pub(super) fn any_transport(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     match port_place(rest.peek()).filter(|_| !has_ports(rule)) {
         Some(place) => {
