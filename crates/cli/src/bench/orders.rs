@@ -25,7 +25,7 @@ fn keep(stream: &mut dyn FrameStream) -> Option<Kept> {
     Some(Kept { bytes: bytes.to_vec(), info })
 }
 
-/// Kept frames of flows, numbered anew in the order of delivery.
+/// Kept frames of flows, renumbered in the order of delivery.
 struct Given {
     flows: Vec<Kept>,
     now: usize,

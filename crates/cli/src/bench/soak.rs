@@ -61,10 +61,10 @@ impl fmt::Display for Sample {
     }
 }
 
-/// How long nobody looks whether the end is asked for.
+/// Interval at which the request to end is checked.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Looks at a run of a chain `looks` times within `time`, or until it is to stop; `seen` is told of each.
+/// Looks at a run of a chain `looks` times within `time`, or until it is to stop; `seen` is called for each.
 pub fn watch(
     (live, stop): (&Live, &Stop),
     chain: &str,

@@ -8,7 +8,7 @@ use crate::failure::{Failure, Kind};
 /// Set by Ctrl-C. Runs end at the next batch that finds it set.
 pub type Stop = Arc<AtomicBool>;
 
-/// An error once somebody has asked for the end.
+/// Returns an error once the end has been requested.
 pub fn unless(stop: &Stop) -> Result<(), Failure> {
     // Relaxed: the flag carries no data.
     match stop.load(Ordering::Relaxed) {

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// `braid apply`.
 #[derive(Debug, clap::Args)]
 pub struct ApplyArgs {
-    /// The plan file; what it leaves open stays as it is
+    /// The plan file; keys that it omits keep their values
     pub plan: PathBuf,
     /// The run.
     #[command(flatten)]

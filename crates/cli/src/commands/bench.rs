@@ -131,7 +131,7 @@ fn say(args: &BenchArgs, text: &str) -> Result<(), Failure> {
     if args.json { Ok(()) } else { print(text) }
 }
 
-/// A table for people, whose head stands above its first line: where there is none, an error is all.
+/// A table as text, with its head above the first row; if there are no rows, only the error is printed.
 struct Table<'a> {
     args: &'a BenchArgs,
     head: &'static str,
@@ -158,7 +158,7 @@ fn check_outputs(args: &BenchArgs) -> Result<(), Failure> {
     outputs.try_for_each(|path| whole::check(path).map_err(|error| unwritten(path, &error)))
 }
 
-/// Tables and pictures in files; latencies stand in files of their own.
+/// Writes CSV and SVG files; latencies go to separate files.
 fn write(args: &BenchArgs, bench: &Bench) -> Result<(), Failure> {
     let to = |path: &Path, text: String| whole::write(path, text.as_bytes()).map_err(|error| unwritten(path, &error));
     if let Some(path) = args.csv.as_ref().filter(|_| !bench.rows.is_empty()) {

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 /// `braid completions`.
 #[derive(Debug, clap::Args)]
 pub struct CompletionsArgs {
-    /// Whose
+    /// The shell to complete for
     #[arg(value_enum)]
     pub shell: Shell,
 }
@@ -25,7 +25,7 @@ pub struct CompletionsArgs {
 /// `braid man`.
 #[derive(Debug, clap::Args)]
 pub struct ManArgs {
-    /// Folder for the pages; it is made unless it is there
+    /// Folder for the pages; created if it does not exist
     #[arg(value_name = "FOLDER")]
     pub folder: PathBuf,
 }
@@ -91,7 +91,7 @@ fn fish_words(command: &Command, path: &mut Vec<String>, script: &mut String) {
     }
 }
 
-/// A command as shells are told of it: without what is hidden, and with functions completed by their `names`. For writing scripts
+/// A command as completion scripts describe it: without what is hidden, and with functions completed by their `names`. For writing scripts
 /// alone: nothing that is typed is read by it.
 fn told(command: &Command, names: &[&'static str]) -> Command {
     // Leaked, but the program ends right afterwards.

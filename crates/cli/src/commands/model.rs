@@ -26,16 +26,16 @@ pub struct ModelArgs {
     /// The input.
     #[command(flatten)]
     pub input: InputArgs,
-    /// Numbers of real workers to measure beside them
+    /// Numbers of real workers to measure for comparison
     #[arg(long, value_name = "N[,N…]", value_delimiter = ',', default_values_t = [1, 2], value_parser = between(1, WORKERS_MAX))]
     pub measured: Vec<usize>,
-    /// Packets of each run, modelled or real, shared among its workers
+    /// Packets per run, modelled or real, divided among its workers
     #[arg(long, default_value_t = 400_000, value_name = "N", value_parser = between(1, u64::MAX))]
     pub packets: u64,
-    /// Calibrations, and real runs of each number of workers, of which the medians count
+    /// Repetitions of calibrations and real runs; medians are reported
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = between(1, 1000_usize))]
     pub repeats: usize,
-    /// Moves the virtual workers a little apart; the same seed and costs give the same figures
+    /// Seed of the small offsets between virtual workers; the same seed and costs give the same figures
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = between(0, u64::MAX))]
     pub seed: u64,
     /// Print one JSON object on standard output

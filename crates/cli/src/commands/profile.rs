@@ -30,13 +30,13 @@ pub struct ProfileArgs {
     /// The input.
     #[command(flatten)]
     pub input: InputArgs,
-    /// Packets, shared among the workers, played from memory again and again
+    /// Packets per run, divided among the workers; replayed from memory
     #[arg(long, default_value_t = 2_000_000, value_name = "N", value_parser = between(1, u64::MAX))]
     pub packets: u64,
-    /// Profile so many virtual workers instead of real ones: modelled after a calibration
+    /// Profile N modelled workers instead of real ones
     #[arg(long = "virtual", value_name = "N", value_parser = between(1, WORKERS_MAX))]
     pub virtual_workers: Option<usize>,
-    /// Write a page to look at, with the scaling curve from the model
+    /// Write an HTML report, with the scaling curve from the model
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Print one JSON object on standard output

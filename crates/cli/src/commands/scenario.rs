@@ -14,7 +14,7 @@ use crate::failure::{Failure, Kind};
 
 /// File extension of scenarios.
 const ENDING: &str = "scenario";
-/// Default number of packet sets; small, because tables are made anew for every run.
+/// Default number of packet sets; small, because every run makes new tables.
 const SETS: i64 = 4096;
 
 /// Runs the command.

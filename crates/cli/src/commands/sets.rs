@@ -27,7 +27,7 @@ pub struct SetsArgs {
     /// End the sets instead of listing them, as if they had expired; needs a filter and a run
     #[arg(long, conflicts_with_all = ["plan", "nf"])]
     pub end: bool,
-    /// Most sets that are listed
+    /// Maximum number of sets to list
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = between(0, usize::MAX))]
     pub limit: usize,
     /// The run.

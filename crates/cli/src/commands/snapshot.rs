@@ -15,7 +15,7 @@ use crate::failure::Failure;
 /// `braid snapshot`.
 #[derive(Debug, clap::Args)]
 pub struct SnapshotArgs {
-    /// File to write; the run writes it, readable for its owner alone
+    /// File to write; written by the run, readable only by its owner
     pub file: PathBuf,
     /// The run.
     #[command(flatten)]

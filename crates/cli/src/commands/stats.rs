@@ -14,7 +14,7 @@ pub struct StatsArgs {
     /// The run.
     #[command(flatten)]
     pub control: ControlArgs,
-    /// Have the workers take the time of every stage; figures come with the next call
+    /// Time every stage; the figures come with the next call
     #[arg(long)]
     pub timing: bool,
     /// For symmetry with other commands: JSON is what is printed anyway

@@ -22,19 +22,19 @@ use crate::study::{Study, Variant, cost, dummy::Dummy, imbalance};
 /// `braid study`.
 #[derive(Debug, clap::Args)]
 pub struct StudyArgs {
-    /// Which one
+    /// The study to run
     #[arg(value_enum)]
     pub study: Study,
-    /// Draw the plot into this file
+    /// Write the plot to this SVG file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Numbers of virtual workers
     #[arg(long = "workers", short = 'w', value_name = "N[,N…]", value_delimiter = ',', value_parser = between(1, WORKERS_MAX))]
     pub virtual_workers: Option<Vec<usize>>,
-    /// Packets of each run, modelled or real, shared among its workers
+    /// Packets per run, modelled or real, divided among its workers
     #[arg(long, default_value_t = 400_000, value_name = "N", value_parser = between(1, u64::MAX))]
     pub packets: u64,
-    /// Calibrations, and real runs of each number of workers, of which the medians count
+    /// Repetitions of calibrations and real runs; medians are reported
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = between(1, 1000_usize))]
     pub repeats: usize,
 }

@@ -29,7 +29,7 @@ use crate::watch;
 pub struct TraceArgs {
     /// Which packets, as capture filters say it: 'host 10.0.0.1 and tcp port 80'; '' for all
     pub filter: String,
-    /// The chain; without one, a run is asked by its control socket
+    /// The chain; without one, a run is queried over its control socket
     #[command(flatten)]
     pub chain: ChainArgs,
     /// The input.
@@ -41,7 +41,7 @@ pub struct TraceArgs {
     /// How many packets
     #[arg(long, short = 'n', default_value_t = 10, value_name = "N", value_parser = between(1, service::TRACED_MAX))]
     pub count: u64,
-    /// How long packets of a run are waited for
+    /// How long to wait for matching packets of a run
     #[arg(long, default_value = "30s", value_name = "TIME")]
     pub wait: String,
     /// Also write the packets to a capture, as they came and as they left; in pcapng with what happened as comments

@@ -18,9 +18,9 @@ use braid_control::runtime::io::device::Ports;
 /// `braid upgrade`.
 #[derive(Debug, clap::Args)]
 pub struct UpgradeArgs {
-    /// A plan file to go on with: other workers or ports as well, unlike `braid apply`; what it leaves open stays as it is
+    /// Plan file to continue with; may change workers and ports, unlike `braid apply`. Keys that it omits keep their values
     pub plan: Option<PathBuf>,
-    /// The program that continues the run [default: the file of the one that runs, as it is now]
+    /// The program that continues the run [default: the file of the running program, as it is now]
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
     /// The run.
@@ -62,7 +62,7 @@ fn succeeds(path: &Path, mut client: Client, continued: Option<Continued>) -> Re
     if !client.is_closed_within(SUCCESSION_MAX) {
         return Err(format!("the run has not ended within {SUCCESSION_MAX:?}"));
     }
-    // Whoever answers now is the next program: with the former one its connections have ended.
+    // The connections of the previous program have ended with it, so an answer comes from the next one.
     drop(client);
     while begun.elapsed() < SUCCESSION_MAX {
         let stats = Client::connect(path).and_then(|mut client| client.ask::<Stats>(&Request::Stats { timing: false }));

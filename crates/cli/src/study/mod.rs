@@ -22,11 +22,11 @@ pub enum Study {
     Overhead,
     /// Memory of tables and objects from 1 to 23 workers (section 5.3)
     Memory,
-    /// The model itself: what it says of one and two workers beside what they do, on six workloads and on three that conflict
+    /// The accuracy of the model: modelled and measured figures of one and two workers, on six workloads and three that conflict
     Validation,
-    /// What a full profile costs: processor time of a packet with one and without, by turns
+    /// What a full profile costs: processor time per packet with one and without, alternating
     Profiling,
-    /// What shared state costs a packet, beside the same work without synchronisation
+    /// What shared state costs per packet, compared with the same work without synchronisation
     Cost,
     /// How evenly a hash spreads flows over 8 workers, and what moving load between them gains (FAJITA)
     Imbalance,

@@ -20,10 +20,10 @@ pub struct TopArgs {
     /// The run.
     #[command(flatten)]
     pub control: ControlArgs,
-    /// Time between two looks: 1s, 500ms
+    /// Refresh interval: 1s, 500ms
     #[arg(long, default_value = "1s", value_name = "TIME")]
     pub every: String,
-    /// Print one page and end
+    /// Print one page and exit
     #[arg(long)]
     pub once: bool,
 }
