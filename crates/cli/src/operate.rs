@@ -22,6 +22,7 @@ use crate::aside::{aside, asideln};
 use crate::connect::default_path;
 use crate::failure::{Failure, Kind};
 use crate::numbers::listened_at;
+use crate::watch::unwatched;
 
 /// How a run may be watched and changed.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -32,7 +33,7 @@ pub struct OperateArgs {
     /// Offer metrics for Prometheus over HTTP at /metrics here; on a loopback address unless --metrics-remote is given
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listened_at)]
     pub metrics: Option<SocketAddr>,
-    /// Let metrics be read from other machines; anybody who reaches the address may
+    /// Allow a non-loopback address for --metrics; there is no authentication
     #[arg(long, requires = "metrics")]
     pub metrics_remote: bool,
     /// Offer a page with live figures here, on a loopback address only; the address printed has a token in it
@@ -210,14 +211,10 @@ impl Hangup {
         Ok(hangup)
     }
 
-    /// Whether it has come since this was asked last.
+    /// Whether the signal has arrived since the last call.
     fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
-}
-
-fn unwatched(error: std::io::Error) -> Failure {
-    Failure::new(Kind::Failed, format!("signals cannot be watched: {error}"), "")
 }
 
 /// Rereads and applies the plan file when the process receives SIGHUP.

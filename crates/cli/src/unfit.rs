@@ -1,5 +1,5 @@
-//! What about the interfaces of a live run is not as a port's should be, though they can be opened: the machine takes part in what
-//! Braid does, or packets are longer than the interface takes. `braid run` says so at its start, `braid doctor` of all interfaces.
+//! Notes on interfaces that can be opened but are not set up as ports should be: the kernel handles their packets too, or packets are
+//! longer than the interface takes. `braid run` prints them for its ports at the start, `braid doctor` for all interfaces.
 
 use braid_control::Plan;
 use braid_control::plan::Link;
@@ -10,7 +10,7 @@ use braid_functions::router;
 /// What is not as it should be: a name for it, what it is, and what to do about it.
 pub type Unfit = (&'static str, String, String);
 
-/// What is to be said of the plan's interfaces before it runs. A TAP interface is the machine's end of the wire, and has addresses.
+/// Notes on the plan's interfaces before it runs. A TAP interface is the kernel's end of the wire, so it may have addresses.
 pub fn notes(plan: &Plan) -> Vec<String> {
     let ports = plan
         .devices
@@ -29,16 +29,16 @@ fn of_port(plan: &Plan, number: usize, interface: &Interface) -> Vec<String> {
     taken_part.chain(of_routers.flatten()).collect()
 }
 
-/// Why the machine handles the interface's packets besides Braid.
+/// Why the kernel handles the interface's packets besides Braid.
 pub fn machine_takes_part(interface: &Interface) -> Vec<Unfit> {
     let name = &interface.name;
     let mut unfit = Vec::new();
     if interface.has_address {
         let mend = format!("sudo ip address flush dev {name} (not the interface you are logged in by)");
-        unfit.push(("address", "it has an address, so the machine answers its packets besides Braid".to_owned(), mend));
+        unfit.push(("address", "it has an address, so the kernel answers its packets too".to_owned(), mend));
     }
     if let Some(master) = &interface.master {
-        let what = format!("it belongs to {master}, so the machine forwards its packets besides Braid");
+        let what = format!("it belongs to {master}, so the kernel forwards its packets too");
         unfit.push(("master", what, format!("sudo ip link set {name} nomaster")));
     }
     unfit

@@ -31,13 +31,18 @@ pub fn bear_limits_of_files() {
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
+/// The failure to register a handler for a signal, or to start the thread that acts on it.
+pub fn unwatched(error: io::Error) -> Failure {
+    let help = "a sandbox, or a limit on threads (ulimit -u), may be the reason";
+    Failure::new(Kind::Failed, format!("cannot wait for signals: {error}"), help)
+}
+
 fn stop_on(signal: i32, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
     let watch = || {
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(stop))?;
         signal_hook::flag::register(signal, Arc::clone(stop))
     };
-    let failed = |error: io::Error| Failure::new(Kind::Failed, format!("signals cannot be watched: {error}"), "");
-    watch().map(drop).map_err(failed)
+    watch().map(drop).map_err(unwatched)
 }
 
 /// Whether the program was started with a signal ignored: proc_pid_status(5), `SigIgn`.

@@ -158,8 +158,9 @@ const SETTLING: u64 = 10;
 
 /// Traffic of `flows` simultaneous flows for a chain, of which about `packets` packets will be measured.
 pub fn replay(chain: &str, flows: u64, trace: Trace, packets: u64) -> Result<Traffic, Failure> {
-    let failed =
-        |error: braid_control::runtime::io::generate::ConfigError| Failure::new(Kind::Failed, error.to_string(), "");
+    let failed = |error: braid_control::runtime::io::generate::ConfigError| {
+        Failure::new(Kind::Failed, format!("the traffic cannot be generated: {error}"), "other --flows may do")
+    };
     let mut config = config(flows);
     if let Some(server_bits) = server_bits(chain) {
         let (client_bits, client_port_bits) = match server_bits {

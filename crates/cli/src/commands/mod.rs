@@ -97,7 +97,7 @@ pub(crate) fn at_end(
     Ok(launch(&compiled.run, source, Box::new(NullSink), &control)?.damages)
 }
 
-/// Refuses a file that could not be written, before it has taken minutes to find out what would stand there.
+/// Checks early that a file can be written, before minutes of measuring.
 pub(crate) fn writable(path: &Path) -> Result<(), Failure> {
     whole::check(path).map_err(|error| Failure::file(path, &error))
 }
@@ -127,7 +127,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = Patient(std::io::stdout().lock());
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(Kind::Io, format!("standard output: {error}"), ""))
+            Err(Failure::new(Kind::Io, format!("standard output: {error}"), "redirect it to where there is room"))
         }
         _ => Ok(()),
     }

@@ -336,7 +336,10 @@ fn ends(written: &Written, plan: &Plan, ports: Option<&Ports>) -> Result<Ends, F
 
 /// Ensures that no program executed by this one regains privileges. Call this before there are other threads.
 fn renounce() -> Result<(), Failure> {
-    rustix::thread::set_no_new_privs(true).map_err(|error| Failure::new(Kind::Failed, error.to_string(), ""))
+    rustix::thread::set_no_new_privs(true).map_err(|error| {
+        let what = format!("cannot give up the right to gain privileges (prctl PR_SET_NO_NEW_PRIVS): {error}");
+        Failure::new(Kind::Failed, what, "run without --user, as a user with fewer rights")
+    })
 }
 
 fn names(plan: &Plan) -> Vec<String> {

@@ -27,7 +27,13 @@ struct Screen {
 /// Shows a run until the user quits; `sample` fetches the figures.
 pub fn show(pair: Pair, every: Duration, mut sample: impl FnMut() -> Result<Stats, Failure>) -> Result<(), Failure> {
     let mut screen = Screen { pair, view: View::Functions, sorted: None, table: TableState::default(), paused: false };
-    let failed = |error: std::io::Error| Failure::new(Kind::Failed, format!("the terminal: {error}"), "");
+    let failed = |error: std::io::Error| {
+        Failure::new(
+            Kind::Failed,
+            format!("the terminal cannot be used: {error}"),
+            "`braid top --once` prints one page instead",
+        )
+    };
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let mut run = || -> Result<(), Failure> {
         let mut sampled = Instant::now();
