@@ -49,20 +49,22 @@ impl std::str::FromStr for ServerId {
     }
 }
 
-/// The backends of a service by server identifier, all of one length.
+/// The backends of a service by server identifier, all of one length, in order: every packet of a client is looked up.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerIds(Vec<(ServerId, u32)>);
 
 impl ServerIds {
     pub(super) fn add(&mut self, id: ServerId, backend: u32) -> Result<(), Wrong> {
-        if self.0.iter().any(|(other, _)| *other == id) {
-            return Err(("two backends have one server_id".into(), "give each its own"));
-        }
         if self.0.first().is_some_and(|(other, _)| other.0.len() != id.0.len()) {
             return Err(("server_ids are of two lengths".into(), "write all with as many digits"));
         }
-        self.0.push((id, backend));
-        Ok(())
+        match self.place(&id.0) {
+            Ok(_) => Err(("two backends have one server_id".into(), "give each its own")),
+            Err(at) => {
+                self.0.insert(at, (id, backend));
+                Ok(())
+            }
+        }
     }
 
     /// Whether there are no identifiers.
@@ -76,7 +78,12 @@ impl ServerIds {
         let id = destination(payload)?;
         let (kind, rest) = id.split_first()?;
         let server = rest.get(..first.0.len()).filter(|_| kind >> 5 != NOBODY)?;
-        self.0.iter().find(|(known, _)| known.0 == server).map(|(_, backend)| *backend)
+        self.place(server).ok().map(|at| self.0[at].1)
+    }
+
+    /// The place of an identifier, or the one where it would have to be.
+    fn place(&self, server: &[u8]) -> Result<usize, usize> {
+        self.0.binary_search_by(|(known, _)| (*known.0).cmp(server))
     }
 }
 
