@@ -6,8 +6,8 @@ use braid_nf::prelude::*;
 use braid_nf::state::DistributedConfig;
 use serde::Deserialize;
 
+use super::Sources;
 use super::cookies::{CookieConfig, Tally};
-use super::{Counters, Sources};
 use crate::config::{ConfigError, idle_ns, share, span_ns};
 use crate::token_bucket::Limit;
 
@@ -129,12 +129,15 @@ impl Config {
         }
     }
 
-    pub(super) fn counters(&self, builder: &mut StateBuilder) -> Result<Distributed<Counters>, ConfigError> {
+    pub(super) fn counters<T: Plain + Default>(
+        &self,
+        builder: &mut StateBuilder,
+    ) -> Result<Distributed<T>, ConfigError> {
         let most = Duration::from_secs(3600);
         let staleness = Duration::from_micros(self.staleness_us);
         let staleness_ns = span_ns("staleness_us", staleness, Duration::ZERO, most)?;
         let config = DistributedConfig { name: "counters".into(), staleness_ns };
-        let counters = Distributed::new(builder, &config, Counters::default());
+        let counters = Distributed::new(builder, &config, T::default());
         counters.map_err(|error| ConfigError::state("staleness_us", &error))
     }
 

@@ -38,7 +38,7 @@ pub struct Flow {
     /// Whether the opener's packets run against the direction of the set's key.
     reversed: u8,
     /// Flags: FIN sent by the client (1) and by the server (2), [`NEVER_OPEN`]; in a flow without a cookie [`ANSWERED`],
-    /// [`NUMBERED`], [`WENT_ON`].
+    /// [`NUMBERED`], [`WENT_ON`], [`WAS_RESET`], [`UNPROTECTED`].
     finished: u8,
     /// Whether the flow counts as one with a single packet.
     pub(super) one_packet: u8,
@@ -54,6 +54,12 @@ const WENT_ON: u8 = 8;
 /// The other end has answered; and with a SYN of its own, so that its initial sequence number is known.
 const ANSWERED: u8 = 16;
 const NUMBERED: u8 = 32;
+/// One end has sent a RST since the last segment that a connection may have.
+const WAS_RESET: u8 = 64;
+/// Nobody looks at the flow, since its destination is not protected.
+const UNPROTECTED: u8 = 128;
+/// Both ends have sent a FIN.
+const FINISHED: u8 = 3;
 /// How far a client's first acknowledgement may be beyond the server's initial sequence number.
 const FIRST_FLIGHT: u32 = 1 << 20;
 
@@ -74,9 +80,11 @@ pub(super) enum Phase {
 }
 
 impl Flow {
-    /// A flow that passes unchanged; `counts` says whether it counts as one with a single packet.
+    /// A flow that passes unchanged; `counts` says whether it counts as one with a single packet, as all to protected
+    /// destinations do.
     pub(super) fn direct(cx: &Cx<'_>, counts: bool) -> Flow {
-        Flow { reversed: cx.reversed().into(), one_packet: counts.into(), ..Flow::default() }
+        let finished = if counts { 0 } else { UNPROTECTED };
+        Flow { reversed: cx.reversed().into(), one_packet: counts.into(), finished, ..Flow::default() }
     }
 
     /// The flow of a client that has returned its cookie and accepted `offer`; `window` is its own, and `shift` the
@@ -106,12 +114,39 @@ impl Flow {
         self.finished & WENT_ON != 0
     }
 
+    /// Whether a segment of a flow without a cookie changes nothing: the opener has continued it, and nobody ends it.
+    #[inline(always)]
+    pub(super) fn is_steady(&self, flags: u8) -> bool {
+        self.finished & (WENT_ON | WAS_RESET) == WENT_ON && flags & (SYN | FIN | RST) == 0
+    }
+
+    /// The stage that decides how long a flow is remembered. One without a cookie that its opener has continued is a
+    /// connection like any other, and has to be known for as long: what is unknown is dropped under attack.
+    pub(super) fn stage(&self) -> Phase {
+        match self.phase() {
+            Phase::Direct if self.finished & (WENT_ON | UNPROTECTED) != WENT_ON => Phase::Direct,
+            Phase::Direct if self.finished & WAS_RESET != 0 => Phase::Reset,
+            Phase::Direct if self.finished & FINISHED == FINISHED => Phase::Closing,
+            Phase::Direct => Phase::Open,
+            phase => phase,
+        }
+    }
+
     /// Notes a segment of a flow without a cookie, and returns whether the opener has continued it. The opener must
     /// acknowledge what the other end has sent: a repeated SYN or an acknowledgement of other numbers proves nothing,
     /// because a sender with forged addresses can send both.
     #[cold]
     pub(super) fn note_direct(&mut self, tcp: &View<'_, Tcp>, from_client: bool) -> bool {
         let flags = tcp.flags() & (SYN | ACK | RST);
+        if tcp.flags() & FIN != 0 {
+            self.finished |= if from_client { 1 } else { 2 };
+        }
+        match flags {
+            flags if flags & RST != 0 => self.finished |= WAS_RESET,
+            // Anybody may have sent the reset: the connection is alive.
+            ACK => self.finished &= !WAS_RESET,
+            _ => {}
+        }
         match (from_client, flags) {
             (false, flags) if flags == SYN | ACK => {
                 self.number = tcp.sequence();
@@ -198,7 +233,7 @@ impl Flow {
         }
         self.phase = match self.phase() {
             _ if flags & RST != 0 => Phase::Reset,
-            _ if self.finished & 3 == 3 => Phase::Closing,
+            _ if self.finished & FINISHED == FINISHED => Phase::Closing,
             // The reset was forged or out of the window: the connection is alive.
             Phase::Reset if flags & (ACK | SYN) == ACK && self.finished & NEVER_OPEN == 0 => Phase::Open,
             phase => phase,

@@ -20,6 +20,7 @@
 mod connection;
 mod cookie;
 mod errors;
+mod load;
 mod segment;
 mod settings;
 
@@ -30,10 +31,11 @@ use braid_nf::state::{Inserted, MapConfig};
 
 use self::connection::{Flow, Phase};
 use self::cookie::{Ends, Offer};
+pub use self::load::Load;
 use self::segment::{Segment, header};
 use self::settings::Settings;
 pub use self::settings::{CookieConfig, When};
-use super::{Config, Counters};
+use super::Config;
 use crate::ConfigError;
 use crate::parts::answer;
 use tcp_flags::{ACK, FIN, RST, SYN};
@@ -76,7 +78,7 @@ network_function! {
     /// `anti_ddos` with `action = "cookies"`.
     #[derive(Debug)]
     pub struct SynProxy {
-        counters: Distributed<Counters>,
+        counters: Distributed<Load>,
         tally: Distributed<Tally>,
         /// The offset of the server's sequence numbers from the client's view, for translating ICMP errors.
         ahead: Map<Ends, u32>,
@@ -152,8 +154,8 @@ impl NetworkFunction for SynProxy {
         let from_client = flow.is_from_client(cx);
         let Some(flags) = packet.tcp_flags() else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
         match flow.phase() {
-            Phase::Direct if flow.goes_on() => Ok(cx.pass()),
-            Phase::Direct => self.direct(cx, packet, flow, from_client),
+            Phase::Direct if flow.is_steady(flags) => Ok(cx.pass()),
+            Phase::Direct => self.direct(cx, packet, flow, (from_client, flags)),
             Phase::Open if flags & (SYN | FIN | RST) == 0 => {
                 flow.translate(packet, from_client);
                 Ok(cx.pass())
@@ -164,8 +166,8 @@ impl NetworkFunction for SynProxy {
 
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, flow: &Flow) -> Result<(), Conflict> {
         self.counters.update(cx, |own| {
-            own.flows -= 1;
-            own.one_packet -= i64::from(flow.one_packet);
+            own.all.flows -= 1;
+            own.all.one_packet -= i64::from(flow.one_packet);
         })?;
         match errors::ends(key, flow) {
             Some(ends) => self.ahead.remove(cx, &ends).map(drop),
@@ -215,11 +217,18 @@ impl SynProxy {
             let reason = if opens && flow.one_packet == 1 { self.answer(cx, packet)? } else { Reason::SET_TABLE_FULL };
             return Ok(Verdict::Drop(reason));
         }
-        self.counters.update(cx, |own| {
-            own.flows += 1;
-            own.one_packet += i64::from(flow.one_packet);
-        })?;
+        self.counters.update(cx, |own| own.all.flows += 1)?;
+        self.count(cx, &flow)?;
         Ok(self.send_on(cx, packet, &flow))
+    }
+
+    /// Counts a flow that begins, as one that nobody has continued yet or as one that needs no proof.
+    fn count(&self, cx: &mut Cx<'_>, flow: &Flow) -> Result<(), Conflict> {
+        let span = self.settings.span(cx.now());
+        self.counters.update(cx, |own| match flow.one_packet {
+            0 => own.went_on(span),
+            _ => own.all.one_packet += 1,
+        })
     }
 
     /// Forwards the packet that began a flow, unchanged or as a SYN.
@@ -232,8 +241,9 @@ impl SynProxy {
         if self.settings.always {
             return Ok(true);
         }
-        let all = self.counters.read(cx, Counters::add)?;
-        let (flows, one_packet) = (all.flows + 1, all.one_packet + 1);
+        let span = self.settings.span(cx.now());
+        let (one_packet, flows) = self.counters.read(cx, |sum, part| sum.add(part, span))?.compared(span);
+        let (flows, one_packet) = (flows + 1, one_packet + 1);
         Ok(flows >= self.settings.flows_min && one_packet as f64 > self.settings.threshold * flows as f64)
     }
 
@@ -256,7 +266,7 @@ impl SynProxy {
         let header = header((tcp.destination_port(), tcp.source_port()), numbers, SYN | ACK, 0);
         answer::segment(cx, packet, Segment::new(header, &said).bytes_mut());
         self.tally.update(cx, |own| own.sent += 1)?;
-        self.counters.update(cx, |own| own.refused += 1)?;
+        self.counters.update(cx, |own| own.all.refused += 1)?;
         Ok(COOKIE_SENT)
     }
 
@@ -272,12 +282,27 @@ impl SynProxy {
         })
     }
 
-    /// Handles a packet of a flow that began without a cookie and has not been continued by its opener.
-    fn direct(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &mut Flow, from_client: bool) -> Handled {
+    /// Handles a segment that opens or ends a flow without a cookie.
+    #[cold]
+    fn direct(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &mut Packet<'_>,
+        flow: &mut Flow,
+        (from_client, flags): (bool, u8),
+    ) -> Handled {
+        let is_over = matches!(flow.stage(), Phase::Closing | Phase::Reset);
+        if from_client && is_over && flags & (SYN | ACK | RST | FIN) == SYN {
+            return self.begin_again(cx, packet, flow);
+        }
         let goes_on = packet.tcp().is_some_and(|tcp| flow.note_direct(&tcp, from_client));
         if goes_on && flow.one_packet == 1 {
             flow.one_packet = 0;
-            self.counters.update(cx, |own| own.one_packet -= 1)?;
+            let span = self.settings.span(cx.now());
+            self.counters.update(cx, |own| {
+                own.all.one_packet -= 1;
+                own.went_on(span);
+            })?;
         }
         Ok(cx.pass())
     }
@@ -325,7 +350,7 @@ impl SynProxy {
                     self.ahead.remove(cx, &Ends::of(packet, &tcp))?;
                 }
                 *flow = next;
-                self.counters.update(cx, |own| own.one_packet += i64::from(next.one_packet))?;
+                self.count(cx, &next)?;
                 Ok(self.send_on(cx, packet, flow))
             }
             Err(reason) => Ok(Verdict::Drop(reason)),

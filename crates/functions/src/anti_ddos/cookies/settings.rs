@@ -118,7 +118,12 @@ impl Settings {
 
     /// The idle timeout of a flow.
     pub(super) fn timeout_ns(&self, flow: &Flow) -> u64 {
-        if flow.was_refused() { REFUSED.as_nanos() as u64 } else { self.timeouts_ns[flow.phase() as usize] }
+        if flow.was_refused() { REFUSED.as_nanos() as u64 } else { self.timeouts_ns[flow.stage() as usize] }
+    }
+
+    /// The number of the span, of the timeout of a flow that nobody continues, in which a time lies.
+    pub(super) fn span(&self, now_ns: u64) -> u64 {
+        now_ns / self.timeouts_ns[Phase::Direct as usize].max(1)
     }
 
     /// Whether connections to an address are opened by the proxy first.
