@@ -181,6 +181,11 @@ impl Limit {
         sum - bucket.credit
     }
 
+    /// Puts back what was taken for a packet that does not leave after all.
+    pub fn give_back(&self, bucket: &mut Bucket, cost: u32) {
+        self.pour(bucket, u64::from(cost) * BILLION);
+    }
+
     /// Takes `cost` units (at most a full bucket) as soon as the bucket holds them, but not before `from_ns`; returns
     /// that time.
     pub fn take_after(&self, bucket: &mut Bucket, from_ns: u64, cost: u32) -> u64 {

@@ -144,11 +144,12 @@ impl NetworkFunction for Policer {
             self.count(cx, packet, Met::Colour(Colour::Red))?;
             return Ok(Verdict::Drop(LARGER_THAN_BURST));
         }
-        let verdict = self.packet(cx, packet, &mut metered)?;
+        let met = self.charge(cx, packet, &mut metered)?;
         if !set.register(cx, metered) {
+            self.give_back(cx, packet, met)?;
             return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
         }
-        Ok(verdict)
+        self.conclude(cx, packet, met)
     }
 
     #[inline(always)]
@@ -212,21 +213,54 @@ impl Policer {
     /// a red packet that passes marked as well, though that takes nothing from its address.
     #[inline(always)]
     fn police(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, metered: &mut Metered) -> Handled {
+        let met = self.charge(cx, packet, metered)?;
+        self.conclude(cx, packet, met)
+    }
+
+    /// Charges a packet to its meter and to the link.
+    #[inline(always)]
+    fn charge(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, metered: &mut Metered) -> Result<Met, Conflict> {
         let came =
             if self.colour_aware { dscp::of(packet).map_or(Colour::Green, Colour::of_dscp) } else { Colour::Green };
         let (now, cost) = (cx.now(), self.cost(packet));
         let before = *metered;
         let colour = self.meter.colour(metered, now, cost, came);
         if let Some((limit, bucket)) = &self.link
-            && (colour != Colour::Red || self.marks.red.is_some())
+            && self.lets_pass(colour)
             && bucket.update(cx, 0, |bucket| limit.take(bucket, now, cost))? != Some(true)
         {
             *metered = before;
-            self.count(cx, packet, Met::LinkExceeded)?;
-            return Ok(Verdict::Drop(LINK_EXCEEDED));
+            return Ok(Met::LinkExceeded);
         }
-        self.count(cx, packet, Met::Colour(colour))?;
-        Ok(self.mark(cx, packet, colour))
+        Ok(Met::Colour(colour))
+    }
+
+    /// Counts a packet that has been charged, and decides about it.
+    #[inline(always)]
+    fn conclude(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, met: Met) -> Handled {
+        self.count(cx, packet, met)?;
+        Ok(match met {
+            Met::LinkExceeded => Verdict::Drop(LINK_EXCEEDED),
+            Met::Colour(colour) => self.mark(cx, packet, colour),
+        })
+    }
+
+    /// Whether packets of a colour pass, as far as the link lets them.
+    #[inline(always)]
+    fn lets_pass(&self, colour: Colour) -> bool {
+        colour != Colour::Red || self.marks.red.is_some()
+    }
+
+    /// Gives the link back what was taken for a packet that is dropped because there is no room for its meter.
+    #[cold]
+    fn give_back(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, met: Met) -> Result<(), Conflict> {
+        if let (Some((limit, bucket)), Met::Colour(colour)) = (&self.link, met)
+            && self.lets_pass(colour)
+        {
+            let cost = self.cost(packet);
+            bucket.update(cx, 0, |bucket| limit.give_back(bucket, cost))?;
+        }
+        Ok(())
     }
 
     /// Polices a packet by the meter of its address range.
@@ -234,6 +268,10 @@ impl Policer {
         let address = if self.by == By::Source { packet.src_ip() } else { packet.dst_ip() };
         let known = groups.get(cx, address)?;
         let mut metered = known.unwrap_or_else(|| self.meter.full(cx.now()));
+        // Without room nothing is charged, the link's meter neither.
+        if known.is_none() && !groups.set(cx, address, metered)? {
+            return Ok(Verdict::Drop(TABLE_FULL));
+        }
         let verdict = self.police(cx, packet, &mut metered)?;
         if !groups.set(cx, address, metered)? {
             return Ok(Verdict::Drop(TABLE_FULL));
