@@ -5,6 +5,7 @@
 //! link has credit for it too. Addresses that may borrow what others leave of the link are handled by another function,
 //! [`Borrower`].
 
+mod accounts;
 mod bands;
 mod borrow;
 mod config;
@@ -29,6 +30,7 @@ use crate::parts::counted::Counted;
 use crate::policer::By;
 use crate::token_bucket::{Bucket, LARGER_THAN_BURST, Limit};
 use crate::{ConfigError, FromConfig};
+use accounts::{Account, Accounts};
 
 /// The packet waits; it leaves later, as a copy.
 const WAITS: Reason = Reason("waits_for_credit");
@@ -54,6 +56,8 @@ pub struct Shaped {
     last_ns: u64,
     /// The turn of the wheel until which its packets wait; 0 if none ever has.
     last_turn: u64,
+    /// Its account, if packets of it wait for the link.
+    account: Account,
 }
 
 network_function! {
@@ -67,6 +71,9 @@ network_function! {
         link: Option<Limit>,
         /// The link's credit, as of its last packet.
         credit: Vector<Bucket>,
+        /// With a link, how many bytes of each address wait, and may.
+        accounts: Option<Accounts>,
+        queue_bytes: u64,
         wheel: Wheel,
     }
 }
@@ -81,6 +88,7 @@ impl FromConfig for Shaper {
         let rate = link.map_or_else(|| "no limit".to_owned(), |limit| limit.in_words("bytes"));
         builder.agree("link", format!("a shaper's bucket of {rate}"));
         let credit = Vector::new(builder, &VectorConfig { name: "link".into(), len: 1 }, full);
+        let accounts = link.map(|_| Accounts::new(builder, config.queue_packets)).transpose();
         let store = Store::new(builder, config.queue_packets, config.mark_ns()?);
         let wheel = store.and_then(|store| Wheel::new(builder, store));
         Ok(Shaper {
@@ -91,6 +99,8 @@ impl FromConfig for Shaper {
             from_port: config.checked_port(ports)?,
             link,
             credit: credit.map_err(|error| ConfigError::state("link", &error))?,
+            accounts: accounts.map_err(|error| ConfigError::state("queue_packets", &error))?,
+            queue_bytes: config.queue_bytes()?,
             wheel: wheel.map_err(|error| ConfigError::state("queue_packets", &error))?,
         })
     }
@@ -158,13 +168,15 @@ impl NetworkFunction for Shaper {
 
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
         let now = cx.now();
-        self.wheel.release(cx, |cx, packet| match &self.link {
-            None => Ok(true),
+        self.wheel.release(cx, |cx, packet| {
+            let Some(limit) = &self.link else { return Ok(true) };
             // As if the packet left when it was due, however late the tick is.
-            Some(limit) => Ok(self
-                .credit
-                .update(cx, 0, |bucket| limit.take_by(bucket, packet.due_ns, now, packet.cost))?
-                .unwrap_or(true)),
+            let take = |bucket: &mut Bucket| limit.take_by(bucket, packet.due_ns, now, packet.cost);
+            let leaves = self.credit.update(cx, 0, take)?.unwrap_or(true);
+            if let Some(accounts) = self.accounts.as_ref().filter(|_| leaves) {
+                accounts.take_off(cx, packet.account, packet.cost)?;
+            }
+            Ok(leaves)
         })
     }
 
@@ -200,19 +212,29 @@ impl Shaper {
         let mut bucket = shaped.bucket;
         let due_ns = self.limit.take_after(&mut bucket, now.max(shaped.last_ns), cost);
         if due_ns == now && self.goes_at_once(cx, shaped, now, cost)? {
-            *shaped = Shaped { bucket, last_ns: now, last_turn: 0 };
+            *shaped = Shaped { bucket, last_ns: now, last_turn: 0, ..*shaped };
             return Ok(cx.pass());
         }
-        if due_ns - now > self.wait_max_ns {
+        let waits_for_link = match &self.accounts {
+            Some(accounts) => accounts.bytes(cx, shaped.account)?,
+            None => 0,
+        };
+        let is_over = waits_for_link > 0 && waits_for_link + u64::from(cost) > self.queue_bytes;
+        if due_ns - now > self.wait_max_ns || is_over {
             return Ok(Verdict::Drop(QUEUE_FULL));
         }
         if packet.bytes().len() > HELD_MAX {
             return Ok(Verdict::Drop(TOO_LONG));
         }
-        if !self.wheel.hold(cx, packet, cost, due_ns)? {
+        let account = match &self.accounts {
+            Some(accounts) => accounts.add(cx, shaped.account, cost)?,
+            None => Account::default(),
+        };
+        if !self.wheel.hold(cx, packet, (cost, due_ns, account.number))? {
+            self.accounts.iter().try_for_each(|accounts| accounts.take_off(cx, account.number, cost))?;
             return Ok(Verdict::Drop(NO_ROOM));
         }
-        *shaped = Shaped { bucket, last_ns: due_ns, last_turn: wheel::turn(due_ns) };
+        *shaped = Shaped { bucket, last_ns: due_ns, last_turn: wheel::turn(due_ns), account };
         Ok(Verdict::Drop(WAITS))
     }
 

@@ -37,7 +37,8 @@ pub struct Waiting {
     came_ns: u64,
     /// The offset of its IP header.
     ip: u32,
-    zero: u32,
+    /// The number of its address's [account](super::accounts), 0 without one.
+    pub account: u32,
 }
 
 /// The bytes of a packet.
@@ -82,7 +83,7 @@ impl Store {
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (cost, due_ns): (u32, u64),
+        (cost, due_ns, account): (u32, u64, u32),
         last: Option<Lease>,
     ) -> Result<Option<Lease>, Conflict> {
         let Some(lease) = self.room.allocate(cx)? else { return Ok(None) };
@@ -92,7 +93,7 @@ impl Store {
         self.bytes.set(cx, lease.index, bytes)?;
         let (port, came_by, link) = (cx.leaves_by(), packet.port(), packet.link() as u16);
         let (len, ip, came_ns) = (frame.len() as u16, packet.record().l3.into(), cx.now());
-        let waiting = Waiting { due_ns, cost, len, port, came_by, link, came_ns, ip, ..Waiting::default() };
+        let waiting = Waiting { due_ns, cost, len, port, came_by, link, came_ns, ip, account, ..Waiting::default() };
         self.packets.set(cx, lease.index, waiting)?;
         if let Some(last) = last {
             self.packets.update(cx, last.index, |last| (last.next, last.has_next) = (lease, 1))?;

@@ -84,7 +84,12 @@ impl Wheel {
 
     /// Lets a packet wait until it is due. Returns false if there is no room, or it is due too late.
     #[cold]
-    pub fn hold(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, cost: u32, due_ns: u64) -> Result<bool, Conflict> {
+    pub fn hold(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (cost, due_ns, account): (u32, u64, u32),
+    ) -> Result<bool, Conflict> {
         let mut progress = self.progress(cx)?;
         let (turn, now) = (turn(due_ns).max(progress.turn), cx.now());
         if due_ns.saturating_sub(now) > WAIT_MAX_NS || (progress.waiting > 0 && turn - progress.turn >= TURNS) {
@@ -93,7 +98,7 @@ impl Wheel {
         let at = (turn % TURNS) as u32;
         let list = self.turns.get(cx, at)?.unwrap_or_default();
         let last = (list.is_full == 1).then_some(list.last);
-        let Some(lease) = self.store.put(cx, packet, (cost, due_ns), last)? else { return Ok(false) };
+        let Some(lease) = self.store.put(cx, packet, (cost, due_ns, account), last)? else { return Ok(false) };
         let first = if list.is_full == 1 { list.first } else { lease };
         self.turns.set(cx, at, List { first, last: lease, is_full: 1 })?;
         if progress.waiting == 0 {

@@ -82,7 +82,7 @@ impl Queues {
     pub fn put(&self, cx: &mut Cx<'_>, at: u32, packet: &Packet<'_>, cost: u32) -> Result<bool, Conflict> {
         let (mut queue, now) = (self.get(cx, at)?, cx.now());
         let last = (queue.packets > 0).then_some(queue.last);
-        let Some(lease) = self.store.put(cx, packet, (cost, now), last)? else { return Ok(false) };
+        let Some(lease) = self.store.put(cx, packet, (cost, now, 0), last)? else { return Ok(false) };
         queue.last = lease;
         if queue.packets == 0 {
             queue = Queue { first: lease, last: lease, ..Queue::default() };
