@@ -58,7 +58,13 @@ impl Router {
         let (Some(body), from, to) = (body, last.src_ip(), last.dst_ip()) else {
             return Ok(Verdict::Drop(Reason::MALFORMED));
         };
-        let number_at = match headers::walk(datagram) {
+        // Headers ahead of the fragment header are gone, so hop-by-hop options stood behind it (RFC 8200 section 4.1).
+        let is_misplaced = !from.is_v4() && datagram[headers::FIRST as usize] == protocol::HOP_BY_HOP;
+        let walked = match is_misplaced {
+            true => Err(Objection::Told(Complaint::NoProtocol(headers::FIRST))),
+            false => headers::walk(datagram),
+        };
+        let number_at = match walked {
             Ok(at) => at,
             Err(Objection::Told(complaint)) => {
                 self.errors.send_about(cx, (Cause::of(last), datagram), interface, complaint)?;

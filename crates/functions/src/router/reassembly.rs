@@ -170,6 +170,10 @@ impl Reassembly {
             false => self.meets(cx, &datagram, &piece)?,
         };
         match met {
+            // The same bytes, but another end of the datagram (RFC 5722 section 4).
+            Met::Itself if !piece.more && gathered.total != piece.end() as u32 => {
+                return self.end(cx, &datagram, gathered, OVERLAPS);
+            }
             Met::Itself => return Ok(Outcome::Ends(AGAIN)),
             Met::Others => return self.end(cx, &datagram, gathered, OVERLAPS),
             Met::Nobody => gathered.take_in(&piece, packet),
