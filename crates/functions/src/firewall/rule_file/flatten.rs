@@ -94,6 +94,8 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
         notes.push(Note { line: chain.at.line, file: scope.file(chain.at), text: text.to_owned() });
     }
     chains.sort_by_key(|(_, chain, _)| chain.base.as_ref().map(|base| (base.place(), base.priority)));
+    // Of equal priority, the kernel asks the chain first that was added last (`nf_hook_entries_grow`).
+    chains.reverse();
     let mut comes = Vec::with_capacity(chains.len());
     for (table, chain, direction) in &chains {
         comes.push(within(table, chain, *direction, scope)?);
@@ -298,12 +300,14 @@ impl<'a> Flat<'a> {
                 let rule = Rule { action: Action::Continue, ..does.fitting(met) };
                 let (at, may_miss) = (self.rules.len(), rule.may_miss());
                 let are_several = clause.fits.len() > 1;
-                let returns = are_several && matches!(clause.verdict, Verdict::Jump(_));
+                // A mark may be another one behind the jump, but the map has been looked up.
+                let is_of_mark = clause.is_one_of_several && !clause.does.asks.is_empty();
+                let returns = (are_several || is_of_mark) && matches!(clause.verdict, Verdict::Jump(_));
                 let back = returns.then(|| Rule::new(Action::Continue).fitting(rule.clone()));
                 self.clause(&clause.verdict, rule, depth, returning)?;
                 past.extend((clause.verdict == Verdict::Past).then_some(at));
                 if let Some(back) = back {
-                    applied.push(self.rules.len());
+                    if is_of_mark { &mut past } else { &mut applied }.push(self.rules.len());
                     self.rules.push(back);
                 } else if are_several && clause.verdict == Verdict::Continue && self.rules.len() > at {
                     applied.push(at);

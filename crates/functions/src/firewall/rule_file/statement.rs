@@ -114,13 +114,13 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
         if let Some(verdict) = verdict(&mut rest, &mut reading.fits)? {
             reading.end(&mut rest)?;
             reading.close(verdict);
-            return Ok(named(reading.clauses));
+            return Ok(named(reading.clauses, &reading.does.comment));
         }
         match rest.peek() {
             "" if rest.scope.in_table || reading.does.has_effects() => {
                 reading.tell(rest.scope);
                 reading.close(Verdict::Continue);
-                return Ok(named(reading.clauses));
+                return Ok(named(reading.clauses, &reading.does.comment));
             }
             "" => return wrong("nothing is said about what becomes of the packet", "end with accept, drop or reject"),
             "comment" => {
@@ -242,9 +242,11 @@ fn behind_map(verdicts: Vec<Clause>, rest: &mut Words<'_>, reading: &mut Reading
     Ok(Some(clauses))
 }
 
-/// Gives all clauses of a rule its comment.
-fn named(mut clauses: Vec<Clause>) -> Vec<Clause> {
-    if let Some(comment) = clauses.iter().map(|clause| &clause.does.comment).find(|it| !it.is_empty()).cloned() {
+/// Gives all clauses of a rule its comment, which is `left` if it stands behind the last of them.
+fn named(mut clauses: Vec<Clause>, left: &str) -> Vec<Clause> {
+    let own = clauses.iter().map(|clause| &*clause.does.comment).find(|it| !it.is_empty());
+    let comment = own.unwrap_or(left).to_owned();
+    if !comment.is_empty() {
         clauses.iter_mut().for_each(|clause| clause.does.comment.clone_from(&comment));
     }
     clauses

@@ -226,6 +226,22 @@ fn the_policy_of_a_chain_is_explained_by_its_name() {
     assert!(page(22).contains("destination ports 22: accept (administrators)"), "{}", page(22));
 }
 
+/// Behind a map of values, too.
+#[test]
+fn a_rule_has_its_comment_wherever_that_stands() {
+    for rule in [
+        "counter meta mark set ip saddr map { 10.0.0.0/24 : 1 } comment \"r20\"",
+        "counter name udp dport map { 80 : \"web\" } comment \"r20\"",
+        "log prefix \"x\" meta mark set udp dport map { 80 : 1, 90 : 2 } comment \"r20\"",
+        "counter comment \"r20\"",
+    ] {
+        let mut config = named();
+        read_text(&table(rule), &mut config, PORTS).unwrap_or_else(|error| panic!("{rule}: {error}"));
+        let with_effects: Vec<_> = config.rules.iter().filter(|rule| rule.has_effects()).collect();
+        assert!(!with_effects.is_empty() && with_effects.iter().all(|it| it.comment == "r20"), "{rule}");
+    }
+}
+
 /// Conditions that have the same result for every forwarded packet.
 #[test]
 fn what_is_always_so_or_never_is_taken() {
