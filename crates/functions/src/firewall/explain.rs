@@ -8,7 +8,6 @@ use braid_nf::packet::{Batch, Buffers, FrameInfo, Layout, Pool, PoolConfig};
 use braid_nf::state::HugePages;
 use braid_nf::{EVERY_PORT, Packet, Port, Reason};
 
-use super::NOT_SYN;
 use super::clock::{self, DAYS, When};
 use super::config::{Config, Settings};
 use super::counts::Counts;
@@ -16,13 +15,13 @@ use super::course::check;
 use super::facts::Facts;
 use super::fields::Field;
 use super::marks::Marks;
+use super::opening::objection;
 use super::policy::Policy;
 use super::related::{Message, NO_QUERY, UNRELATED};
 use super::rules::{Action, Direction, Rule};
 use super::states::State;
 use super::values::{IcmpKind, Protocol};
 use crate::config::ConfigError;
-use crate::parts::is_opening;
 
 /// A packet cannot be judged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,8 +97,8 @@ fn fate(settings: &Settings, packet: &Packet<'_>) -> Option<Fate> {
         Ok(segment) => segment,
         Err(reason) => return Some(Fate::Invalid(reason)),
     };
-    if segment.is_some_and(|segment| !is_opening(segment.flags)) && !settings.loose {
-        return Some(Fate::Unless(NOT_SYN, "it is of a live connection"));
+    if let Some(reason) = objection(packet, segment.as_ref(), settings.loose) {
+        return Some(Fate::Unless(reason, "it is of a live connection"));
     }
     if !matches!(packet.protocol(), protocol::ICMP | protocol::ICMPV6) {
         return None;

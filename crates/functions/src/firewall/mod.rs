@@ -67,7 +67,6 @@ pub use values::{Addresses, Bits, Forward, IcmpKind, PortRange, Protocol};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use braid_nf::packet::headers::tcp_flags;
 use braid_nf::prelude::*;
 use braid_nf::{Fate, TableEntry};
 
@@ -82,7 +81,7 @@ use self::window::Reopening;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
-use crate::parts::{Aged, AnswerRate, Fragments, Side, is_opening};
+use crate::parts::{Aged, AnswerRate, Fragments, Side};
 
 /// Denied by a rule or by default.
 pub const DENIED: Reason = Reason("denied");
@@ -91,6 +90,8 @@ pub const REJECTED: Reason = Reason("rejected");
 /// A TCP segment of no known connection that does not open one.
 pub const NOT_SYN: Reason = Reason("not_syn");
 /// A combination of TCP control bits that no standard-conforming TCP sends.
+/// An SCTP packet of no known association that opens none.
+pub const NOT_INIT: Reason = Reason("not_init");
 pub const INVALID_TCP_FLAGS: Reason = Reason("invalid_tcp_flags");
 /// A TCP segment outside of what its connection's ends may send.
 pub const OUT_OF_WINDOW: Reason = Reason("out_of_window");
@@ -283,10 +284,6 @@ impl NetworkFunction for Firewall {
 }
 
 impl Firewall {
-    fn may_open(&self, flags: u8) -> bool {
-        is_opening(flags) || (self.settings.loose && flags & (tcp_flags::SYN | tcp_flags::RST | tcp_flags::FIN) == 0)
-    }
-
     /// Lets a packet pass; the later fragments of its datagram may follow.
     fn pass(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         if packet.is_fragment() {

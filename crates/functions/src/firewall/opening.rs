@@ -1,6 +1,7 @@
 //! Opens connections, new ones and ones that reuse endpoints: counts them and checks for room.
 
-use braid_nf::packet::headers::tcp_flags::{RST, SYN};
+use braid_nf::packet::headers::tcp_flags::{FIN, RST, SYN};
+use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::config::WindowCheck;
@@ -8,8 +9,32 @@ use super::connection::Connection;
 use super::ends::Ends;
 use super::judge::Opening;
 use super::window::{Reopening, Segment};
-use super::{CONNECTION_TABLE_FULL, Firewall, NOT_SYN, ends_of};
+use super::{CONNECTION_TABLE_FULL, Firewall, NOT_INIT, NOT_SYN, ends_of};
 use crate::parts::{Side, is_opening};
+
+/// SCTP chunks that may come first (RFC 9260): INIT, without a verification tag yet; HEARTBEAT and its answer on a further path
+/// of an association (section 8.3); and SHUTDOWN ACK, which an end repeats to a peer that has forgotten it (section 8.4). All
+/// others are of an association that is known. The same as in conntrack.
+const INIT: u8 = 1;
+const FROM_NOWHERE: [u8; 3] = [4, 5, 8];
+
+/// Why a packet opens no connection whatever the rules say, if it is one that belongs to a known one.
+pub(super) fn objection(packet: &Packet<'_>, segment: Option<&Segment>, loose: bool) -> Option<Reason> {
+    match segment {
+        Some(segment) => {
+            let may_open = is_opening(segment.flags) || loose && segment.flags & (SYN | RST | FIN) == 0;
+            (!may_open).then_some(NOT_SYN)
+        }
+        None if packet.protocol() == protocol::SCTP && !loose => (!opens_association(packet)).then_some(NOT_INIT),
+        None => None,
+    }
+}
+
+/// Whether the first chunk of an SCTP packet may be the first one between its ends.
+fn opens_association(packet: &Packet<'_>) -> bool {
+    let head = packet.l4_offset().and_then(|at| packet.bytes().get(at..)?.first_chunk::<13>());
+    head.is_some_and(|head| head[12] == INIT && head[4..8] == [0; 4] || FROM_NOWHERE.contains(&head[12]))
+}
 
 impl Firewall {
     /// Handles a packet between endpoints without a connection. If rules and limits let it open one, `register` gets the
@@ -21,9 +46,9 @@ impl Firewall {
         (side, segment): (Side, Option<&Segment>),
         register: impl FnOnce(&mut Cx<'_>, Connection) -> bool,
     ) -> Handled {
-        let may_open = segment.is_none_or(|segment| self.may_open(segment.flags));
-        if !may_open && self.settings.policy.has_tables {
-            return self.invalid(cx, packet, side, NOT_SYN);
+        let objection = objection(packet, segment, self.settings.loose);
+        if let Some(reason) = objection.filter(|_| self.settings.policy.has_tables) {
+            return self.invalid(cx, packet, side, reason);
         }
         let opening = match self.admit(cx, packet, side)? {
             Ok(opening) => opening,
@@ -32,8 +57,8 @@ impl Firewall {
         if opening.is_untracked() {
             return self.pass(cx, packet);
         }
-        if !may_open {
-            return Ok(Verdict::Drop(NOT_SYN));
+        if let Some(reason) = objection {
+            return Ok(Verdict::Drop(reason));
         }
         match self.open(cx, packet, (side, &opening, segment), register)? {
             Ok(()) => self.pass(cx, packet),

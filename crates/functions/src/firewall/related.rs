@@ -8,7 +8,7 @@ use super::ends::Ends;
 use super::exits::Answers;
 use super::limits::{HALF_OPEN_LIMIT, HOST_LIMIT, HOST_TABLE_FULL};
 use super::states::State;
-use super::{CONNECTION_TABLE_FULL, DENIED, Firewall, INVALID_TCP_FLAGS, NOT_SYN, OUT_OF_WINDOW, REJECTED};
+use super::{CONNECTION_TABLE_FULL, DENIED, Firewall, INVALID_TCP_FLAGS, NOT_INIT, NOT_SYN, OUT_OF_WINDOW, REJECTED};
 use crate::parts::aged::Stamp;
 use crate::parts::{Fate, Fragments, Side};
 
@@ -17,14 +17,19 @@ pub const UNRELATED: Reason = Reason("unrelated");
 /// An ICMP reply to no known query.
 pub const NO_QUERY: Reason = Reason("no_query");
 
+/// Node information, in ICMPv6 (RFC 4620).
+const NODE_QUERY: u8 = 139;
+const NODE_ANSWER: u8 = 140;
+
 /// A later fragment that begins within the TCP header.
 pub const TINY_FRAGMENT: Reason = Reason("tiny_fragment");
 
 /// Reasons to drop a first fragment that its later fragments do not reveal, so that they have to be remembered.
-pub(super) const ENDS: [Reason; 14] = [
+pub(super) const ENDS: [Reason; 15] = [
     DENIED,
     REJECTED,
     NOT_SYN,
+    NOT_INIT,
     INVALID_TCP_FLAGS,
     OUT_OF_WINDOW,
     UNRELATED,
@@ -96,7 +101,7 @@ impl Message {
             (_, Some(icmp)) => (icmp.kind(), icmp.is_error(), is_reply(icmp.kind(), false)),
             _ => return None,
         };
-        Some(match (packet.icmp_id(), is_error) {
+        Some(match (packet.icmp_id().or_else(|| node_query_id(packet)), is_error) {
             (_, true) => Message::Error,
             (Some(id), _) if is_reply => Message::Reply(kind, id),
             (Some(id), _) => Message::Query(kind, id),
@@ -283,8 +288,16 @@ fn is_within_header(packet: &Packet<'_>) -> bool {
 fn is_reply(kind: u8, v4: bool) -> bool {
     match v4 {
         true => matches!(kind, icmp_type::ECHO_REPLY | icmp_type::TIMESTAMP_REPLY | 16 | 18),
-        false => kind == icmpv6_type::ECHO_REPLY,
+        false => matches!(kind, icmpv6_type::ECHO_REPLY | NODE_ANSWER),
     }
+}
+
+/// What tells a node information query from others between two nodes, and its answer repeats: as in conntrack, the two bytes
+/// where an echo has its identifier, which are the kind of information (RFC 4620 section 4).
+fn node_query_id(packet: &Packet<'_>) -> Option<u16> {
+    packet.icmpv6().filter(|icmp| matches!(icmp.kind(), NODE_QUERY | NODE_ANSWER))?;
+    let head = packet.l4_offset().and_then(|at| packet.bytes().get(at + 4..)?.first_chunk())?;
+    Some(u16::from_be_bytes(*head))
 }
 
 /// The type of the query that a reply of this type answers.
