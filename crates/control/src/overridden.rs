@@ -8,8 +8,8 @@ use std::time::Duration;
 use braid_runtime::nf::packet::key::{SetDef, SetKey};
 use braid_runtime::nf::state::{Conflict, StateBuilder, StateObject, Tx};
 use braid_runtime::nf::{
-    Candidate, Event, Fate, FieldUse, Findings, Hairpins, Interrupted, Pass, Place, Port, Relaxation, Rewrites, SetMeaning,
-    SetSlot, SetTables, ShareError, SharedSet, Stage, TableEntry, Tick,
+    Candidate, Event, Fate, FieldUse, Findings, Hairpins, Interrupted, Pass, Place, Port, Relaxation, Rewrites,
+    SetMeaning, SetSlot, SetTables, ShareError, SharedSet, Stage, TableEntry, Tick,
 };
 
 /// Delegates everything except the packet set to the inner function.

@@ -13,7 +13,9 @@ use crate::cx::{Cx, Emitted};
 use crate::pass::{Interrupted, MS, Pass, Place};
 use crate::sets::{Candidate, SetSlot, SetTables};
 use crate::shared::{SHARED_STATE_MAX, SharedSet, SharedSets};
-use crate::{Fate, FieldUse, Findings, Hairpins, NetworkFunction, Port, Relaxation, Rewrites, SetMeaning, TableEntry, Tick};
+use crate::{
+    Fate, FieldUse, Findings, Hairpins, NetworkFunction, Port, Relaxation, Rewrites, SetMeaning, TableEntry, Tick,
+};
 
 /// One function of a chain. It is called once per batch; the loop over packets is inside, compiled for the function.
 pub trait Stage: Send + Sync {

@@ -89,9 +89,9 @@ pub const DENIED: Reason = Reason("denied");
 pub const REJECTED: Reason = Reason("rejected");
 /// A TCP segment of no known connection that does not open one.
 pub const NOT_SYN: Reason = Reason("not_syn");
-/// A combination of TCP control bits that no standard-conforming TCP sends.
 /// An SCTP packet of no known association that opens none.
 pub const NOT_INIT: Reason = Reason("not_init");
+/// A combination of TCP control bits that no standard-conforming TCP sends.
 pub const INVALID_TCP_FLAGS: Reason = Reason("invalid_tcp_flags");
 /// A TCP segment outside of what its connection's ends may send.
 pub const OUT_OF_WINDOW: Reason = Reason("out_of_window");

@@ -8,7 +8,7 @@ use braid_nf::prelude::*;
 
 use super::LoadBalancer;
 use super::settings::Server;
-use crate::parts::Side;
+use crate::parts::{Side, lengths};
 
 /// A backend's announcement or a monitor's report, consumed here.
 pub const HEARTBEAT: Reason = Reason("heartbeat");
@@ -50,6 +50,10 @@ impl LoadBalancer {
 
     /// Processes a heartbeat.
     pub(super) fn hear(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
+        // A flipped bit would be another backend (RFC 1122 section 4.1.3.4).
+        if !lengths::hold_the_headers(packet) || !packet.checksums_ok() {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
+        }
         if self.settings.monitors.contains(&packet.src_ip()) {
             for line in packet.payload().split(|byte| *byte == b'\n') {
                 if let Some(word) = Word::read(line) {

@@ -19,23 +19,24 @@ use crate::firewall::rules::{Action, Rule};
 
 /// Reads a condition, a condition on several fields together, or a verdict map, whose clauses it returns.
 pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Vec<Clause>>> {
+    if let Some(keyed) = asked_set(rest, reading)? {
+        reading.does.keyed = Some(keyed);
+        return Ok(None);
+    }
     let mut look = *rest;
     let fields = fields(&mut look);
     let is_map = look.peek() == "vmap";
-    if let Some(keyed) = asked_set(look, &fields, reading)? {
-        reading.close(Verdict::Continue);
-        reading.does.keyed = Some(keyed);
-        look.negated();
-        look.word();
-        *rest = look;
-        return Ok(None);
-    }
     if !is_map && fields.len() < 2 {
-        let (begin, left) = (*rest, Cell::new(rest.words));
+        // Where it ends is known from a reading that nothing contradicts: one that excludes what was said before may stop within.
+        let (begin, mut words) = (*rest, *rest);
+        let end = condition(&mut Fits::all(), &mut words).map(|()| words.words);
+        let left = Cell::new(end.unwrap_or(begin.words));
         reading.narrow(&[()], |fits, ()| {
             let mut words = begin;
             let read = condition(fits, &mut words);
-            left.set(words.words);
+            if read.is_ok() {
+                left.set(words.words);
+            }
             read
         })?;
         rest.words = left.get();
@@ -99,9 +100,14 @@ pub(super) fn has(fits: &mut Fits, field: &[Token], scope: &Scope<'_>) -> Parsed
 
 /// Takes the fields that come next, separated by `.`.
 fn fields<'a>(rest: &mut Words<'a>) -> Vec<&'a [Token]> {
+    fields_of(rest, |_, _| 0)
+}
+
+/// The same with further tokens of each, of which `more` says how many there are behind the first ones.
+fn fields_of<'a>(rest: &mut Words<'a>, more: impl Fn(&Words<'a>, usize) -> usize) -> Vec<&'a [Token]> {
     let mut fields = Vec::new();
     while let Some(n) = selector(rest) {
-        fields.push(rest.tokens(n));
+        fields.push(rest.tokens(n + more(rest, n)));
         if !rest.take(".") {
             break;
         }
@@ -182,11 +188,22 @@ fn element_of<T>(
     Ok((one.fits, read))
 }
 
-/// Reads `ip saddr @banned`, if packets change that set.
-fn asked_set(mut look: Words<'_>, fields: &[&[Token]], reading: &mut Reading) -> Parsed<Option<Keyed>> {
+/// Reads `ip saddr @banned` or `ip saddr & 255.255.255.0 @nets`, if packets change that set.
+fn asked_set(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Keyed>> {
+    let mut look = *rest;
+    let is_address = |words: &Words<'_>| matches!(words.peek(), "ip" | "ip6");
+    let mask = |words: &Words<'_>, n: usize| {
+        let is_masked = is_address(words) && matches!(words.peek_at(n), "&" | "and");
+        if is_masked { 2 } else { 0 }
+    };
+    let fields = fields_of(&mut look, mask);
     let not = look.negated();
     let Some(set) = look.peek().strip_prefix('@').and_then(|name| dynamic(&look, name)) else { return Ok(None) };
-    let key = key_of(fields, &look, &mut reading.fits)?;
+    look.word();
+    // What was counted or marked before it is not held back by it.
+    reading.close(Verdict::Continue);
+    let key = key_of(&fields, &look, &mut reading.fits)?;
+    *rest = look;
     Ok(Some(Keyed { set, key, act: Act::Has { not }, refreshes: false, timeout_s: None }))
 }
 

@@ -136,6 +136,12 @@ impl<'a> Words<'a> {
             return wrong(format!("nothing stands behind `{of}`"), "write a value or { a, set }");
         };
         if let Some(name) = first.text.strip_prefix('@') {
+            if self.scope.dynamic.iter().any(|set| set.name == name) {
+                return wrong(
+                    format!("packets change the set `{name}`, and `{of}` only knows what the file puts into it"),
+                    "ask for the field that packets add, as in ip saddr @banned",
+                );
+            }
             return match self.scope.sets.iter().rev().find(|(known, _)| known == name) {
                 Some((_, elements)) => Ok(elements.clone()),
                 None => wrong(

@@ -255,6 +255,7 @@ fn named(mut clauses: Vec<Clause>, left: &str) -> Vec<Clause> {
 /// Reads a condition with several alternatives; without any it never holds.
 pub(super) fn ways(ways: Ways, reading: &mut Reading) -> Parsed<()> {
     if ways.is_empty() {
+        reading.close(Verdict::Continue);
         reading.fits.iter_mut().for_each(|fits| fits.never = true);
         return Ok(());
     }
