@@ -19,7 +19,7 @@ use super::log::Log;
 use super::marks::{Kept, Marks};
 use super::rules::{Action, Rule};
 use crate::config::ConfigError;
-use crate::parts::{lengths, times};
+use crate::parts::times;
 use crate::token_bucket::{Bucket, Limit};
 
 /// The maximum number of statements with counters of their own, and with limits. Further counters share one object, and
@@ -118,7 +118,7 @@ impl Effects {
         number: usize,
         (met, marks): (Option<&mut Met>, &mut Marks),
     ) -> Result<bool, Conflict> {
-        let len = || lengths::ip_len(packet) as u32;
+        let len = || facts.len_of(packet);
         let place = self.places.get(number).copied().unwrap_or(NONE);
         let Some(statement) = self.statements.get(place as usize) else { return Ok(true) };
         let rule = &statement.rule;

@@ -37,7 +37,7 @@ pub enum ExplainError {
     Side(Port),
     /// No rule applies to the packet.
     #[error(
-        "it is no whole IP packet: what is not IP passes unless `non_ip` says otherwise, what is damaged is dropped as malformed"
+        "it is no whole IP packet, nor one of ARP of which rules speak: what is not IP passes unless `non_ip` says otherwise, what is damaged is dropped as malformed"
     )]
     NotIp,
 }
@@ -55,6 +55,11 @@ pub fn explain(config: Config, ports: u16, (port, frame): (Port, &[u8]), when: W
     let side = settings.sides.of(port).filter(|_| port < ports).ok_or(ExplainError::Side(port))?;
     let tell = |packet: &Packet<'_>| {
         let mut fields = None;
+        if let Some(arp) = packet.arp().filter(|_| settings.policy.asks(State::Arp)) {
+            let exits = settings.exits.of(EVERY_PORT, packet, side);
+            let facts = settings.policy.facts_of_arp((packet, arp), (now_ns, exits), side, &mut fields);
+            return Some(report(&settings, &facts, None));
+        }
         let fate = fate(&settings, packet);
         let state = if matches!(fate, Some(Fate::Invalid(_))) { State::Invalid } else { State::New };
         let exits = settings.exits.of(EVERY_PORT, packet, side);
@@ -133,10 +138,13 @@ fn decision(policy: &Policy, facts: &Facts<'_>, fate: Option<Fate>) -> String {
         Ok::<_, std::convert::Infallible>(fits)
     });
     let Ok((deciding, action)) = decided;
+    let is_arp = facts.state == State::Arp;
     let what = match (action, fate) {
         (_, Some(Fate::Invalid(reason))) => format!("is dropped as {}: it is invalid, whatever rules say", reason.0),
         (Action::Allow, _) if marks.is_untracked() => "passes, and opens no connection: nobody follows it".to_owned(),
         (Action::Allow, Some(Fate::Unless(reason, why))) => format!("is dropped as {}, unless {why}", reason.0),
+        (Action::Allow, None) if is_arp => "passes".to_owned(),
+        (Action::Reject, _) if is_arp => "is dropped: denied".to_owned(),
         (Action::Allow, None) => "passes, and opens a connection".to_owned(),
         (Action::Deny | Action::Continue, _) => "is dropped: denied".to_owned(),
         (Action::Reject, _) => "is dropped: rejected, and its sender is told".to_owned(),
@@ -154,7 +162,8 @@ fn decision(policy: &Policy, facts: &Facts<'_>, fate: Option<Fate>) -> String {
             let _ = writeln!(page, "{} decides: {}", rule.place(number), conditions(rule));
         }
         None => {
-            let _ = writeln!(page, "No rule fits: `{direction}` decides.");
+            let key = if is_arp { "non_ip" } else { direction };
+            let _ = writeln!(page, "No rule fits: `{key}` decides.");
         }
     }
     let before = deciding.unwrap_or(policy.rules.len());

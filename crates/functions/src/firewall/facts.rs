@@ -2,13 +2,14 @@
 
 use braid_nf::Port;
 use braid_nf::packet::Packet;
+use braid_nf::packet::headers::{Arp, Header};
 use braid_nf::packet::parse::protocol;
 
 use super::ends::Ends;
 use super::fields::{Field, Values};
 use super::states::State;
 use super::values::number;
-use crate::parts::Side;
+use crate::parts::{Side, lengths};
 
 /// A packet's endpoints, its conntrack state, and the port and side it arrived on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +81,28 @@ impl Facts<'_> {
             opening: [0; 2],
             fields: &Values::NONE,
         }
+    }
+
+    /// The facts of an ARP packet: its sender is the source, and who is asked or answered the destination.
+    pub(super) fn of_arp(arp: &Arp, port: Port, side: Side) -> Facts<'static> {
+        Facts {
+            source: number(arp.sender_ip()),
+            destination: number(arp.target_ip()),
+            source_port: 0,
+            destination_port: 0,
+            protocol: 0,
+            flags: 0,
+            port,
+            side,
+            state: State::Arp,
+            opening: [0; 2],
+            fields: &Values::NONE,
+        }
+    }
+
+    /// The length that counters and limits take for a packet, in bytes from the header behind Ethernet's on.
+    pub(super) fn len_of(&self, packet: &Packet<'_>) -> u32 {
+        if self.state == State::Arp { Arp::LEN as u32 } else { lengths::ip_len(packet) as u32 }
     }
 
     /// The facts of a packet in the other direction between the same endpoints, in a plan with two ports.

@@ -101,6 +101,10 @@ pub(super) enum Field {
     AverageReply,
     /// The ports by which a packet may leave, as bits.
     LeavesBy,
+    /// Operation of an ARP packet, and the Ethernet addresses in it as numbers.
+    ArpOperation,
+    ArpSource,
+    ArpTarget,
     /// Bits named by their place ([`payload`](super::payload)), or [`NO_PAYLOAD`] if the packet is too short.
     Payload0,
     Payload1,
@@ -116,6 +120,11 @@ impl Field {
     const COUNT: usize = Field::Payload7 as usize + 1;
     /// Each field has a [bit](Field::bit) in one word.
     const FEW: () = assert!(Field::COUNT <= 64);
+
+    /// Whether its values are Ethernet addresses.
+    pub(super) fn is_station(self) -> bool {
+        matches!(self, Field::EtherSource | Field::EtherDestination | Field::ArpSource | Field::ArpTarget)
+    }
 
     /// The field's bit.
     pub(super) const fn bit(self) -> u64 {
@@ -153,6 +162,8 @@ impl Values {
         .with(Field::RoutingType, UNROUTED)
         .with(Field::EtherSource, NO_STATION)
         .with(Field::EtherDestination, NO_STATION)
+        .with(Field::ArpSource, NO_STATION)
+        .with(Field::ArpTarget, NO_STATION)
         .with(Field::SegmentSize, NO_SIZE)
         .with(Field::OpenerPort, NO_PORT)
         .with(Field::AskedPort, NO_PORT)
@@ -294,6 +305,9 @@ impl Within {
             Field::AverageOriginal => "bytes a packet of who opened the connection",
             Field::AverageReply => "bytes a packet of who was asked",
             Field::LeavesBy => "port by which it leaves",
+            Field::ArpOperation => "ARP operation",
+            Field::ArpSource => "Ethernet address of the ARP sender",
+            Field::ArpTarget => "Ethernet address of the ARP target",
             Field::Payload0
             | Field::Payload1
             | Field::Payload2
@@ -309,7 +323,7 @@ impl Within {
     fn written_mask(&self) -> String {
         match self.field {
             _ if self.mask == u64::MAX => String::new(),
-            Field::EtherSource | Field::EtherDestination => format!(" & {}", self.written(self.mask & !NO_STATION)),
+            field if field.is_station() => format!(" & {}", self.written(self.mask & !NO_STATION)),
             Field::Vlan => format!(" & {:#x}", self.mask & !UNTAGGED),
             field if SLOTS.contains(&field) => format!(" & {:#x}", self.mask & !NO_PAYLOAD),
             _ => format!(" & {:#x}", self.mask),
@@ -327,7 +341,7 @@ impl Within {
             Field::Hour => clock::shown(value),
             Field::Day => clock::DAYS.get(value as usize).map_or_else(|| value.to_string(), ToString::to_string),
             Field::Time => clock::written(value),
-            Field::EtherSource | Field::EtherDestination => {
+            field if field.is_station() => {
                 let bytes = value.to_be_bytes();
                 MacAddress([bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]).to_string()
             }

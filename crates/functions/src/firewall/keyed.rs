@@ -20,7 +20,7 @@ use super::rules::Rule;
 use super::values::number;
 use crate::config::ConfigError;
 use crate::parts::aged::Stamp;
-use crate::parts::{Aged, Side, lengths};
+use crate::parts::{Aged, Side};
 use crate::token_bucket::{Bucket, Limit};
 
 /// The default size of a set that packets modify, in nftables.
@@ -246,7 +246,7 @@ impl Sets {
             Act::Add | Act::Remove => true,
             Act::Limit(often) => {
                 let mut bucket = it.bucket;
-                let cost = often.cost(lengths::ip_len(packet) as u32);
+                let cost = often.cost(facts.len_of(packet));
                 let within = set.limit.as_ref().is_some_and(|limit| limit.take(&mut bucket, now, cost));
                 if within {
                     // An empty bucket is left unchanged, so that a flood causes no conflicts.

@@ -14,10 +14,14 @@ use braid_nf::state::{DistributedVector, DistributedVectorConfig, StateError, St
 
 use super::facts::Facts;
 use super::rules::Rule;
+use super::states::State;
 use crate::parts::seconds;
 
 /// The size of each worker's ring, and the number of packets that a report shows.
 pub(super) const KEPT: u32 = 64;
+
+/// The entry is of an ARP packet.
+const OF_ARP: u8 = 2;
 
 /// One packet; all zero if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -34,7 +38,7 @@ struct Logged {
     /// The port on which it arrived.
     port: u16,
     protocol: u8,
-    /// 1 if the entry is in use.
+    /// 0 if the entry is not in use, 1 for an IP packet, 2 for one of ARP.
     is_there: u8,
 }
 
@@ -74,7 +78,7 @@ impl Log {
             destination_port: facts.destination_port,
             port: facts.port,
             protocol: facts.protocol,
-            is_there: 1,
+            is_there: if facts.state == State::Arp { OF_ARP } else { 1 },
         };
         let number = self.written.update(cx, 0, |written| std::mem::replace(written, *written + 1))?;
         let place = number.unwrap_or_default() % u64::from(KEPT);
@@ -103,6 +107,9 @@ impl Log {
 impl std::fmt::Display for Logged {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (source, destination) = (IpAddress::from_v6(self.source), IpAddress::from_v6(self.destination));
+        if self.is_there == OF_ARP {
+            return write!(f, "arp {source} > {destination} by port {}", self.port);
+        }
         match protocol::name(self.protocol) {
             Some(name) => f.write_str(name)?,
             None => write!(f, "protocol {}", self.protocol)?,

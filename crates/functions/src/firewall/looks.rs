@@ -33,6 +33,7 @@ const V4: u64 = Field::Identification.bit()
     | Field::Checksum.bit()
     | Field::IpOptions.bit();
 const STATIONS: u64 = Field::EtherSource.bit() | Field::EtherDestination.bit();
+const ARP: u64 = Field::ArpOperation.bit() | Field::ArpSource.bit() | Field::ArpTarget.bit();
 const SEGMENTS: u64 = Field::TcpOptions.bit() | Field::SegmentSize.bit();
 const TCP: u64 = Field::Sequence.bit()
     | Field::Acknowledgement.bit()
@@ -95,6 +96,13 @@ impl Looks {
         {
             values.set(Field::EtherSource, station(ethernet.source()));
             values.set(Field::EtherDestination, station(ethernet.destination()));
+        }
+        if self.asked & ARP != 0
+            && let Some(arp) = packet.arp()
+        {
+            values.set(Field::ArpOperation, arp.operation().number());
+            values.set(Field::ArpSource, station(arp.sender_mac()));
+            values.set(Field::ArpTarget, station(arp.target_mac()));
         }
         if self.asked & V4 != 0
             && let Some(ip) = packet.ipv4()

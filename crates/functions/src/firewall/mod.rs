@@ -10,6 +10,7 @@
 //!
 //! Out of scope: application-level gateways and SYN cookies.
 
+mod arp;
 mod classifier;
 mod clock;
 mod config;
@@ -240,7 +241,7 @@ impl NetworkFunction for Firewall {
     }
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
-        Ok(self.settings.non_ip.judge(cx, packet))
+        self.frame(cx, packet)
     }
 
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, connection: &Connection) -> Result<(), Conflict> {

@@ -8,6 +8,7 @@ use std::fs;
 use std::sync::Arc;
 
 use braid_nf::packet::Packet;
+use braid_nf::packet::headers::Arp;
 use braid_nf::packet::parse::protocol;
 use braid_nf::state::hash;
 
@@ -149,6 +150,21 @@ impl Policy {
         Facts { fields: values, ..facts }
     }
 
+    /// The same of an ARP packet.
+    pub(super) fn facts_of_arp<'a>(
+        &self,
+        (packet, arp): (&Packet<'_>, &Arp),
+        (now_ns, exits): (u64, u64),
+        side: Side,
+        place: &'a mut Option<Values>,
+    ) -> Facts<'a> {
+        let facts = Facts::of_arp(arp, packet.port(), side);
+        match &self.looks {
+            Some(looks) => Facts { fields: place.insert(looks.at(packet, (now_ns, exits, None))), ..facts },
+            None => facts,
+        }
+    }
+
     /// Discards what a running firewall does not need.
     pub(super) fn forget_rules(&mut self) {
         self.rules = Arc::default();
@@ -167,7 +183,7 @@ impl Policy {
             && let Some(ruling) = self.rulings.get(number)
         {
             from = if !ruling.has_effects || meets(number)? {
-                if ruling.untracks {
+                if ruling.untracks && state != State::Arp {
                     state = State::Untracked;
                 }
                 if ruling.action != Action::Continue {
@@ -197,7 +213,7 @@ impl Policy {
         match state {
             State::New | State::Untracked => self.otherwise[side as usize],
             State::Invalid => Action::Deny,
-            State::Original | State::Reply | State::RelatedOriginal | State::RelatedReply => Action::Allow,
+            State::Original | State::Reply | State::RelatedOriginal | State::RelatedReply | State::Arp => Action::Allow,
         }
     }
 

@@ -4,7 +4,7 @@
 //! rule, nothing has to be asked about them, and they cost what they would without a rule file.
 
 use super::rules::{Action, Rule};
-use super::states::State;
+use super::states::{self, State};
 use super::values::Addresses;
 use crate::parts::Side;
 
@@ -20,8 +20,9 @@ impl Reach {
     /// Finds all rules on any path from the first rule.
     pub(super) fn of(rules: &[Rule]) -> Reach {
         let untracks = rules.iter().any(|rule| rule.untracks);
+        let asks_arp = rules.iter().any(|rule| rule.states & states::ARP != 0);
         let list = |state, side| {
-            if state == State::Untracked && !untracks {
+            if state == State::Untracked && !untracks || state == State::Arp && !asks_arp {
                 return Vec::new();
             }
             let both = [true, false].map(|v4| met(rules, state, side, v4));
@@ -36,7 +37,7 @@ impl Reach {
     }
 
     /// The first rule that changes what happens to packets of a state: for known connections one that drops, counts, logs
-    /// or limits; for invalid packets one that lets them pass or tells the sender.
+    /// or limits, as for ARP; for invalid packets one that lets them pass or tells the sender.
     pub(super) fn asked<'a>(&self, rules: &'a [Rule], state: State) -> Option<&'a Rule> {
         let without = |action| match state {
             State::New | State::Untracked => false,

@@ -34,6 +34,7 @@ use crate::parts::{Side, Sides};
 mod addresses;
 mod amounts;
 mod arithmetic;
+mod arp;
 mod asked;
 mod base;
 mod blocks;
@@ -204,6 +205,7 @@ pub(super) fn read(path: &Path, text: &str, config: &mut Config, ports: Ports) -
         in_table: false,
         is_early: false,
         translates: false,
+        arp: false,
         direction: None,
         at: &at,
         notes: &told,

@@ -20,10 +20,12 @@ pub(super) enum State {
     Invalid = 5,
     /// A rule exempts it from tracking (`notrack`): it belongs to no connection and opens none.
     Untracked = 6,
+    /// It is no IP packet, but one of ARP, and the rule file has rules for those.
+    Arp = 7,
 }
 
 impl State {
-    pub(super) const COUNT: usize = 7;
+    pub(super) const COUNT: usize = 8;
     pub(super) const ALL: [State; State::COUNT] = [
         State::New,
         State::Original,
@@ -32,6 +34,7 @@ impl State {
         State::RelatedReply,
         State::Invalid,
         State::Untracked,
+        State::Arp,
     ];
 
     /// The states of packets that belong to a connection.
@@ -53,7 +56,7 @@ impl State {
         match self {
             State::New | State::Original => Some(true),
             State::Reply => Some(false),
-            State::RelatedOriginal | State::RelatedReply | State::Invalid | State::Untracked => None,
+            State::RelatedOriginal | State::RelatedReply | State::Invalid | State::Untracked | State::Arp => None,
         }
     }
 
@@ -92,11 +95,13 @@ pub(super) const RELATED_ORIGINAL: States = 8;
 pub(super) const RELATED_REPLY: States = 16;
 pub(super) const INVALID: States = 32;
 pub(super) const UNTRACKED: States = 64;
+pub(super) const ARP: States = 128;
 pub(super) const ESTABLISHED: States = ORIGINAL | REPLY;
 pub(super) const RELATED: States = RELATED_ORIGINAL | RELATED_REPLY;
+/// All states of IP packets.
 pub(super) const ALL: States = NEW | ESTABLISHED | RELATED | INVALID | UNTRACKED;
 
 /// The bit of a state.
 pub(super) fn bits(state: State) -> States {
-    [NEW, ORIGINAL, REPLY, RELATED_ORIGINAL, RELATED_REPLY, INVALID, UNTRACKED][state as usize]
+    [NEW, ORIGINAL, REPLY, RELATED_ORIGINAL, RELATED_REPLY, INVALID, UNTRACKED, ARP][state as usize]
 }

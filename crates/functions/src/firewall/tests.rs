@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 mod amounts;
 mod around;
+mod arp;
 mod chains;
 mod classifier;
 mod conditions;

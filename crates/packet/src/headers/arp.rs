@@ -16,6 +16,18 @@ pub enum ArpOperation {
     Other(u16),
 }
 
+impl ArpOperation {
+    /// Its number in the packet.
+    #[inline(always)]
+    pub fn number(self) -> u16 {
+        match self {
+            ArpOperation::Request => 1,
+            ArpOperation::Reply => 2,
+            ArpOperation::Other(number) => number,
+        }
+    }
+}
+
 header! {
     /// The 28 bytes of an ARP packet for Ethernet and IPv4; ARP for other hardware or protocols is not parsed.
     Arp {
@@ -79,12 +91,7 @@ impl Arp {
     /// Sets the operation.
     #[inline(always)]
     pub fn set_operation(&mut self, operation: ArpOperation) {
-        let number = match operation {
-            ArpOperation::Request => 1,
-            ArpOperation::Reply => 2,
-            ArpOperation::Other(number) => number,
-        };
-        self.operation = number.into();
+        self.operation = operation.number().into();
     }
 
     /// Sets the sender's addresses; IPv4 as four bytes.

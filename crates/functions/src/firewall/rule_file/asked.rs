@@ -69,12 +69,12 @@ pub(super) fn translates(file: &File<'_>, scope: &Scope<'_>) -> bool {
 }
 
 /// Whether packets between ports come to a chain, and of which direction (`None`: both). `translates` says that destinations
-/// may be translated, so that they differ before and after translation.
+/// may be translated, so that they differ before and after translation; `arp` that the file speaks of ARP.
 pub(super) fn asked(
     table: &Table<'_>,
     chain: &Chain<'_>,
     hooks: Hooks,
-    translates: bool,
+    (translates, arp): (bool, bool),
     (scope, notes): (&Scope<'_>, &mut Vec<Note>),
 ) -> Parsed<Option<Option<Direction>>> {
     let Some(base) = &chain.base else { return Ok(None) };
@@ -85,7 +85,9 @@ pub(super) fn asked(
     let mut tell = |text: String| notes.push(Note { line: chain.at.line, file: scope.file(chain.at), text });
     let not_asked = |why: &str| format!("chain {} is not asked: {why}", chain.name);
     let of_others = match (table.family.as_str(), hooks) {
-        ("arp", _) => Some("ARP passes"),
+        ("arp", Hooks::Forward | Hooks::Bridge) => Some(
+            "it is for ARP to and from the machine itself; what is said between ports comes to chains of tables bridge and netdev",
+        ),
         ("bridge", Hooks::Forward | Hooks::Host) => {
             Some("it is for frames between ports of a bridge, and is with rules_hook = \"bridge\"")
         }
@@ -114,7 +116,7 @@ pub(super) fn asked(
     }
     match (base.kind.as_str(), base.hook.as_str(), hooks) {
         _ if direction.is_some() => {
-            if !base.accepts && matches!(table.family.as_str(), "bridge" | "netdev") {
+            if !base.accepts && !arp && matches!(table.family.as_str(), "bridge" | "netdev") {
                 tell(format!(
                     "the policy of chain {} is for IP packets: about ARP and all else `non_ip` decides",
                     chain.name

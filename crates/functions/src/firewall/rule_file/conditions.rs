@@ -5,6 +5,7 @@ use braid_nf::packet::parse::protocol as numbered;
 
 use super::addresses::{addresses, masked, packet_type};
 use super::arithmetic::len as made_len;
+use super::arp::{self, arp};
 use super::elsewhere::{one_of, unknown, unknown_meta};
 use super::ether::{ether, vlan};
 use super::extensions::{exthdr, next_headers, routing};
@@ -36,7 +37,7 @@ pub(super) struct Fits {
 impl Fits {
     /// Matches every packet.
     pub(super) fn all() -> Fits {
-        Fits { rule: Rule { states: states::ALL, ..Rule::new(Action::Continue) }, never: false }
+        Fits { rule: Rule { states: states::ALL | states::ARP, ..Rule::new(Action::Continue) }, never: false }
     }
 }
 
@@ -51,7 +52,8 @@ pub(super) fn selector(words: &Words<'_>) -> Option<usize> {
         "ah" | "esp" | "comp" | "igmp" | "udplite" | "dccp" => Some(2 + made_len(words, 2)),
         place if is_place(place) => Some(payload::LEN + made_len(words, payload::LEN)),
         "meta" if matches!(words.peek_at(1), "length" | "l4proto") => Some(2 + made_len(words, 2)),
-        "meta" | "ct" | "ether" | "exthdr" | "rt" => Some(2),
+        "arp" if matches!(words.peek_at(1), "saddr" | "daddr") => Some(3),
+        "meta" | "ct" | "ether" | "exthdr" | "rt" | "arp" => Some(2),
         _ => None,
     }
 }
@@ -80,6 +82,7 @@ pub(super) fn condition(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
         "ip" => ip(fits, rest, true),
         "ip6" => ip(fits, rest, false),
         "ether" => ether(fits, rest),
+        "arp" => arp(fits, rest),
         "vlan" => vlan(fits, rest),
         "meta" | "pkttype" | "l4proto" | "nfproto" | "hour" | "day" | "time" => {
             let key = if word == "meta" { rest.word() } else { word };
@@ -117,6 +120,7 @@ pub(super) fn narrow_protocol(rule: &mut Rule, more: Vec<Protocol>) -> Parsed<()
 }
 
 pub(super) fn narrow_family(rule: &mut Rule, v4: bool) -> Parsed<()> {
+    rule.states &= !states::ARP;
     narrow(&mut rule.source, vec![Addresses::all(v4)], Addresses::meet, ("address", Kind::Conflict))
 }
 
@@ -177,6 +181,7 @@ const IP6: [&str; 9] = ["saddr", "daddr", "nexthdr", "length", "hoplimit", "dscp
 
 fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
     let rule = &mut fits.rule;
+    rule.states &= !states::ARP;
     let what = rest.word();
     let end = [("saddr", End::Source), ("daddr", End::Destination)].into_iter().find(|(end, _)| *end == what);
     if let Some((_, end)) = end
@@ -303,10 +308,10 @@ fn passed_over(rest: &mut Words<'_>) -> Parsed<()> {
     rest.elements("a condition").map(drop)
 }
 
-/// Reads `ipv4`, `{ ip, ip6 }` or `!= ip6`. Other protocols are not supported.
+/// Reads `ipv4`, `{ ip, ip6 }`, `arp` or `!= ip6`. Packets of other protocols do not come here.
 pub(super) fn families(fits: &mut Fits, rest: &mut Words<'_>, of: &str) -> Parsed<()> {
     let (names, is_negated) = rest.set(of)?;
-    let (is_family, mut named) = (of == "nfproto", [false; 2]);
+    let (is_family, mut named, mut names_arp) = (of == "nfproto", [false; 2], false);
     for name in &names {
         match (name.as_str(), number(name)) {
             ("ipv4" | "ip", _) => named[0] = true,
@@ -315,7 +320,8 @@ pub(super) fn families(fits: &mut Fits, rest: &mut Words<'_>, of: &str) -> Parse
             (_, Some(10)) if is_family => named[1] = true,
             (_, Some(0x0800)) if !is_family => named[0] = true,
             (_, Some(0x86dd)) if !is_family => named[1] = true,
-            // No packet is one of those, nor of another number.
+            ("arp", _) | (_, Some(0x0806)) if !is_family => names_arp = true,
+            // No packet is of another one.
             ("arp", _) | (_, Some(_)) => {}
             ("vlan" | "8021q" | "8021ad", _) if of == "protocol" => {}
             (other, _) => {
@@ -326,13 +332,26 @@ pub(super) fn families(fits: &mut Fits, rest: &mut Words<'_>, of: &str) -> Parse
             }
         }
     }
-    match named.map(|named| named != is_negated) {
-        [true, true] => Ok(()),
-        [false, false] => {
+    let fits_arp = !is_family && names_arp != is_negated;
+    if !fits_arp {
+        fits.rule.states &= !states::ARP;
+    }
+    match (named.map(|named| named != is_negated), fits_arp) {
+        ([false, false], true) => {
+            arp::only(fits);
+            Ok(())
+        }
+        ([false, false], false) => {
             fits.never = true;
             Ok(())
         }
-        [v4, _] => {
+        ([true, true], _) => Ok(()),
+        ([v4, _], _) => {
+            // ARP has addresses of IPv4, so one rule is not about it and IPv6.
+            if fits_arp && !v4 && fits.rule.states & states::ARP != 0 {
+                fits.rule.states &= states::ALL;
+                rest.scope.note_of_arp();
+            }
             let all = vec![Addresses::all(v4)];
             narrow(&mut fits.rule.source, all, Addresses::meet, ("address", Kind::Excluded))
         }

@@ -52,7 +52,6 @@ const WORDS: &[(&[&str], &str)] = &[
     (&["replace"], "write the rules in their order: none has a handle before it is loaded"),
     (&["allow", "pass"], "write accept"),
     (&["deny", "block"], "write drop"),
-    (&["arp"], "leave it out, or write it into a table arp, which is not asked: ARP passes"),
     (
         &["frag"],
         "leave it out, or write exthdr frag exists: datagrams are judged whole, and a whole one has no such header",
@@ -114,8 +113,8 @@ const CT: &[(&[&str], &str)] = &[
 
 /// Words with which something supported may begin.
 const KNOWN: &[&str] = &[
-    "inbound", "outbound", "iif", "oif", "iifname", "oifname", "ip", "ip6", "ether", "vlan", "meta", "tcp", "udp",
-    "sctp", "th", "icmp", "icmpv6", "igmp", "ah", "esp", "comp", "udplite", "dccp", "exthdr", "rt", "fib", "ct",
+    "inbound", "outbound", "iif", "oif", "iifname", "oifname", "ip", "ip6", "ether", "arp", "vlan", "meta", "tcp",
+    "udp", "sctp", "th", "icmp", "icmpv6", "igmp", "ah", "esp", "comp", "udplite", "dccp", "exthdr", "rt", "fib", "ct",
     "counter", "log", "limit", "quota", "meter", "notrack", "accept", "drop", "reject", "jump", "goto", "return",
     "continue", "comment", "policy",
 ];

@@ -12,7 +12,7 @@ use crate::firewall::payload::{Base, Place};
 use crate::firewall::rules::Direction;
 
 const VLAN: Numbers = Numbers { what: "a VLAN such as 10 or 20-29", last: UNTAGGED - 1, named: nameless };
-const STATION: Numbers =
+pub(super) const STATION: Numbers =
     Numbers { what: "an Ethernet address such as 00:53:00:00:00:01", last: NO_STATION - 1, named: station };
 
 /// Reads what follows `ether`.

@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use braid_nf::state::hash;
 
+use super::arp::{is_spoken_of, settle, states_of};
 use super::asked::{Asked, asked, is_early, translates};
 use super::base::Base;
 use super::blocks::Statement;
@@ -58,10 +59,10 @@ struct Flat<'a> {
 /// Returns the rules of all chains that are evaluated, to be appended to `base` others.
 pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: usize) -> Parsed<(Vec<Rule>, Vec<Note>)> {
     let (mut chains, mut notes) = (Vec::<Asked<'_>>::new(), Vec::new());
-    let translates = translates(file, scope);
+    let (translates, arp) = (translates(file, scope), is_spoken_of(file));
     for (table, chain) in file.awake().flat_map(|table| table.chains.iter().map(move |chain| (table, chain))) {
         scope.at.set(chain.at);
-        if let Some(direction) = asked(table, chain, hooks, translates, (scope, &mut notes))? {
+        if let Some(direction) = asked(table, chain, hooks, (translates, arp), (scope, &mut notes))? {
             chains.push((table, chain, direction));
         }
     }
@@ -93,12 +94,13 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
         let text = "no chain of hook forward follows: about what passes, `inbound` and `outbound` of the plan decide";
         notes.push(Note { line: chain.at.line, file: scope.file(chain.at), text: text.to_owned() });
     }
-    chains.sort_by_key(|(_, chain, _)| chain.base.as_ref().map(|base| (base.place(), base.priority)));
     // Of equal priority, the kernel asks the chain first that was added last (`nf_hook_entries_grow`).
     chains.reverse();
+    chains.sort_by_key(|(_, chain, _)| chain.base.as_ref().map(|base| (base.place(), base.priority)));
     let mut comes = Vec::with_capacity(chains.len());
     for (table, chain, direction) in &chains {
-        comes.push(within(table, chain, *direction, scope)?);
+        let states = states_of(table, arp);
+        comes.push(within(table, chain, *direction, scope)?.map(|all| Rule { states, ..all }));
     }
     let mut is_reached = comes.iter().map(Option::is_some);
     chains.retain(|_| is_reached.next().unwrap_or_default());
@@ -114,6 +116,7 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
             dynamic: &table.dynamic,
             pools: &table.pools,
             translates,
+            arp: within.states & states::ARP != 0,
             is_early: chain.base.as_ref().is_some_and(|base| is_early(table, base)),
             direction: *direction,
             ..*scope
@@ -268,7 +271,8 @@ impl<'a> Flat<'a> {
     fn statements(&self, chain: &'a Chain<'a>) -> impl Iterator<Item = Parsed<Read>> + use<'a> {
         let (table, scope) = (self.table, self.scope);
         let read = move |tokens: &Statement<'_>| {
-            let clauses = statement(Words { words: tokens, scope })?;
+            let mut clauses = statement(Words { words: tokens, scope })?;
+            clauses.iter_mut().flat_map(|clause| &mut clause.fits).for_each(settle);
             for fits in clauses.iter().flat_map(|clause| &clause.fits).filter(|fits| !fits.never) {
                 fits.rule.check().or_else(|(reason, instead)| wrong(reason, instead))?;
             }
@@ -291,7 +295,7 @@ impl<'a> Flat<'a> {
                     continue;
                 }
                 if !self.scope.in_table {
-                    says_what_happens(&clause.verdict, fits.rule.states)?;
+                    says_what_happens(&clause.verdict, fits.rule.states & states::ALL)?;
                 }
                 let (line, file) = (one.at.line, self.scope.file(one.at));
                 let origin = one.origin.wrapping_add(number as u64);

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 
+use super::arp::only;
 use super::conditions::{Fits, condition, narrow_family, narrow_field, narrow_protocol, protocol, selector};
 use super::fib::Ways;
 use super::keyed::{dynamic, key_of};
@@ -81,6 +82,10 @@ pub(super) fn has(fits: &mut Fits, field: &[Token], scope: &Scope<'_>) -> Parsed
     let rule = &mut fits.rule;
     match (first, second) {
         ("ip" | "ip6", _) => narrow_family(rule, first == "ip"),
+        ("arp", _) => {
+            only(fits);
+            Ok(())
+        }
         ("icmp" | "icmpv6", number) if !matches!(number, "type" | "code") => {
             narrow_protocol(rule, protocol(first).into_iter().collect())?;
             narrow_types(rule, (first, number))

@@ -5,6 +5,7 @@ use braid_nf::packet::services;
 use std::sync::Arc;
 
 use super::amounts::rate;
+use super::arp::only;
 use super::conditions::{Fits, any_protocol_with_ports, narrow_family, narrow_protocol, protocol};
 use super::ether::{some_station, station};
 use super::joined::listed;
@@ -15,6 +16,7 @@ use crate::firewall::fields::Field;
 use crate::firewall::given::Given;
 use crate::firewall::keyed::{Act, Dynamic, Key, Keyed, PARTS_MAX, Part, SIZE};
 use crate::firewall::rules::Direction;
+use crate::firewall::states;
 use crate::firewall::values::Addresses;
 
 const FORM: &str =
@@ -174,7 +176,24 @@ fn field(rest: &mut Words<'_>, fits: &mut [Fits], key: &mut Key) -> Parsed<()> {
             }
             key.push(if what == "sport" { Part::SourcePort } else { Part::DestinationPort });
         }
-        ("meta", "l4proto") | ("ip", "protocol") => key.push(Part::Protocol),
+        ("meta", "l4proto") | ("ip", "protocol") => {
+            fits.iter_mut().for_each(|fits| fits.rule.states &= states::ALL);
+            key.push(Part::Protocol);
+        }
+        ("arp", "saddr" | "daddr") => {
+            let is_source = what == "saddr";
+            fits.iter_mut().for_each(only);
+            key.push(match (rest.word().as_str(), is_source) {
+                ("ip", true) => Part::Source(mask(rest, true)?),
+                ("ip", false) => Part::Destination(mask(rest, true)?),
+                ("ether", _) => {
+                    let field = if is_source { Field::ArpSource } else { Field::ArpTarget };
+                    fits.iter_mut().try_for_each(|fits| some_station(fits, field, false))?;
+                    Part::Station(field)
+                }
+                _ => return wrong("no address of ARP", "write arp saddr ip or arp saddr ether"),
+            });
+        }
         ("ether", "saddr" | "daddr") => {
             let station = if what == "saddr" { Field::EtherSource } else { Field::EtherDestination };
             narrow(&|fits| some_station(fits, station, is_outbound))?;

@@ -33,6 +33,8 @@ pub(super) struct Scope<'a> {
     pub(super) in_table: bool,
     /// Whether the chain comes before connection tracking.
     pub(super) is_early: bool,
+    /// Whether ARP packets come to the chain.
+    pub(super) arp: bool,
     /// Whether a translator redirects packets to other destinations than those to which their connections were opened.
     pub(super) translates: bool,
     /// The direction of the packets that come to the chain, if all have the same; the chain is then for the hosts inside.
@@ -55,6 +57,13 @@ impl Scope<'_> {
         let mut notes = self.notes.borrow_mut();
         if !notes.contains(&note) {
             notes.push(note);
+        }
+    }
+
+    /// Notes that a condition on the type of a frame is about IPv6 only, although it names ARP, or does not exclude it.
+    pub(super) fn note_of_arp(&self) {
+        if self.arp {
+            self.note("only IPv6 is meant here, and not ARP: write a rule of its own for it, ether type arp");
         }
     }
 

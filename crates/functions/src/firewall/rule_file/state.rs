@@ -12,7 +12,7 @@ use crate::firewall::fields::{Field, MOST, Within};
 use crate::firewall::masked::{End, Masked};
 use crate::firewall::rules::{Direction, Rule};
 use crate::firewall::states::{
-    ALL, ESTABLISHED, INVALID, NEW, ORIGINAL, RELATED, RELATED_ORIGINAL, RELATED_REPLY, REPLY, States, UNTRACKED,
+    ALL, ARP, ESTABLISHED, INVALID, NEW, ORIGINAL, RELATED, RELATED_ORIGINAL, RELATED_REPLY, REPLY, States, UNTRACKED,
 };
 use crate::firewall::values::{Addresses, PortRange};
 use crate::parts::Many;
@@ -33,7 +33,7 @@ pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     let word = rest.word();
     if let Some(field) = counts::field(&word, way) {
         // A packet without a connection has no counts.
-        fits.rule.states &= !(INVALID | UNTRACKED);
+        fits.rule.states &= ALL & !(INVALID | UNTRACKED);
         return narrow_field(&mut fits.rule, field, COUNT.read(rest)?);
     }
     if way != 0 {
@@ -65,7 +65,8 @@ pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
         "mark" => return wrong("a mark stands alone here", "write ct mark 1 before the other fields"),
         other => return unknown_ct(other),
     };
-    fits.rule.states &= states;
+    // A packet of ARP has no connection, and is invalid, as in the kernel.
+    fits.rule.states &= states | if states & INVALID != 0 { ARP } else { 0 };
     fits.never |= fits.rule.states == 0;
     Ok(())
 }
