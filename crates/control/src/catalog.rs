@@ -51,6 +51,8 @@ pub struct Entry {
     pub sides: bool,
     /// Whether it decides by which port packets leave, of all ports.
     pub routes: bool,
+    /// Whether it writes the Ethernet addresses and VLAN tags of what it sends on.
+    pub readdresses: bool,
     /// Its documentation page, in Markdown; empty if it has none.
     pub page: String,
     /// Its constructor.

@@ -311,8 +311,13 @@ fn build_all(
     let build = |(at, link): (usize, &Link)| -> Result<Box<dyn Stage>, (Refusal, usize)> {
         builder.scope(&link.name);
         let asks_port = |when: When| when.leaves_by.is_some() || when.passes.is_some();
-        let splits_floods = (0..links.len()).any(|other| other != at && asks_port(course.when(other)));
-        builder.place(Surroundings { decided: decided(links, at, (course, ports)), sees_addresses, splits_floods });
+        let around = Surroundings {
+            decided: decided(links, at, (course, ports)),
+            sees_addresses,
+            readdressed: readdressed(links, at, course.order),
+            splits_floods: (0..links.len()).any(|other| other != at && asks_port(course.when(other))),
+        };
+        builder.place(around);
         link.share.iter().for_each(|share| builder.share(&share.own, &share.name));
         let stage = (link.entry.build)(&link.name, completed(link, link.config.table(), course, ports), builder, ports);
         let stage = stage.and_then(|stage| check_shares(link, &*stage, builder).map(|()| stage));
@@ -380,6 +385,14 @@ fn arrivals(link: &Link, when: When, ports: u16) -> Vec<u16> {
             && sides.as_ref().is_none_or(|sides| sides.contains(&i64::from(*port)))
     };
     (0..ports).filter(is_handled).collect()
+}
+
+/// Whether packets come to the function at a position with Ethernet headers that another one has written: those from inside, and from
+/// outside.
+fn readdressed(links: &[Link], at: usize, order: Order) -> [bool; 2] {
+    let of = |earlier: &[Link]| earlier.iter().any(|link| link.entry.readdresses);
+    let as_written = of(&links[..at]);
+    [as_written, if order == Order::Same { as_written } else { of(&links[at + 1..]) }]
 }
 
 /// The configuration key under which a function shares an object.

@@ -57,6 +57,8 @@ pub struct Entry {
     pub sides: bool,
     /// Whether it decides by which port packets leave, of all ports.
     pub routes: bool,
+    /// Whether it writes the Ethernet addresses and VLAN tags of what it sends on.
+    pub readdresses: bool,
     /// Makes the function from its name in the plan, its configuration, the builder of its state objects, and the number
     /// of ports.
     pub build: Build,
@@ -83,6 +85,7 @@ impl Entry {
             mirrors: false,
             sides: false,
             routes: false,
+            readdresses: false,
             build: build::<F>,
             files: files::<F>,
         }
@@ -102,6 +105,10 @@ impl Entry {
 
     const fn routes(self) -> Entry {
         Entry { routes: true, ..self }
+    }
+
+    const fn readdresses(self) -> Entry {
+        Entry { readdresses: true, ..self }
     }
 }
 
@@ -132,7 +139,7 @@ static CATALOG: &[Entry] = &[
     Entry::new::<nat64::Nat64>("lets hosts with IPv6 reach servers with IPv4", 2, Split::Inside).mirrors().with_sides(),
     Entry::new::<nptv6::Nptv6>("exchanges IPv6 prefixes, one to one and without state", 2, Split::Inside).mirrors().with_sides(),
     Entry::new::<firewall::Firewall>("lets in what inside hosts have asked for, and what rules allow", 2, Split::Inside).with_sides(),
-    Entry::new::<router::Router>("routes IPv4 and IPv6 between its interfaces", 2, Split::Inside).routes(),
+    Entry::new::<router::Router>("routes IPv4 and IPv6 between its interfaces", 2, Split::Inside).routes().readdresses(),
     Entry::new::<load_balancer::LoadBalancer>("spreads the connections to a service over its backends", 2, Split::Inside),
     Entry::new::<port_scan::PortScan>("tells hosts that scan ports by how few of those they ask answer", 2, Split::Single),
     Entry::new::<heavy_hitters::HeavyHitters>("tells who sends or receives more than a threshold", 2, Split::Single),

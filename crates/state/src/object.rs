@@ -141,6 +141,8 @@ pub struct Surroundings {
     pub decided: [Decided; 2],
     /// No function before this one in that order writes IP addresses.
     pub sees_addresses: bool,
+    /// Packets come with Ethernet addresses and VLAN tags that another function has written, in the same order as for `decided`.
+    pub readdressed: [bool; 2],
     /// Another function meets packets by the port by which they are to leave, so what is flooded has to be one packet for each port.
     pub splits_floods: bool,
 }
@@ -210,6 +212,11 @@ impl StateBuilder {
     /// Whether what this function floods has to be one packet for each port.
     pub fn splits_floods(&self) -> bool {
         self.around.splits_floods
+    }
+
+    /// Whether packets come with Ethernet addresses and VLAN tags that another function has written: those from inside, and from outside.
+    pub fn readdressed(&self) -> [bool; 2] {
+        self.around.readdressed
     }
 
     /// Limits the total size of new structures in bytes; one that exceeds the limit is refused before its pages are used.

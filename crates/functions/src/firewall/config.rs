@@ -220,8 +220,13 @@ impl Settings {
         own.filter(|_| side == Side::Inside).unwrap_or(packet.dst_ip())
     }
 
-    /// `decided`: where it is decided by which port packets leave, from inside and from outside.
-    pub(super) fn check(mut config: Config, ports: u16, decided: [Decided; 2]) -> Result<Settings, ConfigError> {
+    /// `decided`: where it is decided by which port packets leave, from inside and from outside; `readdressed`: whether they come
+    /// with Ethernet headers that another function has written.
+    pub(super) fn check(
+        mut config: Config,
+        ports: u16,
+        (decided, readdressed): ([Decided; 2], [bool; 2]),
+    ) -> Result<Settings, ConfigError> {
         let timeouts = Timeouts {
             tcp_ns: [
                 idle_ns("tcp_opening_s", config.tcp_opening_s)?,
@@ -259,7 +264,7 @@ impl Settings {
             return Err(ConfigError::new("networks", reason, "write a list for each port, in their order"));
         }
         config.rule_file_is_there()?;
-        let ports = Ports { count: ports, sides, decided };
+        let ports = Ports { count: ports, sides, decided, readdressed };
         let policy = Policy::check(&mut config, ports)?;
         Ok(Settings {
             sides,

@@ -7,9 +7,12 @@ use braid_nf::packet::{MacAddress, Packet};
 use super::clock::{Moment, UtcOffset};
 use super::counts::Counts;
 use super::fields::{Field, UNROUTED, Values};
+use super::keyed::Part;
 use super::payload::{NO_PAYLOAD, Places, SLOTS, places};
-use super::rules::Rule;
-use crate::parts::{dscp, lengths};
+use super::rule_file::{Note, Ports};
+use super::rules::{Direction, Rule};
+use super::states;
+use crate::parts::{Side, dscp, lengths};
 
 /// What the rules examine.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +64,33 @@ const PLACES: u64 = {
 };
 /// Fields of a packet's time.
 const WHEN: u64 = Field::Hour.bit() | Field::Day.bit() | Field::Time.bit();
+
+/// Notes a rule that looks at the Ethernet header of packets whose header another function has written.
+pub(super) fn note(rules: &[Rule], ports: Ports) -> Option<Note> {
+    let readdressed = ports.readdressed;
+    let of_link = |rule: &Rule| {
+        let mut keys = rule.keyed.iter().flat_map(|keyed| &keyed.key);
+        rule.fields.iter().any(|within| (STATIONS | Field::Vlan.bit()) & within.field.bit() != 0)
+            || keys.any(|part| matches!(part, Part::Station(Field::EtherSource | Field::EtherDestination)))
+    };
+    let comes = |rule: &Rule| {
+        [(Side::Inside, readdressed[0]), (Side::Outside, readdressed[1])].into_iter().any(|(side, is_so)| {
+            is_so
+                && rule.direction.is_none_or(|direction| direction == Direction::from(side))
+                && rule.ports.any(|port| ports.sides.of(*port) == Some(side))
+        })
+    };
+    let rule = rules.iter().find(|rule| rule.states != states::ARP && of_link(rule) && comes(rule))?;
+    let whose = match readdressed {
+        [true, false] => "packets from inside come",
+        [false, true] => "packets from outside come",
+        _ => "packets come",
+    };
+    let text = format!(
+        "{whose} with the Ethernet addresses and the VLAN that the router before the firewall has written, and not as they arrived: write          addresses and interfaces, or put the firewall before the router in the chain"
+    );
+    Some(Note { line: rule.line, file: rule.file.clone(), text })
+}
 
 impl Looks {
     /// What the rules examine; `None` if they examine no such field.

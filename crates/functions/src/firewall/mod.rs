@@ -133,7 +133,7 @@ impl FromConfig for Firewall {
         let counted_max = connections_max.saturating_add(queries_max);
         let (hosts_max, fragments_max, held_max) = (config.hosts_max, config.fragments_max, config.held_max);
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
-        let mut settings = Settings::check(config, ports, builder.decided())?;
+        let mut settings = Settings::check(config, ports, (builder.decided(), builder.readdressed()))?;
         let connections = Known::new(builder, "connections", connections_max)
             .map_err(|error| ConfigError::state("connections_max", &error))?;
         let queries = Aged::new(builder, "queries", queries_max, settings.query_ns)

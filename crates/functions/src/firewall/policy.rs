@@ -19,7 +19,7 @@ use super::counts::{self, Counts};
 use super::exits;
 use super::facts::{Facts, Quoted};
 use super::fields::Values;
-use super::looks::Looks;
+use super::looks::{self, Looks};
 use super::permit::Permit;
 use super::reach::Reach;
 use super::rule_file::{self, Note, Ports};
@@ -85,6 +85,7 @@ impl Policy {
         }
         exits::settle(&mut config.rules);
         notes.extend(exits::note(&config.rules, ports, &config.networks));
+        notes.extend(looks::note(&config.rules, ports));
         let has_tables = config.rules.iter().any(|rule| rule.states & !states::NEW != 0);
         let reach = Reach::of(&config.rules);
         notes.extend(State::KNOWN.into_iter().find_map(|state| reach.asked(&config.rules, state)).map(asked_often));

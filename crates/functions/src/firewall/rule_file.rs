@@ -112,6 +112,8 @@ pub(super) struct Ports {
     pub(super) sides: Sides,
     /// Where it is decided by which of them a packet leaves: of packets from inside, and from outside.
     pub(super) decided: [Decided; 2],
+    /// Whether they come with Ethernet headers that another function has written.
+    pub(super) readdressed: [bool; 2],
 }
 
 impl Ports {

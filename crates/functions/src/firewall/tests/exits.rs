@@ -119,3 +119,32 @@ fn rules_ask_by_which_port_a_packet_leaves() {
         assert!(known("2") && !known("1"), "the smallest network: {decided:?}");
     }
 }
+
+/// What the report says of a rule file behind a router that packets from inside meet before.
+fn told(rule: &str) -> String {
+    let path = std::env::temp_dir().join(format!("braid-exits-{}-{}.nft", std::process::id(), rule.len()));
+    let seen = "set seen { type ether_addr; flags dynamic; }";
+    let chain = format!("chain c {{ type filter hook forward priority 0; {rule} drop; }}");
+    std::fs::write(&path, format!("table inet f {{ {seen}\n {chain} }}")).unwrap();
+    let config = format!("interfaces = ['lan', 'wan']\nrules_file = '{}'", path.display());
+    let config: Config = parse(config.parse().unwrap()).unwrap();
+    let fw = Bench::with_sets(2, 64, |builder| {
+        let decided = [Decided::Before, Decided::Behind];
+        builder.place(Surroundings { decided, readdressed: [true, false], ..Surroundings::default() });
+        let firewall = Firewall::from_config(config, builder.scope("fw"), 2).expect("a configuration that works");
+        Box::new(Instance::new("fw", firewall))
+    });
+    std::fs::remove_file(path).unwrap();
+    format!("{:?}", fw.findings())
+}
+
+#[test]
+fn rules_about_frames_that_a_router_has_written_are_pointed_out() {
+    for rule in ["iifname lan vlan id 20", "ether saddr 02:00:00:00:00:0c", "add @seen { ether saddr timeout 1m }"] {
+        let said = told(rule);
+        assert!(said.contains("packets from inside come with the Ethernet addresses"), "{rule}: {said}");
+    }
+    for rule in ["iifname wan ether saddr 02:00:00:00:00:0c", "iifname lan ip saddr 10.0.0.1"] {
+        assert!(!told(rule).contains("Ethernet"), "{rule}");
+    }
+}

@@ -13,7 +13,8 @@ use braid_nf::state::Decided;
 use braid_testkit::Frame;
 
 /// A plan with two named ports.
-pub(super) const PORTS: Ports = Ports { count: 2, sides: Sides::EVEN_INSIDE, decided: [Decided::Nowhere; 2] };
+pub(super) const PORTS: Ports =
+    Ports { count: 2, sides: Sides::EVEN_INSIDE, decided: [Decided::Nowhere; 2], readdressed: [false; 2] };
 
 /// Reads a rule file that is not on disk.
 pub(super) fn read_text(text: &str, config: &mut Config, ports: Ports) -> Result<Vec<Note>, RuleError> {
