@@ -34,8 +34,10 @@ impl Cli {
     }
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 all is well; 1 a violation was found or something failed; 2 the command line or the \
-plan is wrong; 3 a file or device cannot be read or written, or a capture is damaged.";
+/// The table of docs/cli.md in one sentence.
+const EXIT_CODES: &str = "Exit codes: 0 success; 1 a violation was found, or something failed; 2 the command line or the plan is \
+wrong; 3 a file or an interface cannot be read or written, an interface disappeared during the run, a capture is damaged, or a run does \
+not answer; 130 a second signal (Ctrl-C) ended the program at once.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -73,7 +75,7 @@ pub enum Command {
     Model(crate::commands::model::ModelArgs),
     /// Try the relaxations that the functions allow, and write a plan with those that help
     Tune(crate::commands::tune::TuneArgs),
-    /// Reproduce the case studies of the NFOS paper
+    /// Run a study: the NFOS paper's figures, the model's accuracy, costs, load imbalance
     Study(crate::commands::study::StudyArgs),
     /// Write generated traffic to a capture file
     Gen(GenArgs),
@@ -105,22 +107,22 @@ pub struct ChainArgs {
     /// Set a key of a function's configuration; in a chain of several, NAME.KEY=VALUE
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Worker threads [default: processors]
+    /// Worker threads [default: processors; between interfaces one fewer; certify: 4]
     #[arg(long, short, value_name = "N", value_delimiter = ',', value_parser = whole)]
     pub workers: Vec<i64>,
-    /// Ports
+    /// Number of ports, 1 to 256 [default: what functions and files need, at least 2]
     #[arg(long, value_name = "N", value_parser = whole)]
     pub ports: Option<i64>,
-    /// Most packets in a batch
+    /// Maximum packets per batch, 1 to 256 [default: 128]
     #[arg(long, value_name = "N", value_parser = whole)]
     pub batch: Option<i64>,
-    /// Packet sets per group of functions, over all workers
+    /// Capacity for packet sets of each group of functions, over all workers [default: 1000000]
     #[arg(long, value_name = "N", value_parser = whole)]
     pub sets: Option<i64>,
     /// Which time the functions see: capture or live
     #[arg(long, value_name = "CLOCK")]
     pub time: Option<String>,
-    /// Who distributes packets to workers: hardware (the source) or software (a dispatcher thread)
+    /// What distributes packets to workers: hardware (the source) or software (a dispatcher thread)
     #[arg(long, value_name = "STYLE")]
     pub distribution: Option<String>,
     /// Handle packets in the order of the input, on whichever worker: the result of one worker, at about its speed
@@ -138,9 +140,49 @@ pub struct ChainArgs {
     /// Huge pages for buffers and tables: prefer, transparent or never; or touched: prefer, and touch all memory at start
     #[arg(long, value_name = "PAGES")]
     pub pages: Option<String>,
-    /// A NIC whose hashing is checked
+    /// A network card (NIC) whose hashing is checked; `braid check-rss` lists them
     #[arg(long, value_name = "NIC")]
     pub nic: Option<String>,
+}
+
+impl ChainArgs {
+    /// The options that say how the chain runs, not which it is, as far as they are given.
+    pub fn given(&self) -> Vec<&'static str> {
+        // In full, so that a new option is not forgotten here.
+        let ChainArgs {
+            plan: _,
+            nf: _,
+            set,
+            workers,
+            ports,
+            batch,
+            sets,
+            time,
+            distribution,
+            in_order,
+            gather_us,
+            balance,
+            balance_every,
+            pages,
+            nic,
+        } = self;
+        let options = [
+            ("--set", !set.is_empty()),
+            ("--workers", !workers.is_empty()),
+            ("--ports", ports.is_some()),
+            ("--batch", batch.is_some()),
+            ("--sets", sets.is_some()),
+            ("--time", time.is_some()),
+            ("--distribution", distribution.is_some()),
+            ("--in-order", *in_order),
+            ("--gather-us", gather_us.is_some()),
+            ("--balance", *balance),
+            ("--balance-every", balance_every.is_some()),
+            ("--pages", pages.is_some()),
+            ("--nic", nic.is_some()),
+        ];
+        options.into_iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option).collect()
+    }
 }
 
 /// Where packets come from.
@@ -201,8 +243,7 @@ pub struct RunArgs {
     /// Save the state to a file when the run ends
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
-    /// Both with one file, as a service wants it: begin with its state if it is there and the plan can go on with it, and save to
-    /// it in the end
+    /// Restore the state from this file at the start, if it exists and fits the plan, and save it there at the end
     #[arg(long, value_name = "FILE", conflicts_with = "snapshot")]
     pub state: Option<PathBuf>,
     /// Who may watch and change it.
@@ -249,7 +290,7 @@ pub struct CertifyArgs {
     /// The first seed
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = between(0, u64::MAX))]
     pub seed: u64,
-    /// Use at most so many packets of the input
+    /// Use only the first N packets of the input
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = between(1, usize::MAX))]
     pub packets: usize,
     /// Print one JSON object on standard output
@@ -372,7 +413,7 @@ pub struct BenchArgs {
     /// Time of each load of --what latency, and of --what soak: 30s, 30m [default: 2s and 30m]
     #[arg(long, value_name = "TIME")]
     pub duration: Option<String>,
-    /// Most packets in a batch
+    /// Maximum packets per batch, 1 to 256 [default: 128]
     #[arg(long, value_name = "N", value_parser = whole)]
     pub batch: Option<i64>,
     /// Longest time to wait for a batch to fill, in microseconds
@@ -384,7 +425,7 @@ pub struct BenchArgs {
     /// What happens when tables are full: refuse or evict_oldest
     #[arg(long, value_name = "WORD")]
     pub full: Option<String>,
-    /// Huge pages for buffers and tables: prefer, transparent or never
+    /// Huge pages for buffers and tables: prefer, transparent or never; or touched: prefer, and touch all memory at start
     #[arg(long, value_name = "PAGES")]
     pub pages: Option<String>,
     /// How flows follow one another
@@ -399,7 +440,7 @@ pub struct BenchArgs {
     /// Print the names of the usual chains, and exit
     #[arg(long)]
     pub list: bool,
-    /// Functions see a clock that advances by so much with each batch, as counting instructions wants it; with one worker
+    /// Advance the functions' clock by this much with each batch, to count instructions; with one worker
     #[arg(long, hide = true, value_name = "NANOSECONDS")]
     pub step_ns: Option<u64>,
     /// Fewer flows and packets: a quick look, not a measurement

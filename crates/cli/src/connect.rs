@@ -45,16 +45,20 @@ fn is_socket(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.file_type().is_socket())
 }
 
-/// Whether a run is to be queried; otherwise packets go through a chain. Naming both, or an input without a chain, is an error.
+/// Whether a run is to be queried; otherwise packets go through a chain. Naming both, or an input or options without a chain, is an error.
 pub fn is_of_run(control: &ControlArgs, chain: &ChainArgs, input: &InputArgs) -> Result<bool, Failure> {
     let has_chain = !chain.nf.is_empty() || chain.plan.is_some();
     if has_chain && control.control.is_some() {
         let help = "leave out --control to have an input go through the chain, or the chain to ask the run";
-        return Err(Failure::usage("a chain is named, and a run that has its own", help));
+        return Err(Failure::usage("a chain is named, and --control names a run, which has its own", help));
     }
     if !has_chain && !input.from.is_empty() {
         let help = "name functions, as --nf nat, or a plan file; or leave --in out to ask a run";
         return Err(Failure::usage("--in names packets, but no chain for them to go through", help));
+    }
+    if let Some(option) = chain.given().first().filter(|_| !has_chain) {
+        let help = format!("leave {option} out; or name a chain and an input, to have packets go through");
+        return Err(Failure::usage(format!("{option} has no effect on a run that is queried"), help));
     }
     Ok(!has_chain)
 }

@@ -29,6 +29,16 @@ fn every_command_of_the_command_line_page_succeeds() {
     }
 }
 
+#[test]
+fn the_help_has_the_exit_codes_of_the_command_line_page() {
+    let help = Braid::new().ok("--help").split_whitespace().collect::<Vec<_>>().join(" ");
+    let rows = CLI.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "));
+    let codes: Vec<_> = rows.filter(|(code, _)| code.parse::<u8>().is_ok()).collect();
+    assert_eq!(codes.len(), 5, "{codes:?}");
+    let sentence: Vec<String> = codes.iter().map(|(code, meaning)| format!("{code} {meaning}")).collect();
+    assert!(help.contains(&format!("Exit codes: {}.", sentence.join("; "))), "{help}");
+}
+
 /// The numbers of a run depend on nobody's speed, since its packets go in order; those of a certificate's attempts do.
 #[test]
 fn the_readmes_first_commands_print_what_it_shows() {

@@ -442,8 +442,21 @@ fn a_run_and_a_chain_are_two_things() {
     for command in ["trace udp", "sets"] {
         let refused = |rest: &str| braid.fails(2, &format!("{command} {rest}"));
         assert!(refused("--in gen:campus?packets=10").contains("no chain for them to go through"));
-        assert!(refused("--nf nat --in gen:campus?packets=10 --control a.sock").contains("a run that has its own"));
+        assert!(
+            refused("--nf nat --in gen:campus?packets=10 --control a.sock")
+                .contains("--control names a run, which has its own")
+        );
+        for option in
+            ["--workers 2", "--batch 7", "--in-order", "--pages never", "--ports 9", "--nic mlx5", "--set a=1"]
+        {
+            let said = refused(&format!("--control a.sock {option}"));
+            assert!(said.contains("has no effect on a run that is queried"), "{said}");
+        }
     }
+    for option in ["--batch 3", "--gather-us 50", "--pages never", "--in-order", "--balance"] {
+        assert!(braid.fails(2, &format!("check-rss --nf nat {option}")).contains("has no effect"), "{option}");
+    }
+    assert!(braid.fails(2, "check-rss --fields ip.src --workers 2").contains("--workers has no effect"));
     assert!(braid.fails(2, "sets --end --control a.sock").contains("sets of a run that a filter names"));
     assert!(braid.fails(2, "sets --end --nf nat --in gen:campus --filter udp").contains("cannot be used with"));
 }

@@ -30,8 +30,20 @@ struct Row {
     summary: String,
 }
 
+/// Options that change nothing of what a NIC has to hash.
+const WITHOUT_EFFECT: [&str; 8] =
+    ["--batch", "--sets", "--time", "--in-order", "--gather-us", "--balance", "--balance-every", "--pages"];
+
 /// Runs the command. The exit code is 0 whatever the NICs can do, because the command only asks.
 pub fn run(args: &CheckRssArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
+    let (given, of_fields_only) = (args.chain.given(), !args.fields.is_empty());
+    let is_idle = |option: &&str| WITHOUT_EFFECT.contains(option) || of_fields_only && *option != "--nic";
+    if let Some(option) = given.into_iter().find(is_idle) {
+        return Err(Failure::usage(
+            format!("{option} has no effect on what is checked"),
+            format!("leave {option} out"),
+        ));
+    }
     let (members, udp) = if args.fields.is_empty() { of_chain(args, catalog)? } else { (vec![of_fields(args)?], None) };
     let nics: Vec<&'static Nic> = match &args.chain.nic {
         None => NICS.iter().collect(),
