@@ -2,7 +2,7 @@
 //! or drop much and that are easily corrected.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use braid_control::report::grouped;
@@ -58,7 +58,10 @@ pub fn notes(path: &Path, inside: &[Prefix]) -> Vec<String> {
 fn of_sides(seen: &Seen, inside: &[Prefix]) -> Option<String> {
     let list =
         |inside: &[Prefix], between: &str| inside.iter().map(Prefix::to_string).collect::<Vec<_>>().join(between);
-    let range = |source: IpAddr| format!("{source}/{}", if source.is_ipv4() { 24 } else { 64 });
+    let range = |source: IpAddr| match source {
+        IpAddr::V4(source) => format!("{}/24", Ipv4Addr::from_bits(source.to_bits() & !0xff)),
+        IpAddr::V6(source) => format!("{}/64", Ipv6Addr::from_bits(source.to_bits() & !0 << 64)),
+    };
     match (seen.outside, seen.ends) {
         (Some(source), _) if !seen.inside && !inside.is_empty() => Some(format!(
             "no packet comes from inside ({}); if {source} is inside, say so: --inside {}",

@@ -107,6 +107,19 @@ fn what_is_odd_about_a_capture_is_said_before_it_is_read() {
 }
 
 #[test]
+fn hosts_behind_a_carriers_translator_are_inside() {
+    let braid = Braid::new();
+    let packets = [udp([100, 64, 0, 5], [198, 18, 0, 7], [4000, 53])];
+    std::fs::write(braid.path("in.pcap"), pcap(101, &packets, usize::MAX)).expect("written");
+    let output = braid.run("run --nf nat --in in.pcap --out out.pcap");
+    assert!(output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("inside"), "{said}");
+    let out = std::fs::read(braid.path("out.pcap")).expect("written");
+    assert!(!out.windows(4).any(|bytes| bytes == [100, 64, 0, 5]), "its address is translated");
+}
+
+#[test]
 fn hosts_of_which_neither_is_inside_are_pointed_out() {
     let braid = Braid::new();
     let (client, server) = ([203, 0, 113, 5], [198, 18, 0, 7]);

@@ -30,8 +30,9 @@ const BATCH_MAX: i64 = 256;
 const SETS_MAX: i64 = 1 << 30;
 /// Maximum time in microseconds to gather a batch; a longer wait would be noticeable as delay.
 const GATHER_US_MAX: i64 = 1_000;
-/// The prefixes that [`DefaultSplit::Inside`] treats as inside: private addresses (RFC 1918, RFC 4193).
-const INSIDE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
+/// The prefixes that [`DefaultSplit::Inside`] treats as inside: private addresses (RFC 1918, RFC 4193) and those behind a
+/// carrier's translator (RFC 6598), which `nat` translates too.
+const INSIDE: [&str; 5] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"];
 
 /// Values of `pages` in a plan file; the first is the default.
 pub(crate) const PAGES: [(&str, HugePages); 4] = [
@@ -68,7 +69,7 @@ pub struct Plan {
     pub gather: Duration,
     /// Whether and how often load is rebalanced between workers.
     pub balance: Option<Balance>,
-    /// Whether the ports of UDP are to be hashed for steering, and where this stands; `None` leaves it to the planner.
+    /// Whether the ports of UDP are to be hashed for steering, and where the file says so; `None` leaves it to the planner.
     pub steer_udp_ports: Option<Spanned<bool>>,
     /// Page policy.
     pub pages: HugePages,
@@ -158,7 +159,7 @@ impl Plan {
         })
     }
 
-    /// What is asked for the ports of UDP; `None` leaves it to the planner.
+    /// The choice about the ports of UDP; `None` leaves it to the planner.
     pub fn udp_ports(&self) -> Option<UdpPorts> {
         let asked = self.steer_udp_ports.as_ref()?;
         Some(if *asked.get_ref() { UdpPorts::Hashed } else { UdpPorts::LeftOut })
@@ -317,14 +318,14 @@ pub(crate) fn word<T: Copy>(key: &str, value: &Option<Spanned<String>>, words: &
         Some(right) => format!("write {key} = \"{right}\""),
         None => format!("write one of: {}", known.join(", ")),
     };
-    Err(Problem::new(format!("{key} = \"{}\" means nothing here", value.get_ref()), help).at(value.span()))
+    Err(Problem::new(format!("`{key}` cannot be \"{}\"", value.get_ref()), help).at(value.span()))
 }
 
 /// Validates `user`: only a run that opens interfaces has privileges to drop.
 fn user(name: &Spanned<String>, is_live: bool) -> Result<User, Problem> {
     if !is_live {
         let what = "`user` is for runs that open interfaces";
-        return Err(Problem::new(what, "leave it out: captures are read as whoever you are").at(name.span()));
+        return Err(Problem::new(what, "leave it out: captures are read with your own rights").at(name.span()));
     }
     name.get_ref().parse().map_err(|error: UserError| {
         let help = match &error {
