@@ -84,7 +84,7 @@ fn one_worker_and_one_run_are_one() {
     assert!(said.contains("on 1 worker, ") && said.contains(": 1 packet\n") && said.contains("  1 run ("), "{said}");
     let noted = |workers: &str| {
         let output = Braid::new().run(&format!("certify --nf forward --in gen:campus?packets=9 --runs 1 {workers}"));
-        String::from_utf8_lossy(&output.stderr).contains("one worker meets nobody")
+        String::from_utf8_lossy(&output.stderr).contains("with one worker there is nothing to compare")
     };
     assert!(noted("--workers 1") && !noted("--workers 2") && !noted(""));
 }

@@ -51,7 +51,7 @@ fn a_backend_whose_page_is_bad_gets_no_packets_until_it_is_good_again() {
     let mut health = health.stdout(Stdio::piped()).spawn().expect("it runs");
     let mut lines = BufReader::new(health.stdout.take().expect("its output")).lines();
     let mut line = || lines.next().expect("another line").expect("text");
-    assert_eq!(line(), "1 backend is asked");
+    assert_eq!(line(), "checking 1 backend");
     well.store(false, Ordering::Relaxed);
     assert_eq!(line(), format!("down  127.0.0.1:{port}: status 503"));
     run.until("packets find no backend", |stats| stats.to_string().contains("\"no_backend\""));
@@ -66,7 +66,7 @@ fn a_plan_that_asks_nobody_is_refused() {
     let braid = Braid::new();
     braid.write("plan.toml", "[[nf]]\nfunction = \"load_balancer\"\n");
     let said = braid.fails(2, "health plan.toml --control control.sock");
-    assert!(said.contains("no service of this plan says how its backends are asked"), "{said}");
+    assert!(said.contains("no service of this plan says how to check its backends"), "{said}");
 }
 
 /// State, connections remembered and connections in all of each backend, as `braid stats` tells them.
@@ -179,9 +179,9 @@ fn a_plan_that_was_applied_stays_and_its_backends_are_what_was_found() {
     // The file changes: it is read, and not applied.
     braid.write("plan.toml", "nonsense");
     braid.write("plan.toml", &two_services(port, 7));
-    assert_eq!(line(), "1 backend is asked");
+    assert_eq!(line(), "checking 1 backend");
     assert_eq!(line(), format!("down  127.0.0.1:{port}: status 503"));
-    assert_eq!(line(), "1 backend is asked, by the plan as it is now");
+    assert_eq!(line(), "checking 1 backend, by the plan file as it is now");
     well.store(true, Ordering::Relaxed);
     assert_eq!(line(), format!("up    127.0.0.1:{port}"));
     run.until("it is up, and the weight has stayed", |stats| says(stats, false, 5));
@@ -205,9 +205,9 @@ fn a_run_without_these_backends_is_left_alone() {
         (lines(health.stdout.take().expect("its output")), lines(health.stderr.take().expect("its notes")));
     assert_eq!(
         note(),
-        "note: the plan that runs has no backend 127.0.0.1 of 198.18.0.0, all ports, of `load_balancer`: nothing is changed there"
+        "note: the running plan has no backend 127.0.0.1 of 198.18.0.0, all ports, of `load_balancer`: not updated"
     );
-    assert_eq!(line(), "1 backend is asked");
+    assert_eq!(line(), "checking 1 backend");
     assert_eq!(line(), format!("down  127.0.0.1:{port}: status 503"));
     assert!(health.wait().expect("it ends").success());
     let stats = run.until("any", |_| true);

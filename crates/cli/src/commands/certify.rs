@@ -35,7 +35,7 @@ pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     written.compile(&plan, braid_control::Carry::Capture)?;
     if plan.workers == 1 {
         asideln!(
-            "note: one worker meets nobody: this shows that a run can be repeated, not that several do what one does; \
+            "note: with one worker there is nothing to compare: this only shows that a run can be repeated; \
              leave `workers` out (then there are {WORKERS_DEFAULT}), or name 2 or more"
         );
     }

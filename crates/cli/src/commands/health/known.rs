@@ -1,4 +1,4 @@
-//! The backends that are asked, by the plan's file, and what was found of them since; and where they stand in a chain that runs.
+//! The backends to check according to the plan file, their last results, and where they are in the running chain.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -12,10 +12,10 @@ use super::Target;
 use crate::aside::asideln;
 use crate::failure::Failure;
 
-/// Most backends that are asked: each has a thread.
+/// Maximum number of backends to check; each has a thread.
 const TARGETS_MAX: usize = 4096;
 
-/// The function whose backends are asked.
+/// The function whose backends are checked.
 pub(super) const BALANCER: &str = "load_balancer";
 
 /// A plan's backends and what is known of them.
@@ -35,22 +35,24 @@ impl Known {
     }
 
     fn of(written: String) -> Result<Known, Failure> {
-        let plan: Table = written.parse().map_err(|error: toml::de::Error| Failure::usage(error.to_string(), ""))?;
+        let plan: Table = written
+            .parse()
+            .map_err(|error: toml::de::Error| Failure::usage(error.to_string(), "`braid plan` shows the place"))?;
         let targets = checked(&plan)?;
         match targets.len() {
             0 => {
                 let help = "write check = { kind = \"http\", path = \"/health\" } in a [[nf.config.service]] of a load_balancer";
-                Err(Failure::usage("no service of this plan says how its backends are asked", help))
+                Err(Failure::usage("no service of this plan says how to check its backends", help))
             }
             n if n > TARGETS_MAX => {
                 let help = "let monitors of your own tell the load balancer (heartbeat_port, monitors)";
-                Err(Failure::usage(format!("{n} backends are too many: {TARGETS_MAX} are asked at most"), help))
+                Err(Failure::usage(format!("{n} backends are too many: at most {TARGETS_MAX} are checked"), help))
             }
             _ => Ok(Known { written, targets }),
         }
     }
 
-    /// The backends as the file says now, with what is known of those that it has still; none if the file is as it was or cannot be read.
+    /// Reads the plan file again, keeping the results of backends that are still in it; `None` if it is unchanged or unreadable.
     pub(super) fn read_again(&mut self, path: &Path) -> Option<Known> {
         // A file that is being replaced may not be there for a moment.
         let text = std::fs::read_to_string(path).ok().filter(|text| *text != self.written)?;
@@ -64,23 +66,23 @@ impl Known {
                 Some(next)
             }
             Err(failure) => {
-                asideln!("note: the plan has changed, and the former one goes on: {failure}");
+                asideln!("note: the changed plan file is refused, and the previous one is still used: {failure}");
                 None
             }
         }
     }
 
-    /// Backends that are asked.
+    /// The backends to check.
     pub(super) fn targets(&self) -> &[Target] {
         &self.targets
     }
 
-    /// Notes what was found of the backend with this number.
+    /// Records the result for the backend with this number.
     pub(super) fn set(&mut self, target: usize, up: bool) {
         self.targets[target].up = up;
     }
 
-    /// Takes over what a run has been told before: until somebody answers, it knows best.
+    /// Takes over the states that the run has; they hold until the first check.
     pub(super) fn believe(&mut self, run: &[Configured]) {
         let told: HashMap<_, _> = run.iter().flat_map(backends).map(|(_, name, up)| (name, up)).collect();
         for target in &mut self.targets {
@@ -88,7 +90,7 @@ impl Known {
         }
     }
 
-    /// The configuration of a function that runs, with what was found of its backends; the names of these are taken off `missing`.
+    /// The configuration of a running function with the results for its backends, whose names are removed from `missing`.
     pub(super) fn laid_over(&self, run: &Configured, missing: &mut BTreeSet<&str>) -> Table {
         let found: HashMap<&str, bool> = self.targets.iter().map(|target| (&*target.name, target.up)).collect();
         let mut config = run.config.clone();
@@ -120,7 +122,7 @@ fn name(function: &str, service: &Service, backend: &Backend) -> String {
 
 /// All backends of a function that runs: numbers of their services and their own, their names, whether they are up.
 fn backends(run: &Configured) -> Vec<((usize, usize), String, bool)> {
-    // A run of another version may have what this one does not know: then it has none that is asked.
+    // A run of another version may have keys that this one does not know; then it has no backend to check.
     let config: Option<load_balancer::Config> = braid_functions::parse(run.config.clone()).ok();
     let services = config.map_or(Vec::new(), |config| config.services);
     let of_service = |(at, service): (usize, &Service)| {
@@ -138,8 +140,8 @@ fn checked(plan: &Table) -> Result<Vec<Target>, Failure> {
         let text = |key| nf.get(key).and_then(Value::as_str);
         let Some(function) = text("function").filter(|name| name.replace('-', "_") == BALANCER) else { continue };
         let config = nf.get("config").and_then(Value::as_table).cloned().unwrap_or_default();
-        let config: load_balancer::Config =
-            braid_functions::parse(config).map_err(|error| Failure::usage(error.to_string(), ""))?;
+        let config: load_balancer::Config = braid_functions::parse(config)
+            .map_err(|error| Failure::usage(error.to_string(), "`braid plan` shows the place"))?;
         for service in &config.services {
             let Some(check) = &service.check else { continue };
             for backend in &service.backends {
@@ -158,7 +160,7 @@ fn target(
     check: &Check,
 ) -> Result<Target, Failure> {
     let port = check.port.or(backend.port).or(service.ports().only()).ok_or_else(|| {
-        Failure::usage(format!("{} is asked at no port", backend.address), "write a `port` into its check")
+        Failure::usage(format!("no port to check {} at", backend.address), "write a `port` into its check")
     })?;
     Ok(Target { number, name, end: (backend.address, port).into(), check: check.clone(), up: backend.up })
 }
@@ -217,7 +219,7 @@ mod tests {
         let mut known = Known::of(PLAN.to_owned()).unwrap();
         known.set(0, false);
         known.set(1, true);
-        // Another order, other weights, another backend, one that is not asked, and one that has gone.
+        // Another order, other weights, another backend, one that is not checked, and one that has gone.
         let runs = PLAN
             .replace(
                 "{ address = \"10.0.0.1\", port = 8080 }",

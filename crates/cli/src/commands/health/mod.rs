@@ -1,18 +1,19 @@
-//! `braid health`: asks the backends of a load balancer whether they are up, and tells the run.
+//! `braid health`: checks whether the backends of a load balancer are up, and tells the run.
 //!
 //! ```text
 //!  plan file ─▶ targets ─▶ one thread each: ask, wait ─▶ what changed ─┐
 //!  control socket ─▶ how load balancers are configured now ────────────┴─▶ the same with other `up` ─▶ control socket
 //! ```
 //!
-//! It stands beside the run, not in it, so a question that hangs holds no packet up, and a run whose checker has gone keeps the last answers. A
-//! backend changes its state after `rise` or `fall` answers in a row.
+//! It is a separate process, so a check that hangs delays no packet, and a run whose checker has ended keeps the last results. A backend
+//! changes its state after `rise` or `fall` results in a row.
 //!
-//! Of the plan that runs it changes the `up` of the backends that it asks, and nothing else. The plan's file only says which these are; it is read
-//! again when it changes (`Known`), and never applied. A run that does not have such a backend, because it runs another plan, is left alone.
+//! In the running plan it changes the `up` of the backends that it checks, and nothing else. The plan file only says which these are; it is
+//! read again when it changes (`Known`), and never applied. A run that does not have such a backend, because it runs another plan, is not
+//! changed.
 //!
-//! The run is asked every second: somebody may have applied a plan that knows nothing of what was found, or started it anew. One that ends is
-//! waited for.
+//! The run is queried every second, because a plan without these results may have been applied, or the run restarted. If it ends, the
+//! command waits for the next one.
 
 mod known;
 mod probe;
@@ -38,7 +39,7 @@ use crate::connect::{ControlArgs, connect};
 use crate::failure::Failure;
 use crate::numbers::between;
 
-/// After so long without a change the plan file and the run are looked at.
+/// Time without a change after which the plan file and the run are read again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// `braid health`.
@@ -49,12 +50,12 @@ pub struct HealthArgs {
     /// The run.
     #[command(flatten)]
     pub control: ControlArgs,
-    /// End after so many changes have been told
+    /// Exit after reporting N changes
     #[arg(long, value_name = "N", value_parser = between(0, usize::MAX))]
     pub changes: Option<usize>,
 }
 
-/// A backend that is asked.
+/// A backend to check.
 #[derive(Clone, Debug)]
 struct Target {
     /// Its place among all.
@@ -77,7 +78,7 @@ struct Change {
 pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
     raise_descriptors();
     let mut known = Known::read(&args.plan)?;
-    // Without a run nobody is asked.
+    // Without a run nothing is checked.
     known.believe(&configured(&mut connect(&args.control)?)?);
     print(&format!("{}\n", asked_now(&known)))?;
     let (mut asked, mut listener) = (Asked::begin(&known), Listener::new(args));
@@ -91,7 +92,7 @@ pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
         }
         if let Some(next) = known.read_again(&args.plan) {
             (asked, known) = (Asked::begin(&next), next);
-            print(&format!("{}, by the plan as it is now\n", asked_now(&known)))?;
+            print(&format!("{}, by the plan file as it is now\n", asked_now(&known)))?;
         }
         told += tell_changes(&changes)?;
         if args.changes.is_some_and(|changes| told >= changes) {
@@ -100,18 +101,18 @@ pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Allows as many open descriptors as the system lets us have: each backend that is being asked takes one.
+/// Allows as many open descriptors as the system lets us have: each check takes one.
 fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
-    // If it stays as it is, backends for which no descriptor is left stay as they are.
+    // If the limit cannot be raised, backends for which no descriptor is left keep their state.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// How many backends are asked.
+/// A note on how many backends are checked.
 fn asked_now(known: &Known) -> String {
     match known.targets().len() {
-        1 => "1 backend is asked".to_owned(),
-        many => format!("{many} backends are asked"),
+        1 => "checking 1 backend".to_owned(),
+        many => format!("checking {many} backends"),
     }
 }
 
@@ -123,7 +124,7 @@ fn configured(run: &mut Client) -> Result<Vec<Configured>, Failure> {
 /// The run, which is told what was found.
 struct Listener<'a> {
     args: &'a HealthArgs,
-    /// What was said of it last, which is not said again.
+    /// The last note, which is not repeated.
     said: Option<String>,
     is_there: bool,
 }
@@ -133,7 +134,7 @@ impl<'a> Listener<'a> {
         Listener { args, said: None, is_there: true }
     }
 
-    /// Tells it. One that does not answer, or cannot be told, is told later: that is said once.
+    /// Reports the results to the run. If that fails it is retried later; the failure is logged once.
     fn tell(&mut self, known: &Known) {
         let told = self.set_right(known);
         let was_there = std::mem::replace(&mut self.is_there, !told.as_ref().is_err_and(Failure::is_of_io));
@@ -153,7 +154,7 @@ impl<'a> Listener<'a> {
         self.said = note;
     }
 
-    /// Changes what the run believes of backends, if that is not what was found; what is to be said of those that it does not have.
+    /// Updates backends whose state differs from the result; returns a note on backends that the run does not have.
     fn set_right(&self, known: &Known) -> Result<Option<String>, Failure> {
         let mut run = connect(&self.args.control)?;
         let mut missing: BTreeSet<&str> = known.targets().iter().map(|target| &*target.name).collect();
@@ -166,13 +167,13 @@ impl<'a> Listener<'a> {
         let Some(first) = missing.first() else { return Ok(None) };
         let more = match missing.len() - 1 {
             0 => String::new(),
-            more => format!(", nor {more} more that are checked"),
+            more => format!(" and {more} more that are checked"),
         };
-        Ok(Some(format!("the plan that runs has no {first}{more}: nothing is changed there")))
+        Ok(Some(format!("the running plan has no {first}{more}: not updated")))
     }
 }
 
-/// Says what has changed; how many they are.
+/// Prints the changes; returns their number.
 fn tell_changes(changes: &[Change]) -> Result<usize, Failure> {
     for Change { end, up, .. } in changes {
         print(&match up {
@@ -183,7 +184,7 @@ fn tell_changes(changes: &[Change]) -> Result<usize, Failure> {
     Ok(changes.len())
 }
 
-/// Backends that are being asked, each on a thread of its own, as long as this is there.
+/// The checks, one thread for each backend; they end when this is dropped.
 struct Asked {
     hear: Receiver<Change>,
     _goes_on: Arc<()>,
@@ -198,7 +199,7 @@ impl Asked {
             if let Err(error) = Builder::new().spawn(move || watch(target, &say, &goes_on)) {
                 let left = targets.len() - asked;
                 asideln!(
-                    "note: {left} of {} backends stay as they are: no thread to ask them ({error})",
+                    "note: {left} of {} backends are not checked and keep their state: no thread for them ({error})",
                     targets.len()
                 );
                 break;
@@ -207,7 +208,7 @@ impl Asked {
         Asked { hear, _goes_on: goes_on }
     }
 
-    /// Waits for a change, but not for longer than this; all that are there by then, the latest of each backend only.
+    /// Waits at most this long for a change; returns all that have arrived by then, only the latest of each backend.
     fn next(&self, longest: Duration) -> Vec<Change> {
         let first = self.hear.recv_timeout(longest).ok();
         let mut changes: Vec<Change> = first.into_iter().chain(self.hear.try_iter()).collect();
@@ -219,7 +220,7 @@ impl Asked {
     }
 }
 
-/// Asks one backend again and again, and says when its state changes, as long as that goes on.
+/// Checks one backend periodically and reports changes of its state, until `goes_on` is dropped.
 fn watch(target: Target, say: &Sender<Change>, goes_on: &Weak<()>) {
     let Target { number, end, check, up, .. } = target;
     let (every, timeout) = (Duration::from_millis(check.every_ms), Duration::from_millis(check.timeout_ms()));
@@ -233,7 +234,7 @@ fn watch(target: Target, say: &Sender<Change>, goes_on: &Weak<()>) {
             // It may be as well as ever: its state stays.
             Err(why @ Bad::Unasked(_)) => {
                 if could {
-                    asideln!("note: {end} stays as it is: {why}");
+                    asideln!("note: {end} cannot be checked and keeps its state: {why}");
                 }
             }
             answer => {
