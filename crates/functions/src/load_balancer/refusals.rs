@@ -41,7 +41,7 @@ pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), (&
     const TOGETHER: &str = "persistence_prefix";
     match (service.persistence, service.persistence_prefix) {
         (Persistence::Connection | Persistence::None, Some(_)) => {
-            return wrong(TOGETHER, "no client stays, so none stay together".into(), "add persistence = \"source\"");
+            return wrong(TOGETHER, "it has no effect without persistence".into(), "add persistence = \"source\"");
         }
         (_, Some(Together { v4: bits @ 33.., .. })) => {
             return wrong(TOGETHER, format!("no IPv4 address has {bits} bits"), "write at most 32 for `v4`");
@@ -50,10 +50,18 @@ pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), (&
             return wrong(TOGETHER, format!("no IPv6 address has {bits} bits"), "write at most 128 for `v6`");
         }
         (_, Some(Together { v6: 128, .. })) if service.address.is_ipv6() => {
-            return wrong(TOGETHER, "its clients, of IPv6, stay each by itself".into(), "add `v6`, or leave it out");
+            return wrong(
+                TOGETHER,
+                "with 128 bits for `v6` no clients are grouped".into(),
+                "write fewer, or leave it out",
+            );
         }
         (_, Some(Together { v4: 32, .. })) if service.address.is_ipv4() => {
-            return wrong(TOGETHER, "its clients, of IPv4, stay each by itself".into(), "add `v4`, or leave it out");
+            return wrong(
+                TOGETHER,
+                "with 32 bits for `v4` no clients are grouped".into(),
+                "write fewer, or leave it out",
+            );
         }
         (_, Some(Together { v6: 0, .. })) if service.address.is_ipv6() => {
             return wrong(TOGETHER, all_at_one(6), BACKUPS);

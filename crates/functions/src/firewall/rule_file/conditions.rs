@@ -294,7 +294,7 @@ fn meta(fits: &mut Fits, rest: &mut Words<'_>, key: &str) -> Parsed<()> {
             fits.never = true;
             passed_over(rest)
         }
-        "mark" => wrong("a mark stands alone here", "write meta mark 1 before the other fields"),
+        "mark" => wrong("marks cannot be concatenated", "write meta mark 1 before the other fields"),
         other => unknown_meta(other),
     }
 }

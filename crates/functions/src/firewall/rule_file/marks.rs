@@ -52,7 +52,7 @@ pub(super) fn mark(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option
     let made = value(&reckoner().behind(Made::all(whose), rest)?);
     match rest.peek() {
         "vmap" => return verdicts(made, rest, reading).map(Some),
-        "." => return wrong("a mark stands alone here", "write meta mark 1 before the other fields"),
+        "." => return wrong("marks cannot be concatenated", "write meta mark 1 before the other fields"),
         _ => {}
     }
     // Effects that precede it in the rule do not depend on it.

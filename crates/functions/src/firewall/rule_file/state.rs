@@ -62,7 +62,7 @@ pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
             fits.never |= !ZONE.read(rest)?.iter().any(|(first, _)| *first == 0);
             ALL & !(INVALID | UNTRACKED)
         }
-        "mark" => return wrong("a mark stands alone here", "write ct mark 1 before the other fields"),
+        "mark" => return wrong("marks cannot be concatenated", "write ct mark 1 before the other fields"),
         other => return unknown_ct(other),
     };
     // A packet of ARP has no connection, and is invalid, as in the kernel.

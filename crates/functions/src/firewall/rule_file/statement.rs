@@ -116,13 +116,16 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
             reading.close(verdict);
             return Ok(named(reading.clauses, &reading.does.comment));
         }
+        if decides_nothing(&mut rest, &mut reading)? {
+            continue;
+        }
         match rest.peek() {
             "" if rest.scope.in_table || reading.does.has_effects() => {
                 reading.tell(rest.scope);
                 reading.close(Verdict::Continue);
                 return Ok(named(reading.clauses, &reading.does.comment));
             }
-            "" => return wrong("nothing is said about what becomes of the packet", "end with accept, drop or reject"),
+            "" => return wrong("the rule has no verdict", "end with accept, drop or reject"),
             "comment" => {
                 rest.word();
                 reading.does.comment = rest.word();
@@ -131,14 +134,6 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
                 // What was counted before it is not held back by it.
                 reading.close(Verdict::Continue);
                 reading.does.keyed = keyed(&mut rest, &mut reading.fits)?;
-            }
-            // Forwarded segments keep their size; the rule affects no decision.
-            "tcp" if rest.peek_at(1) == "option" && rest.peek_at(2) == "maxseg" && rest.peek_at(4) == "set" => {
-                rest.word();
-                rest.scope.note("sizes of segments stay: path MTU discovery works, also through nat");
-                rest.tokens(4);
-                let words = if rest.peek() == "rt" { 2 } else { 1 };
-                rest.tokens(words);
             }
             "fib" if rest.peek_at(2) == "type" && rest.peek_at(3) == "vmap" => {
                 let end = rest.peek_at(1);
@@ -167,15 +162,6 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
                     return Ok(clauses);
                 }
             }
-            "ct" if matches!(rest.peek_at(1), "helper" | "timeout") && rest.peek_at(2) == "set" => {
-                rest.word();
-                rest.scope.note(match rest.peek() {
-                    "helper" => "no helper reads along: what FTP and the like open besides is for the rules",
-                    _ => "how long connections live is said by the plan, for all of them: tcp_established_s, udp_s and others",
-                });
-                rest.tokens(2);
-                unread(&mut rest, &mut reading)?;
-            }
             "inbound" | "outbound" => direction(&mut rest, &mut reading)?,
             "counter" => counter(&mut rest, &mut reading)?,
             "log" => log(&mut rest, &mut reading)?,
@@ -188,20 +174,6 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
                     rest.scope.note("notrack says nothing in a chain behind connection tracking, as in nftables");
                 }
             }
-            // When a packet last came here: `last used 3s`, as nftables lists it.
-            "last" => {
-                rest.word();
-                if rest.take("used") {
-                    rest.word();
-                }
-            }
-            "flow" | "nftrace" => {
-                // Fast paths for known connections, and tracing: no rule decides by them.
-                rest.tokens(3);
-            }
-            "meta" if matches!(rest.peek_at(1), "nftrace" | "pkttype") && rest.peek_at(2) == "set" => {
-                rest.tokens(4);
-            }
             "meta" if rest.peek_at(1) == "priority" && rest.peek_at(2) == "set" => priority(&mut rest, &mut reading)?,
             _ => {
                 if let Some(verdicts) = conditions(&mut rest, &mut reading)?
@@ -212,6 +184,45 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
             }
         }
     }
+}
+
+/// Skips a statement that changes no decision here, with a note where that may surprise; returns whether there was one.
+fn decides_nothing(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<bool> {
+    match rest.peek() {
+        // Forwarded segments keep their size.
+        "tcp" if rest.peek_at(1) == "option" && rest.peek_at(2) == "maxseg" && rest.peek_at(4) == "set" => {
+            rest.word();
+            rest.scope.note("sizes of segments stay: path MTU discovery works, also through nat");
+            rest.tokens(4);
+            let words = if rest.peek() == "rt" { 2 } else { 1 };
+            rest.tokens(words);
+        }
+        "ct" if matches!(rest.peek_at(1), "helper" | "timeout") && rest.peek_at(2) == "set" => {
+            rest.word();
+            rest.scope.note(match rest.peek() {
+                "helper" => "no helper reads along: what FTP and the like open besides is for the rules",
+                _ => "how long connections live is said by the plan, for all of them: tcp_established_s, udp_s and others",
+            });
+            rest.tokens(2);
+            unread(rest, reading)?;
+        }
+        // When a packet last came here: `last used 3s`, as nftables lists it.
+        "last" => {
+            rest.word();
+            if rest.take("used") {
+                rest.word();
+            }
+        }
+        // Fast paths for known connections, and tracing.
+        "flow" | "nftrace" => {
+            rest.tokens(3);
+        }
+        "meta" if matches!(rest.peek_at(1), "nftrace" | "pkttype") && rest.peek_at(2) == "set" => {
+            rest.tokens(4);
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
 }
 
 /// Takes the clauses of a verdict map: its other effects come first, for all that matches so far. Returns all clauses if the rule ends
@@ -272,7 +283,7 @@ fn direction(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     let direction = if rest.word() == "inbound" { Direction::Inbound } else { Direction::Outbound };
     for fits in &mut reading.fits {
         if fits.rule.direction.replace(direction).is_some() {
-            return wrong("the direction is said twice", "write inbound, or outbound, or neither");
+            return wrong("the rule names two directions", "write inbound, or outbound, or neither");
         }
     }
     Ok(())

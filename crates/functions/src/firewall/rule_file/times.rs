@@ -37,7 +37,7 @@ fn hours(rest: &mut Words<'_>) -> Parsed<Vec<(u64, u64)>> {
             Ok(if is_negated { between } else { except(between, DAY_S - 1) })
         }
         Some((first, last)) if first > last => {
-            wrong("hours over midnight stand alone", "write meta hour \"22:00\"-\"06:00\"")
+            wrong("a range across midnight cannot be in a set", "write meta hour \"22:00\"-\"06:00\"")
         }
         _ => HOUR.read(rest),
     }

@@ -136,8 +136,8 @@ fn what_cannot_be_said_of_marks_is_refused() {
     for (rules, reason) in [
         ("meta mark set ct mark | meta mark", "two marks in one"),
         ("meta mark set eth0", "`eth0` is no mark"),
-        ("ip saddr . meta mark { 10.0.0.1 . 1 } accept", "a mark stands alone here"),
-        ("meta mark . ip saddr { 1 . 10.0.0.1 } accept", "a mark stands alone here"),
+        ("ip saddr . meta mark { 10.0.0.1 . 1 } accept", "marks cannot be concatenated"),
+        ("meta mark . ip saddr { 1 . 10.0.0.1 } accept", "marks cannot be concatenated"),
         ("meta mark vmap { 1 }", "`` is no verdict"),
         ("meta mark > 0xffffffff accept", "nothing is left that could fit"),
         ("ct label 1 accept", "nothing is known of `ct label`"),

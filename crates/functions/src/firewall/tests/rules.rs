@@ -137,7 +137,10 @@ fn what_is_said_twice_has_to_fit_both() {
     nothing("meta nfproto ipv4 ip6 saddr 2001:db8::1 drop", "address");
     nothing("ip protocol udp tcp dport 53 accept", "protocol");
     nothing("ip6 saddr 2001:db8::1 ip ttl 5 drop", "address");
-    check_error("inbound outbound drop", "line 1: the direction is said twice; write inbound, or outbound, or neither");
+    check_error(
+        "inbound outbound drop",
+        "line 1: the rule names two directions; write inbound, or outbound, or neither",
+    );
 }
 
 #[test]
@@ -177,10 +180,7 @@ fn check_error(text: &str, expected: &str) {
 
 #[test]
 fn lines_that_are_no_rules_are_refused_with_what_to_write() {
-    check_error(
-        "\naccept\ntcp dport 80",
-        "line 3: nothing is said about what becomes of the packet; end with accept, drop or reject",
-    );
+    check_error("\naccept\ntcp dport 80", "line 3: the rule has no verdict; end with accept, drop or reject");
     check_error(
         "ip saddr 10.0.0/8 drop",
         "line 1: `10.0.0/8` is no address range; write 10.0.0.0/8, 2001:db8::/32, 10.0.0.1, 10.0.0.1-10.0.0.9, or { several, of, them }",

@@ -109,7 +109,7 @@ fn packets_meet_the_rules_of_their_hour() {
 fn times_that_are_none_are_refused() {
     for (rule, reason) in [
         ("meta hour \"24:00\" drop", "`24:00` is not an hour"),
-        ("meta hour { \"22:00\"-\"06:00\", \"12:00\" } drop", "hours over midnight stand alone"),
+        ("meta hour { \"22:00\"-\"06:00\", \"12:00\" } drop", "a range across midnight cannot be in a set"),
         ("meta day \"Mo\" drop", "`Mo` is not a day"),
         ("meta time \"2026-02-29\" drop", "`2026-02-29` is not a time"),
     ] {

@@ -81,11 +81,11 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error(
         "port = 53",
         together,
-        "`service[2].persistence_prefix`: no client stays, so none stay together; add persistence = \"source\"",
+        "`service[2].persistence_prefix`: it has no effect without persistence; add persistence = \"source\"",
     );
     for (address, prefix, wanted) in [
-        ("203.0.113.9", "{ v6 = 64 }", "its clients, of IPv4, stay each by itself; add `v4`, or leave it out"),
-        ("2001:db8::9", "{ v4 = 24 }", "its clients, of IPv6, stay each by itself; add `v6`, or leave it out"),
+        ("203.0.113.9", "{ v6 = 64 }", "with 32 bits for `v4` no clients are grouped; write fewer, or leave it out"),
+        ("2001:db8::9", "{ v4 = 24 }", "with 128 bits for `v6` no clients are grouped; write fewer, or leave it out"),
     ] {
         let backend = if address.contains(':') { "2001:db8:1::1" } else { "10.0.0.1" };
         let service = format!(
