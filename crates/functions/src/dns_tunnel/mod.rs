@@ -27,7 +27,7 @@ pub struct Asker {
     zone: u64,
 }
 
-/// A client and an address that it was told, or a name about which it was told something.
+/// A client and an address or a name that it learnt from an answer.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Told {

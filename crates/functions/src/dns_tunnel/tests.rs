@@ -250,6 +250,9 @@ fn damaged_messages_are_no_answers() {
         cut[len - 1] ^= 0xff;
         bench.send(0, len as u64, &cut);
     }
+    assert_eq!(bench.findings().list().len(), 0, "no cut message is an answer");
+    bench.send(0, whole.len() as u64, &whole);
+    assert_eq!(bench.findings().list().len(), 1, "or the test shows nothing");
 }
 
 #[test]
