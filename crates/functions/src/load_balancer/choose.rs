@@ -222,7 +222,7 @@ impl LoadBalancer {
     }
 
     /// Whether new flows may go to a backend: its weight is not 0 and it is up.
-    fn may_choose(&self, cx: &mut Cx<'_>, backend: u32) -> Result<bool, Conflict> {
+    pub(super) fn may_choose(&self, cx: &mut Cx<'_>, backend: u32) -> Result<bool, Conflict> {
         let has_weight = self.settings.servers.get(backend as usize).is_some_and(|server| server.weight > 0);
         Ok(has_weight && self.is_up(cx, backend)?)
     }

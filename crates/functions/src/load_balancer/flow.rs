@@ -15,7 +15,7 @@ pub struct Flow {
     pub(super) checked_ms: u32,
     /// The number of the backend.
     pub(super) backend: u16,
-    /// [`FROM_BACKEND`], or [`TO_BACKEND`] plus the [`Mode`] of its service, or [`TO_NAMED`].
+    /// [`FROM_BACKEND`], or [`TO_BACKEND`] plus the [`Mode`] of its service, or [`TO_NAMED`]; or [`OWN`].
     pub(super) way: u8,
     /// The [`Phase`].
     pub(super) phase: u8,
@@ -27,6 +27,9 @@ pub(super) const FROM_BACKEND: u8 = 0;
 pub(super) const TO_BACKEND: u8 = 1;
 /// Translated to a backend too, but each packet may name another backend, so none takes the steady path.
 pub(super) const TO_NAMED: u8 = TO_BACKEND + Mode::ALL.len() as u8;
+
+/// From a backend, but of a connection of its own: it passes as it is.
+pub(super) const OWN: u8 = TO_NAMED + 1;
 
 /// The stage of a flow, which determines its timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

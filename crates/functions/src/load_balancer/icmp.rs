@@ -21,12 +21,14 @@ impl LoadBalancer {
         if let Some(verdict) = self.error_about_tunnel(cx, packet, &quoted)? {
             return Ok(verdict);
         }
-        let Some((source, destination)) = quoted.ports else { return Ok(self.unrelated(cx, packet)) };
+        let Some((source, destination)) = quoted.ports else {
+            return Ok(self.unrelated(cx, packet, &quoted));
+        };
         let Some(service) = self.settings.service((quoted.src_ip, source, quoted.protocol)) else {
             return match from {
                 Some(Side::Inside) if self.settings.is_checker(quoted.src_ip) => self.pass_by(cx, packet),
                 Some(Side::Inside) => self.error_to_client(cx, packet, &quoted, destination),
-                _ => Ok(self.unrelated(cx, packet)),
+                _ => Ok(self.unrelated(cx, packet, &quoted)),
             };
         };
         if packet.dst_ip() != quoted.src_ip || is_redirect(packet) {
@@ -65,8 +67,12 @@ impl LoadBalancer {
         let Some((backend, server)) =
             number.and_then(|number| Some((number, *self.settings.servers.get(usize::from(number))?)))
         else {
-            return Ok(self.unrelated(cx, packet));
+            return Ok(self.unrelated(cx, packet, quoted));
         };
+        let client = (quoted.src_ip, quoted.ports.map_or(0, |(source, _)| source));
+        if !self.is_answer(cx, backend, client, (port, quoted.protocol))? {
+            return Ok(self.unrelated(cx, packet, quoted));
+        }
         if is_redirect(packet) {
             return Ok(Verdict::Drop(UNRELATED));
         }
@@ -82,10 +88,12 @@ impl LoadBalancer {
         Ok(Verdict::Forward(self.settings.across(packet.port())))
     }
 
-    /// Passes errors that concern no service, but drops those addressed to a service or backend, where nothing could
-    /// interpret them.
-    fn unrelated(&self, cx: &Cx<'_>, packet: &Packet<'_>) -> Verdict {
-        if self.settings.knows(packet.dst_ip()) { Verdict::Drop(UNRELATED) } else { cx.pass() }
+    /// Passes errors that concern no service, those about a backend's own packets among them. Drops others that are addressed to a
+    /// service or backend, where nothing could interpret them.
+    fn unrelated(&self, cx: &Cx<'_>, packet: &Packet<'_>, quoted: &Embedded) -> Verdict {
+        let to = packet.dst_ip();
+        let is_own = to == quoted.src_ip && !self.settings.is_service(to);
+        if self.settings.knows(to) && !is_own { Verdict::Drop(UNRELATED) } else { cx.pass() }
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use braid_nf::prelude::*;
 
+use super::flow::OWN;
 use super::ports::shown;
 use super::traffic::{BACKEND, SERVICE, Traffic};
 use super::{FROM_BACKEND, Flow, LoadBalancer};
@@ -21,7 +22,7 @@ impl LoadBalancer {
     /// Counts that a flow to a backend begins, ends or was refused; flows from a backend do not count.
     pub(super) fn count(&self, cx: &mut Cx<'_>, flow: &Flow, by: Tally) -> Result<(), Conflict> {
         match flow.way {
-            FROM_BACKEND => Ok(()),
+            FROM_BACKEND | OWN => Ok(()),
             _ => self.load.count(cx, flow.backend.into(), by),
         }
     }

@@ -50,7 +50,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
 use self::choose::{Client, Kept};
-use self::flow::{FROM_BACKEND, Phase, TO_BACKEND};
+use self::flow::{FROM_BACKEND, OWN, Phase, TO_BACKEND};
 use self::path::Path;
 use self::roster::Names;
 use self::settings::Settings;
@@ -300,6 +300,10 @@ impl NetworkFunction for LoadBalancer {
 impl LoadBalancer {
     /// Handles a packet of a known flow.
     fn go_on(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
+        if flow.way == OWN {
+            flow.note_flags(packet);
+            return self.pass_by(cx, packet);
+        }
         if !packet.is_later_fragment() && !holds(packet) {
             return Ok(Verdict::Drop(Reason::MALFORMED));
         }
@@ -332,6 +336,11 @@ impl LoadBalancer {
             Some(Err(reason)) => return Ok(Verdict::Drop(reason)),
             Some(Ok(flow)) => flow,
         };
+        if flow.way == OWN {
+            // What it is does not change with the backends. If the set table is full each packet is looked up anew.
+            let _remembered = set.register(cx, flow);
+            return self.pass_by(cx, packet);
+        }
         // If the set table is full the packet is still sent: later packets hash to the same backend.
         let remembers = self.settings.server_of(&flow).is_some_and(|server| server.remembers);
         if remembers {
@@ -377,7 +386,11 @@ impl LoadBalancer {
         let is_inside = self.settings.sides.of(packet.port()) == Some(Side::Inside);
         let from_backend = is_inside && !self.settings.is_checker(destination);
         let server = self.settings.server_number((source, source_port, number)).filter(|_| from_backend);
-        Ok(server.map(|backend| Ok(Flow { checked_ms: 0, backend, way: FROM_BACKEND, phase })))
+        let Some(backend) = server else { return Ok(None) };
+        let client = (destination, destination_port);
+        let is_answer = self.is_answer(cx, backend, client, (source_port, number))?;
+        let way = if is_answer { FROM_BACKEND } else { OWN };
+        Ok(Some(Ok(Flow { checked_ms: 0, backend, way, phase })))
     }
 
     /// Sends a packet along its flow.

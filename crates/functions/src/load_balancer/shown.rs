@@ -4,7 +4,7 @@ use braid_nf::prelude::*;
 
 use super::LoadBalancer;
 use super::config::Mode;
-use super::flow::{FROM_BACKEND, Flow, Phase};
+use super::flow::{FROM_BACKEND, Flow, OWN, Phase};
 use super::ports::shown;
 
 impl LoadBalancer {
@@ -13,6 +13,7 @@ impl LoadBalancer {
         let Some(server) = self.settings.server_of(flow) else { return Ok("its backend is gone".to_owned()) };
         let backend = shown(server.address, server.ports());
         let way = match (flow.way, server.mode) {
+            (OWN, _) => format!("of backend {backend} itself, to no client of service {}", server.service()),
             (FROM_BACKEND, _) => format!("from backend {backend}, of service {}", server.service()),
             (_, Mode::Nat) => format!("to backend {backend}"),
             (_, Mode::Ipip) => format!("to backend {backend} in IP"),

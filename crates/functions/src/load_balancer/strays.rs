@@ -6,6 +6,7 @@
 //! long as it has packets. While no backend changes, nothing is noted.
 
 use braid_nf::packet::IpAddress;
+use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::LoadBalancer;
@@ -75,6 +76,32 @@ impl LoadBalancer {
         match self.strays.get(cx, &Stray::of(client, end))? {
             Some(known) => Ok(Some(known.backend as u32)),
             None => self.choose(cx, service, client.0, client.1),
+        }
+    }
+
+    /// Whether what a backend sends from a port of its service is meant for a client of the service. If the service has one port,
+    /// everything from there is. Of several, a backend uses some for connections of its own too (to a name server, to a
+    /// mirror): an answer goes to a client whose packets come to this backend.
+    pub(super) fn is_answer(
+        &self,
+        cx: &mut Cx<'_>,
+        backend: u16,
+        client: (IpAddress, u16),
+        (port, number): (u16, u8),
+    ) -> Result<bool, Conflict> {
+        let server = self.settings.servers.get(usize::from(backend));
+        let Some(server) = server.filter(|server| server.service_ports.only().is_none()) else { return Ok(true) };
+        // A backend that drains or is down has the connections that it had.
+        if !self.may_choose(cx, backend.into())? {
+            return Ok(true);
+        }
+        let end = (server.service_address, port, number);
+        match self.settings.service(end) {
+            // Clients that name their backend may be anywhere.
+            Some(service) if service.server_ids.is_empty() || number != protocol::UDP => {
+                Ok(self.backend_of(cx, service, client, end)? == Some(backend.into()))
+            }
+            _ => Ok(true),
         }
     }
 }

@@ -48,7 +48,7 @@ fn the_service_of_the_fewest_ports_counts() {
 #[test]
 fn a_backend_that_keeps_ports_may_have_several_services_of_one_address() {
     let mut lb = bench(
-        "[[service]]\naddress = '203.0.113.10'\nbackends = [{ address = '10.0.0.1' }, { address = '10.0.0.2' }]
+        "[[service]]\naddress = '203.0.113.10'\nbackends = [{ address = '10.0.0.1' }]
          [[service]]\naddress = '203.0.113.10'\nport = 80\nbackends = [{ address = '10.0.0.1' }]
          [[service]]\naddress = '203.0.113.10'\nport = '8000-8099'\nbackends = [{ address = '10.0.0.1', weight = 3 }]",
     );
