@@ -173,6 +173,11 @@ pub(crate) fn network<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Pref
     }
 }
 
+/// The same, for a key that may be left out.
+pub(crate) fn some_network<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Prefix>, D::Error> {
+    network(deserializer).map(Some)
+}
+
 /// The most addresses that a range with two ends may have.
 const SPAN_MAX: u32 = 1 << 16;
 

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use super::advertise::AdvertiseConfig;
 use super::interface::Interface;
 use super::links::Link;
-use super::lpm::{Lpm, Prefixed};
 use super::reverse_path::ReversePath;
+use super::rules::{Filling, MAIN, RuleConfig, Tables};
 use super::spread::Spread;
 use crate::config::{ConfigError, span_ns};
 use crate::parts::WrittenMac;
@@ -31,6 +31,9 @@ pub struct Config {
     /// Routes, in addition to those to the interfaces' own networks.
     #[serde(rename = "route")]
     pub routes: Vec<RouteConfig>,
+    /// Which table of routes applies to a packet; without rules the main one.
+    #[serde(rename = "rule")]
+    pub rules: Vec<RuleConfig>,
     /// Static neighbours, which are known from the start and never expire.
     #[serde(rename = "neighbour")]
     pub neighbours: Vec<NeighbourConfig>,
@@ -64,6 +67,7 @@ impl Default for Config {
         Config {
             interfaces: Vec::new(),
             routes: Vec::new(),
+            rules: Vec::new(),
             neighbours: Vec::new(),
             neighbours_max: 4096,
             neighbour_lifetime_s: 60,
@@ -155,6 +159,8 @@ pub struct RouteConfig {
     pub hops: Vec<HopConfig>,
     /// Instead of a next hop: packets to this destination are refused in this way.
     pub refuse: Option<Refusal>,
+    /// The table that it is in; `None`: the main one.
+    pub table: Option<String>,
 }
 
 /// One of several next hops of a route.
@@ -215,9 +221,6 @@ pub enum Way {
 
 braid_nf::plain!(Way, Refusal);
 
-/// Ways, the tables of both families, and spreads.
-type Routes = (Vec<Way>, [Lpm; 2], Vec<Spread>);
-
 impl Config {
     /// Returns the configuration with the default interfaces and routes, if neither are given.
     pub(super) fn completed(mut self) -> Config {
@@ -246,6 +249,7 @@ impl Config {
                     vlan: None,
                     hops: Vec::new(),
                     refuse: None,
+                    table: None,
                 })
             };
             let defaults = [("0.0.0.0/0", "192.0.2.254"), ("::/0", "2001:db8::fe")];
@@ -254,18 +258,10 @@ impl Config {
         self
     }
 
-    /// Checks the routes. Returns the ways, the IPv4 and IPv6 tables from destination to way, and the spreads of routes with
-    /// several next hops.
-    pub(super) fn routes(&self, interfaces: &[Option<Interface>]) -> Result<Routes, ConfigError> {
+    /// Checks the routes and rules. Returns the tables, and the spreads of routes with several next hops.
+    pub(super) fn routes(&self, interfaces: &[Option<Interface>]) -> Result<(Tables, Vec<Spread>), ConfigError> {
         let mut spreads = Vec::new();
-        let mut ways = Vec::new();
-        let mut prefixes = [Vec::new(), Vec::new()];
-        let mut add = |first: IpAddress, bits: u8, way: Way| {
-            let value = ways.len() as u32;
-            ways.push(way);
-            let family = usize::from(!first.is_v4());
-            prefixes[family].push(Prefixed { bits: key(first), len: bits.into(), value });
-        };
+        let mut tables = Filling::new(self, interfaces)?;
         let (mut known, nowhere) = (HashSet::default(), nowhere());
         for (number, route) in self.routes.iter().enumerate() {
             let wrong = |error: ConfigError| error.of("route", number);
@@ -276,7 +272,8 @@ impl Config {
                 );
                 return Err(wrong(ConfigError::new("route.to", reason, "leave the route out")));
             }
-            if !known.insert((route.to.first(), route.to.bits())) {
+            let table = route.table.as_deref().filter(|table| *table != MAIN);
+            if !known.insert((table, route.to.first(), route.to.bits())) {
                 let reason = format!("{} has two routes", route.to);
                 return Err(wrong(ConfigError::new("route.to", reason, "keep one: a destination has one way")));
             }
@@ -284,7 +281,9 @@ impl Config {
                 let reason = format!("{} is this router's own", route.to.first());
                 return Err(wrong(ConfigError::new("route.to", reason, "leave the route out: it goes no further")));
             }
-            if interfaces.iter().flatten().any(|interface| interface.has_network(route.to.first(), route.to.bits())) {
+            // Those of another table may say otherwise, as of a network that guests do not reach.
+            let is_network = |interface: &Interface| interface.has_network(route.to.first(), route.to.bits());
+            if table.is_none() && interfaces.iter().flatten().any(is_network) {
                 let reason = format!("{} is the network of an interface", route.to);
                 return Err(wrong(ConfigError::new(
                     "route.to",
@@ -299,16 +298,9 @@ impl Config {
                     Way::Spread(spreads.len() as u32 - 1)
                 }
             };
-            add(route.to.first(), route.to.bits(), way);
+            tables.add(table, route.to, way);
         }
-        for (link, interface) in interfaces.iter().enumerate() {
-            // Nothing is forwarded into the network that every link has.
-            let addresses = interface.iter().flat_map(|interface| &interface.addresses);
-            for (address, bits) in addresses.filter(|(address, _)| !is_link_local_v6(*address)) {
-                add(address.prefix(*bits), *bits, Way::To(link as Link, None));
-            }
-        }
-        Ok((ways, prefixes.map(|prefixes| Lpm::new(&prefixes)), spreads))
+        Ok((tables.build(&self.rules, interfaces)?, spreads))
     }
 
     pub(super) fn lifetime_ns(&self) -> Result<u64, ConfigError> {

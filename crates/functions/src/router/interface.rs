@@ -216,6 +216,11 @@ impl Interface {
         networks
     }
 
+    /// The networks into which packets are forwarded; nothing is into the one that every link has.
+    pub fn routed(&self) -> impl Iterator<Item = (IpAddress, u8)> {
+        self.addresses.iter().filter(|(own, _)| !is_link_local_v6(*own)).map(|(own, bits)| (own.prefix(*bits), *bits))
+    }
+
     /// Whether this is one of its networks.
     pub fn has_network(&self, first: IpAddress, bits: u8) -> bool {
         self.networks().contains(&(first, bits))

@@ -124,7 +124,7 @@ impl Router {
     /// Whether an address is a neighbour's at an interface: in one of its networks, or where a route without a gateway leads out by it.
     fn is_on_link(&self, interface: &Interface, address: IpAddress) -> bool {
         let link = self.links.at(interface.port, interface.vlan.unwrap_or(0));
-        interface.reaches(address) || matches!(self.way_to(address), Some(Way::To(to, None)) if *to == link)
+        interface.reaches(address) || matches!(self.tables.main(address), Some(Way::To(to, None)) if *to == link)
     }
 
     /// Receives a packet for one of the router's own addresses.

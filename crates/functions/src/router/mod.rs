@@ -25,6 +25,7 @@ mod piece;
 mod pieces;
 mod reassembly;
 mod reverse_path;
+mod rules;
 mod spread;
 mod waiting;
 
@@ -34,12 +35,13 @@ pub use interface::Interface;
 pub use lpm::{Lpm, Prefixed};
 pub use neighbours::{Hop, Neighbours, Station};
 pub use reverse_path::ReversePath;
+pub use rules::{RuleConfig, Tables};
 pub use spread::Spread;
 
 use std::time::Duration;
 
+use braid_nf::packet::MacAddress;
 use braid_nf::packet::headers::{Ethernet, tcp_flags};
-use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 use braid_nf::{Fate, FieldUse, TableEntry};
@@ -82,9 +84,7 @@ network_function! {
     /// Routes between its interfaces; see the README beside this file.
     pub struct Router {
         links: Links,
-        ways: Vec<Way>,
-        /// For IPv4 and for IPv6.
-        tables: [Lpm; 2],
+        tables: Tables,
         spreads: Vec<Spread>,
         hash: Hash,
         neighbours: Neighbours,
@@ -121,7 +121,7 @@ pub struct Known {
     from: Link,
     to: Link,
     mtu: u16,
-    /// [`BY_PORTS`], [`COUNTS`].
+    /// [`BY_PORTS`], [`COUNTS`], and above them the number of the table that said so.
     marks: u8,
     /// The port of arrival, its lower byte: a station of a link with several ports may move.
     came_by: u8,
@@ -131,6 +131,8 @@ pub struct Known {
 const BY_PORTS: u8 = 1;
 /// The packets' hop count is decremented here.
 const COUNTS: u8 = 2;
+/// The bits below are marks, those from here on the number of a table.
+const TABLE_AT: u8 = 2;
 
 /// Which packets' hop counts are decremented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +153,7 @@ impl FromConfig for Router {
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Router, ConfigError> {
         let (config, sees_addresses) = (config.completed(), builder.sees_addresses());
         let interfaces = config.interfaces(ports)?;
-        let (ways, tables, spreads) = config.routes(&interfaces)?;
+        let (tables, spreads) = config.routes(&interfaces)?;
         let choices = spreads.iter().flat_map(|spread| spread.from(0)).collect();
         let (most, waiting, lifetime_ns) = (config.neighbours_max, config.waiting_max, config.lifetime_ns()?);
         let neighbours = Neighbours::new(builder, most, waiting, lifetime_ns, choices);
@@ -162,7 +164,6 @@ impl FromConfig for Router {
         let errors = Errors::new(builder, (config.icmp_errors_per_s, ports), &interfaces)?;
         Ok(Router {
             links: Links::new(interfaces, ports),
-            ways,
             tables,
             spreads,
             hash: config.hash,
@@ -183,7 +184,7 @@ impl FromConfig for Router {
             redirects: config.redirects,
             clamp_mss: config.clamp_mss,
             seed: mixed(&own, 0),
-            fingerprint: mixed(format!("{:?} {:?}", config.interfaces, config.routes).as_bytes(), 0),
+            fingerprint: mixed(format!("{:?} {:?} {:?}", config.interfaces, config.routes, config.rules).as_bytes(), 0),
         })
     }
 }
@@ -223,7 +224,9 @@ impl NetworkFunction for Router {
         let is_over = cx.now() >= known.due_ns || self.era(cx)? != known.era;
         let way = self.links.get(known.to).map(|out| {
             let vlan = out.vlan.map_or_else(String::new, |vlan| format!(", vlan {vlan}"));
-            format!("to {} by port {}{vlan}", MacAddress(known.at.mac), known.at.port)
+            let table = self.tables.name(known.marks >> TABLE_AT);
+            let table = table.map_or_else(String::new, |name| format!(", table {name}"));
+            format!("to {} by port {}{vlan}{table}", MacAddress(known.at.mac), known.at.port)
         });
         Ok(way.map(|way| if is_over { way + ", to be looked up again" } else { way }))
     }
@@ -450,13 +453,14 @@ impl Router {
                 false => Ok(Verdict::Drop(objection)),
             };
         }
-        let Some(way) = self.way_to(to) else {
+        let Some((way, table)) = self.tables.way((packet.src_ip(), to), Some(link)) else {
             return self.errors.send(cx, packet, interface, Complaint::NoRoute, NO_ROUTE);
         };
+        known.marks |= table << TABLE_AT;
         let (to_link, via) = match *way {
             Way::To(link, via) => (link, via),
             Way::Spread(number) => {
-                known.marks = if self.hash == Hash::Ports { BY_PORTS } else { 0 };
+                known.marks |= if self.hash == Hash::Ports { BY_PORTS } else { 0 };
                 self.one_of(cx, packet, number)?
             }
             // Where no route leads nobody needs hops (RFC 1812 section 5.2.1.2).
@@ -478,12 +482,6 @@ impl Router {
             return self.errors.send(cx, packet, interface, Complaint::TooLong(out.mtu), TOO_LONG);
         }
         self.hand_over(cx, packet, known, (link, to_link), via.unwrap_or(to))
-    }
-
-    /// Where the longest prefix leads to an address.
-    fn way_to(&self, to: IpAddress) -> Option<&Way> {
-        let way = self.tables[usize::from(!to.is_v4())].get(config::key(to))?;
-        self.ways.get(way as usize)
     }
 
     /// Drops a packet whose destination a route refuses.

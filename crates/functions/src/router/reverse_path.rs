@@ -7,7 +7,7 @@
 use braid_nf::prelude::*;
 use serde::Deserialize;
 
-use super::config::{self, Way};
+use super::config::Way;
 use super::interface::Interface;
 use super::{Link, Router};
 use crate::parts::scope::is_link_local_v6;
@@ -43,9 +43,10 @@ impl Router {
         if is_link_local_v6(source) || self.links.own(source) {
             return false;
         }
-        let found = self.tables[usize::from(!source.is_v4())].get(config::key(source));
+        // Rules are asked for the answer, which arrives by no link yet.
+        let found = self.tables.way((packet.dst_ip(), source), None);
         let is_here = |back: Link| asked == ReversePath::Loose || back == link;
-        match found.and_then(|way| self.ways.get(way as usize)) {
+        match found.map(|(way, _)| way) {
             None | Some(Way::Nowhere(_)) => true,
             Some(Way::To(back, _)) => !is_here(*back),
             Some(Way::Spread(number)) => {

@@ -47,6 +47,41 @@ fn ways_on_which_nobody_can_be_asked_for_are_refused() {
     accept(&plan(&format!("route = [{several}]\n{}", known("192.0.2.9", "port = 1, vlan = 7"))));
 }
 
+#[test]
+fn rules_that_say_nothing_are_refused() {
+    let plan = |rules: &str, table: &str| {
+        format!(
+            "interface = [{{ port = 0, addresses = ['10.0.0.1/8'] }}, {{ port = 1, vlan = 7, addresses = ['192.0.2.1/24'] }}]
+            rule = [{rules}]
+            route = [{{ to = '0.0.0.0/0', via = '10.0.0.2'{table} }}]"
+        )
+    };
+    let guests = ", table = 'guests'";
+    accept(&plan("{ from = '10.9.0.0/16', in = 0, table = 'guests' }, { in = 1, vlan = 7, table = 'guests' }", guests));
+    accept(&plan("{ table = 'main', suppress_prefixlength = 0 }", ""));
+    accept(&plan("{ from = '10.9.0.0/16', table = 'main' }", ", table = 'main'"));
+    let none = "no route is in the table guests; write the `table` of a [[route]], or \"main\"";
+    refuse(&plan("{ from = '10.9.0.0/16', table = 'guests' }", ""), &format!("`rule[0].table`: {none}"));
+    let idle = "`rule`: no rule leads to the table guests; write one with table = \"guests\"";
+    refuse(&plan("", guests), idle);
+    refuse(
+        &plan("{ from = '10.9.0.0/16', to = '2001:db8::/32', table = 'guests' }", guests),
+        "`rule[0].to`: 2001:db8::/32 is of the other family than 10.9.0.0/16; write two rules",
+    );
+    refuse(
+        &plan("{ in = 1, table = 'guests' }", guests),
+        "`rule[0].in`: port 1 has no interface; write the `port` of an [[interface]], and its `vlan`",
+    );
+    refuse(&plan("{ vlan = 7, table = 'guests' }", guests), "`rule[0].vlan`: VLAN 7 of no port; write `in` too");
+    refuse(
+        &plan("{ table = 'main' }", ""),
+        "`rule[0].table`: the main table follows behind the last rule; leave the rule out, or write suppress_prefixlength = 0",
+    );
+    let to_network = "route = [{ to = '10.0.0.0/8', refuse = 'prohibit', table = 'guests' }]";
+    let interface = "interface = [{ port = 0, addresses = ['10.0.0.1/8'] }]";
+    accept(&format!("{interface}\nrule = [{{ from = '10.9.0.0/16', table = 'guests' }}]\n{to_network}"));
+}
+
 /// A prefix elsewhere, of the same family as the address.
 fn other(address: &str) -> &'static str {
     if address.contains(':') { "2001:db8:ffff::/48" } else { "203.0.113.0/24" }
