@@ -9,6 +9,7 @@ use serde::Deserialize;
 use crate::config::capacity;
 use crate::parts::WrittenMac;
 use crate::parts::endpoints::{End, Endpoints};
+use crate::parts::hairpin::Return;
 use crate::parts::prefix::{self, Prefix};
 use crate::parts::segment_size::ClampMss;
 use crate::parts::syslog::Collector;
@@ -103,16 +104,6 @@ pub struct OneToOne {
     pub network: Option<Port>,
     #[serde(default)]
     pub vlan: Option<TagRange>,
-}
-
-/// How packets from one inside host to another's external endpoint go back inside where functions stand before this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Return {
-    /// Through those functions, as packets from outside.
-    Through,
-    /// Past them.
-    Direct,
 }
 
 /// The station that packets translated into a network are sent to.

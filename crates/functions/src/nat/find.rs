@@ -103,14 +103,16 @@ impl Nat {
         if side == Side::Inside && self.settings.is_for_router(packet) {
             return Ok(to_router);
         }
-        let outward = side == Side::Inside && self.settings.is_inside(source);
+        let is_ours = side == Side::Inside && self.settings.is_inside(source);
         // No other host may use its addresses as source, because answers would reach the owner of the port. Errors get no
         // answers, and a router beside it may send them from a shared address.
         let is_error = || packet.icmp().is_some_and(|icmp| icmp.is_error());
-        if !outward && self.settings.is_external(source) && !is_error() {
+        if !is_ours && self.settings.is_external(source) && !is_error() {
             return Ok(Found::No(BAD_SOURCE));
         }
         let inward = self.settings.is_external(destination);
+        // The owner of an external endpoint answers also a host inside with a public address from there, if it sees an external one.
+        let outward = is_ours || side == Side::Inside && inward && !is_error();
         let remote = if side == Side::Inside { destination } else { source };
         if !inward && (self.settings.is_exempt(remote) || side == Side::Outside && self.is_about_exempt(packet)) {
             return Ok(self.untranslated(side, across));
@@ -125,6 +127,13 @@ impl Nat {
                 Side::Inside => Found::Once(Rewrite::none(self.way_out.of_local(cx, packet.port()))),
                 Side::Outside => Found::No(NO_MAPPING),
             });
+        }
+        // What an earlier function sends back inside leaves no network.
+        if side == Side::Inside
+            && !inward
+            && let Some(back) = self.way_out.back(cx, packet.port())
+        {
+            return Ok(Found::Once(Rewrite::none(back)));
         }
         if !inward && self.flows.mappings.roster.is_leaving(cx, destination)? {
             return Ok(Found::No(ADDRESS_LEFT));

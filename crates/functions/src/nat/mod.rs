@@ -98,7 +98,7 @@ impl FromConfig for Nat {
     type Config = Config;
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Nat, ConfigError> {
-        let settings = Settings::check(&config, ports)?;
+        let settings = Settings::check(&config, ports, builder)?;
         let (refreshed, most) = (config.inbound_refresh, config.mappings_max);
         let flows = Flows::new(
             builder,

@@ -4,9 +4,10 @@ use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
 use braid_nf::packet::{IpAddress, Segments, Tagging};
+use braid_nf::state::StateBuilder;
 use braid_nf::{Hairpins, Packet, Port};
 
-use super::config::{Allocation, Config, CountsHops, Networks, Others, Return};
+use super::config::{Allocation, Config, CountsHops, Networks, Others};
 use super::endpoint::{Endpoint, Inside};
 use super::fixed::{self, Fixed};
 use super::for_router::LeftToRouter;
@@ -16,9 +17,10 @@ use super::pool::Pool;
 use super::session::Timeouts;
 use crate::config::{ConfigError, check_port, idle_ns};
 use crate::parts::answer::Router;
+use crate::parts::hairpin::Return;
 use crate::parts::proxy::Proxy;
 use crate::parts::segment_size::{HEADERS_V4, Limit};
-use crate::parts::{Prefix, PrefixesV4, Side, Sides};
+use crate::parts::{Prefix, PrefixesV4, Side, Sides, WayOut};
 
 /// The MTUs that an interface of `router` may have, in bytes.
 const MTUS: RangeInclusive<u16> = 68..=9216;
@@ -57,7 +59,7 @@ pub(super) struct Settings {
 braid_nf::plain!(Settings);
 
 impl Settings {
-    pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
+    pub(super) fn check(config: &Config, ports: u16, builder: &StateBuilder) -> Result<Settings, ConfigError> {
         let sides = sides(config, ports)?;
         let networks = Nets::check(config, sides, ports)?;
         let pool = Pool::check(config, ports, networks.list.clone())?;
@@ -71,7 +73,12 @@ impl Settings {
             sides,
             inside: PrefixesV4::of(&config.inside),
             for_router: for_router(config, &pool)?,
-            hairpins: hairpins(config.hairpins, pool.external.len() + one_to_one.addresses()),
+            // With one external address a packet that returns is where packets from outside with its addresses come.
+            hairpins: Return::hairpins(
+                config.hairpins,
+                &WayOut::new(sides, ports, builder),
+                (pool.external.len() + one_to_one.addresses() <= 1).then_some(Hairpins::OneAddress),
+            ),
             counts_hops: config.counts_hops,
             fixed,
             one_to_one,
@@ -188,17 +195,6 @@ fn routers(config: &Config) -> Result<[Router; 2], ConfigError> {
     let inside = Router::check(("router", config.router), ("router_v6", config.router_v6))?;
     let (v4, v6) = (config.outside_router.unwrap_or(config.router), config.outside_router_v6.or(config.router_v6));
     Ok([inside, Router::check(("outside_router", v4), ("outside_router_v6", v6))?])
-}
-
-/// Which hairpins return through the functions before this one, if it has so many external addresses. With one, a packet that
-/// returns is on the worker to which packets from outside with its addresses come.
-fn hairpins(wanted: Option<Return>, addresses: usize) -> Hairpins {
-    match (wanted, addresses) {
-        (Some(Return::Direct), _) => Hairpins::None,
-        (_, 0 | 1) => Hairpins::OneAddress,
-        (Some(Return::Through), _) => Hairpins::Any,
-        (None, _) => Hairpins::None,
-    }
 }
 
 /// Which ports are inside and outside. One that is both carries VLANs, of which the outside has one.

@@ -2,17 +2,19 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use braid_nf::Port;
 use braid_nf::packet::IpAddress;
+use braid_nf::state::StateBuilder;
+use braid_nf::{Hairpins, Port};
 use serde::Deserialize;
 
 use super::prefix::{Mapping, Unmapped};
 use crate::config::ConfigError;
 use crate::nat::CountsHops;
 use crate::parts::answer::Router;
+use crate::parts::hairpin::Return;
 use crate::parts::proxy::Proxy;
 use crate::parts::scope::is_routed_v6;
-use crate::parts::{Prefix, Side, Sides, WrittenMac};
+use crate::parts::{Prefix, Side, Sides, WayOut, WrittenMac};
 
 /// The dummy address of RFC 7600 section 4.8: no errors are sent over IPv4.
 const NO_ROUTER_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
@@ -32,6 +34,7 @@ pub struct Config {
     pub router: Option<Ipv6Addr>,
     pub icmp_errors_per_s: u64,
     pub counts_hops: CountsHops,
+    pub hairpins: Option<Return>,
 }
 
 impl Default for Config {
@@ -45,6 +48,7 @@ impl Default for Config {
             router: None,
             icmp_errors_per_s: 1000,
             counts_hops: CountsHops::All,
+            hairpins: None,
         }
     }
 }
@@ -63,24 +67,27 @@ pub(super) struct Settings {
     outside_router: Router,
     pub(super) proxy: Option<Proxy>,
     pub(super) counts_hops: CountsHops,
+    /// Which hairpins return through the functions before this one.
+    pub(super) hairpins: Hairpins,
 }
 
 braid_nf::plain!(Settings);
 
 impl Settings {
-    pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
+    pub(super) fn check(config: &Config, ports: u16, builder: &StateBuilder) -> Result<Settings, ConfigError> {
         let (inside, outside) = (v6("inside", config.inside)?, v6("outside", config.outside)?);
         if inside.contains(outside.first()) || outside.contains(inside.first()) {
             let reason = format!("{outside} and {inside} have addresses in common");
             return Err(ConfigError::new("outside", reason, "write two different prefixes"));
         }
+        let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
         let first = |prefix: Prefix| u128::from_be_bytes(prefix.first().octets());
         // The shorter prefix is extended with zeros (RFC 6296 section 3.1).
         let bits = inside.mapped_bits().max(outside.mapped_bits());
         let outward = Mapping::new(first(inside), first(outside), bits);
         let router = Router::check(("router", NO_ROUTER_V4), ("router", config.router))?;
         Ok(Settings {
-            sides: Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?,
+            sides,
             inside,
             outside,
             outward,
@@ -89,6 +96,7 @@ impl Settings {
             outside_router: seen_from_outside(router, inside, &outward)?,
             proxy: Proxy::check(config.mac)?,
             counts_hops: config.counts_hops,
+            hairpins: Return::hairpins(config.hairpins, &WayOut::new(sides, ports, builder), None),
         })
     }
 

@@ -14,6 +14,7 @@ mod tests;
 
 pub use config::Config;
 
+use braid_nf::Hairpins;
 use braid_nf::packet::headers::icmpv6_type;
 use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
@@ -23,6 +24,7 @@ use self::prefix::Unmapped;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::nat::CountsHops;
+use crate::parts::hairpin::Way;
 use crate::parts::scope::{self, Reach};
 pub use crate::parts::sides::NO_SIDE;
 use crate::parts::turn::turn;
@@ -50,7 +52,7 @@ impl FromConfig for Nptv6 {
     type Config = Config;
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Nptv6, ConfigError> {
-        let settings = Settings::check(&config, ports)?;
+        let settings = Settings::check(&config, ports, builder)?;
         let way_out = WayOut::new(settings.sides, ports, builder);
         Ok(Nptv6 { settings, answers: AnswerRate::new(builder, config.icmp_errors_per_s, ports)?, way_out })
     }
@@ -89,7 +91,9 @@ impl NetworkFunction for Nptv6 {
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Verdict::Drop(NO_SIDE)) };
-        let across = self.across(cx, packet.port());
+        // If the function of another pair has sent it back inside (a hairpin between the prefixes of two pairs, RFC 6296 section
+        // 4.3), it leaves by that function's port.
+        let across = self.way_out.of(cx, packet.port());
         if packet.ip_version() != Some(IpVersion::V6) {
             return Ok(match scope::is_damaged_ip(packet) {
                 true => Verdict::Drop(Reason::MALFORMED),
@@ -115,7 +119,10 @@ impl NetworkFunction for Nptv6 {
         if side == Side::Inside && is_for_router {
             return Ok(Verdict::Forward(packet.port()));
         }
-        let change = match self.stays_inside(packet, side) {
+        // What a router before this function sends to another link inside leaves no network.
+        let is_routed_back = || self.way_out.is_decided(side) && self.way_out.back(cx, packet.port()).is_some();
+        let stays = side == Side::Inside && !self.settings.outside.contains(packet.dst_ip()) && is_routed_back();
+        let change = match stays || self.stays_inside(packet, side) {
             true => None,
             false => match self.change(packet, side, across) {
                 Ok(change) => Some(change),
@@ -130,6 +137,11 @@ impl NetworkFunction for Nptv6 {
             packet.decrement_ttl();
         }
         Ok(match change {
+            Some(change) if change.turns => {
+                let way = Way::of(cx, packet, across);
+                let verdict = self.translate(packet, side, &change);
+                way.send(cx, packet, verdict)
+            }
             Some(change) => self.translate(packet, side, &change),
             None => Verdict::Forward(self.way_out.of_local(cx, packet.port())),
         })
@@ -140,6 +152,10 @@ impl NetworkFunction for Nptv6 {
     const ASKS_PORT: bool = true;
 
     const TURNS_BACK: bool = true;
+
+    fn hairpins(&self) -> Hairpins {
+        self.settings.hairpins
+    }
 
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(cx.pass()) };
@@ -158,14 +174,6 @@ impl NetworkFunction for Nptv6 {
 }
 
 impl Nptv6 {
-    /// The port by which a packet leaves if this function does not send it back inside: the port it arrived on if the
-    /// function of another pair has sent it back (a hairpin between the prefixes of two pairs, RFC 6296 section 4.3),
-    /// else one of the other side.
-    fn across(&self, cx: &Cx<'_>, port: Port) -> Port {
-        let is_hairpin = cx.leaves_by() == port && cx.opposite(port) != port;
-        if is_hairpin { port } else { self.way_out.of(cx, port) }
-    }
-
     /// Translates the source of an outward packet, the destination of an inward one, and both of a packet from inside to
     /// the outside prefix (a hairpin). If an address cannot be translated, the error has its offset in the header.
     fn change(&self, packet: &Packet<'_>, side: Side, across: Port) -> Result<Change, (Unmapped, u32)> {

@@ -1,5 +1,5 @@
 //! The ports by which a translator or balancer lets packets leave that cross it: those of the other side, unless a router or
-//! bridge before it has decided otherwise.
+//! bridge before it has decided otherwise, or a translator before it has sent them back to where they came from.
 
 use braid_nf::state::{Decided, StateBuilder};
 use braid_nf::{Cx, EVERY_PORT, Port, Verdict};
@@ -35,6 +35,11 @@ impl WayOut {
         self.is_fixed
     }
 
+    /// Whether a router or bridge before this function decides about packets from a side: it alone knows the stations there.
+    pub fn is_decided(&self, side: Side) -> bool {
+        self.is_decided[side as usize]
+    }
+
     /// The port by which packets from a port leave if no earlier function has decided.
     #[inline(always)]
     pub fn fixed(&self, port: Port) -> Port {
@@ -43,12 +48,32 @@ impl WayOut {
 
     /// The port by which a packet from a port leaves for the other side; where an earlier function has decided, by its port.
     pub fn of(&self, cx: &Cx<'_>, port: Port) -> Port {
-        self.decided(cx, port).unwrap_or_else(|| self.fixed(port))
+        self.chosen(cx, port).unwrap_or_else(|| self.fixed(port))
     }
 
     /// The port by which a packet leaves that stays on its side: that of an earlier function, else its own.
     pub fn of_local(&self, cx: &Cx<'_>, port: Port) -> Port {
-        self.decided(cx, port).unwrap_or(port)
+        self.chosen(cx, port).unwrap_or(port)
+    }
+
+    /// The port by which an earlier function sends a packet back to the side that it came from: a router to another link there, or a
+    /// translator a hairpin, which goes no further (RFC 4787 REQ-9, RFC 6296 section 4.3).
+    pub fn back(&self, cx: &Cx<'_>, port: Port) -> Option<Port> {
+        let side = self.sides.of(port).filter(|_| !self.sides.are_shared())?;
+        let by = self.decided(cx, port).or_else(|| self.sent_back(cx, port))?;
+        (self.sides.of(by) == Some(side)).then_some(by)
+    }
+
+    /// The port by which a translator sends a packet. Until a function decides, one is expected to leave by the opposite port, on
+    /// whichever side that is.
+    fn sent_back(&self, cx: &Cx<'_>, port: Port) -> Option<Port> {
+        let (by, side) = (cx.leaves_by(), self.sides.of(port));
+        (by != cx.opposite(port) && !self.sides.are_shared() && side.is_some() && self.sides.of(by) == side)
+            .then_some(by)
+    }
+
+    fn chosen(&self, cx: &Cx<'_>, port: Port) -> Option<Port> {
+        self.decided(cx, port).or_else(|| self.sent_back(cx, port))
     }
 
     /// The verdict about a packet from a port that crosses, given as for one about which nothing has been decided.
