@@ -131,7 +131,7 @@ impl Filling {
                 names.push(name.clone());
             }
             if names.len() > TABLES_MAX {
-                return wrong("there are more than 255 besides the main one", "put some routes into another router");
+                return wrong("there are more than 63 besides the main one", "put some routes into another router");
             }
         }
         let mut filling =
