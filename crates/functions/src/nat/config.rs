@@ -55,6 +55,8 @@ pub struct Config {
     pub tcp_closing_s: u64,
     pub udp_s: u64,
     pub icmp_s: u64,
+    pub portless_s: u64,
+    pub portless_max: u32,
     pub refresh_ms: u64,
     pub rest_s: u64,
     #[serde(deserialize_with = "capacity")]
@@ -270,6 +272,8 @@ impl Default for Config {
             tcp_closing_s: 240,
             udp_s: 300,
             icmp_s: 60,
+            portless_s: 600,
+            portless_max: 8192,
             refresh_ms: 30_000,
             rest_s: 120,
             mappings_max: 1 << 20,

@@ -25,6 +25,12 @@ pub(crate) fn protocol_of(slot: usize) -> u8 {
     }
 }
 
+/// Whether endpoints of a protocol are told apart by ports, or by identifiers, that can be changed.
+#[inline(always)]
+pub(crate) fn is_told_by_port(number: u8) -> bool {
+    matches!(number, protocol::TCP | protocol::UDP | protocol::ICMP)
+}
+
 /// An outside or external endpoint.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

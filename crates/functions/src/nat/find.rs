@@ -7,7 +7,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::Handle;
 
 use super::config::Others;
-use super::endpoint::{Endpoint, ends_between};
+use super::endpoint::{Endpoint, ends_between, is_told_by_port};
 use super::icmp::QuotedRewrite;
 use super::mappings::Mapping;
 use super::networks::{Behind, NO_NETWORK};
@@ -24,7 +24,7 @@ pub const NO_MAPPING: Reason = Reason("no_mapping");
 pub const FILTERED: Reason = Reason("filtered");
 /// A packet to an external address that has just left, while its mappings end.
 pub const ADDRESS_LEFT: Reason = Reason("address_left");
-/// A protocol without ports cannot share an address.
+/// A redirect, or AH, which protects the addresses.
 pub const NOT_TRANSLATABLE: Reason = Reason("not_translatable");
 
 impl Others {
@@ -196,8 +196,11 @@ impl Nat {
         {
             return Ok(found);
         }
-        let is_known = matches!(packet.protocol(), protocol::TCP | protocol::UDP | protocol::ICMP);
-        if packet.is_later_fragment() && is_known {
+        if !is_told_by_port(packet.protocol()) {
+            let rewrite = Rewrite { to: course.across, behind: Behind::Outside, ..Rewrite::default() };
+            return self.find_portless(cx, packet, (source, destination), course, rewrite);
+        }
+        if packet.is_later_fragment() {
             return Ok(match self.fragments.follow(cx, packet)? {
                 Some(fate) => Found::Once(Rewrite::from(fate)),
                 None => self.fragments.end_of(cx, packet)?.map_or(Found::Waits, Found::No),
@@ -207,7 +210,7 @@ impl Nat {
             return Ok(self.find_error(cx, packet, course)?.unwrap_or_else(Found::No));
         }
         let Some((source, destination)) = ends_between(packet, source, destination) else {
-            return Ok(Found::No(if is_known { Reason::MALFORMED } else { NOT_TRANSLATABLE }));
+            return Ok(Found::No(Reason::MALFORMED));
         };
         if packet.icmp().is_some_and(|icmp| !icmp_may_go(icmp.kind(), course)) {
             return Ok(Found::No(NO_MAPPING));

@@ -9,7 +9,7 @@ use braid_nf::packet::{Embedded, IpAddress, checksum};
 use braid_nf::prelude::*;
 
 use super::Nat;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, is_told_by_port};
 use super::find::{Course, Found, NO_MAPPING};
 use super::networks::Behind;
 use crate::parts::Side;
@@ -64,15 +64,18 @@ impl Nat {
         let Some((source, destination)) = packet.embedded().and_then(|quoted| quoted_ends(&quoted)) else {
             return Ok(Err(NO_MAPPING));
         };
-        // A packet without ports can only be quoted for a host with an address of its own.
-        let has_ports = matches!(source.protocol, protocol::TCP | protocol::UDP | protocol::ICMP);
+        let has_ports = is_told_by_port(source.protocol);
         let mut rewrite = QuotedRewrite { to: course.across, ..QuotedRewrite::default() };
         if course.inward {
             // The error must be addressed to the sender of the quoted packet.
             if packet.dst_ip() != source.ip() {
                 return Ok(Err(NO_MAPPING));
             }
-            let (end, home, network) = if let Some(owner) = self.settings.one_to_one.inside_of(source.address) {
+            let owner = match self.settings.one_to_one.inside_of(source.address) {
+                None if !has_ports => self.portless_sender(cx, (source, destination))?,
+                own => own,
+            };
+            let (end, home, network) = if let Some(owner) = owner {
                 (Endpoint::new(owner.address, source.port, source.protocol), owner.home, owner.network)
             } else {
                 let mapping = if has_ports { self.flows.mappings.inward(cx, source)? } else { None };
@@ -88,6 +91,7 @@ impl Nat {
             let inside = self.settings.inside(packet, destination);
             let external = match self.own_external(inside) {
                 None if has_ports => self.flows.mappings.external_of(cx, inside)?,
+                None => self.portless_external(cx, inside, source)?,
                 own => own,
             };
             let Some(external) = external else { return Ok(Err(NO_MAPPING)) };
@@ -113,13 +117,13 @@ impl Nat {
         packet.decrement_ttl();
         if let Some(mut quoted) = packet.embedded_mut() {
             if let Some(source) = rewrite.quoted_source
-                && !quoted.set_src(source.ip(), source.port)
+                && !(is_told_by_port(source.protocol) && quoted.set_src(source.ip(), source.port))
             {
                 quoted.set_src_ip(source.ip());
                 quoted.set_icmp_id(source.port);
             }
             if let Some(destination) = rewrite.quoted_destination
-                && !quoted.set_dst(destination.ip(), destination.port)
+                && !(is_told_by_port(destination.protocol) && quoted.set_dst(destination.ip(), destination.port))
             {
                 quoted.set_dst_ip(destination.ip());
                 quoted.set_icmp_id(destination.port);

@@ -3,6 +3,7 @@
 use braid_nf::packet::Translated;
 use braid_nf::prelude::*;
 
+use super::endpoint::is_told_by_port;
 use super::find::{FILTERED, Found, NO_MAPPING, NOT_TRANSLATABLE};
 use super::hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
 use super::icmp::BAD_CHECKSUM;
@@ -77,7 +78,8 @@ impl Nat {
         let way = self.way(cx, packet, is_hairpin);
         // Only a hairpin goes back to who sent the frame.
         let turns = is_hairpin && rewrite.to == packet.port();
-        if packet.is_fragment() && !packet.is_later_fragment() {
+        // Without ports each piece is translated by itself.
+        if packet.is_fragment() && !packet.is_later_fragment() && is_told_by_port(packet.protocol()) {
             let fate = if turns { rewrite.fate() } else { rewrite.fate().straight() };
             if !self.fragments.remember(cx, packet, fate)? {
                 return Ok(Verdict::Drop(Fragments::forgotten(packet)));

@@ -6,7 +6,9 @@
 //! packet in steady state makes no look-up: it reads the mapping's entry and writes nothing shared. Sets are only a
 //! cache: a packet whose set has expired, or found no room, is translated by way of the mapping (`find.rs`).
 //!
-//! Out of scope: protocols other than TCP, UDP and ICMP, application-level gateways, and IPv6 translation.
+//! Other protocols are translated by their addresses alone (`portless.rs`).
+//!
+//! Out of scope: application-level gateways, and IPv6 translation.
 
 mod begin;
 mod bits;
@@ -29,6 +31,7 @@ pub(crate) mod networks;
 mod one_to_one;
 mod pause;
 pub(crate) mod pool;
+mod portless;
 mod ports;
 mod reclaim;
 mod reserved;
@@ -53,6 +56,7 @@ pub use hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
 pub use icmp::BAD_CHECKSUM;
 pub use leave::TOO_LONG;
 pub use networks::NO_NETWORK;
+pub use portless::NO_FREE_ADDRESS;
 pub use session::Session;
 
 use std::time::Duration;
@@ -67,10 +71,10 @@ use self::entry::NEVER;
 use self::find::{Flow, Found};
 use self::flows::Flows;
 use self::leave::ENDS;
+use self::portless::Portless;
 use self::rewrite::Track;
 use self::session::{INWARD, Needs, OUTWARD, Phase};
 use self::settings::Settings;
-use self::shown::Freed;
 use self::steady::phase_after;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
@@ -84,6 +88,8 @@ network_function! {
     pub struct Nat {
         settings: Settings,
         flows: Flows<Inside4>,
+        /// Translations of protocols without ports.
+        portless: Portless,
         fragments: Fragments,
         answers: AnswerRate,
         needs: Needs,
@@ -108,6 +114,7 @@ impl FromConfig for Nat {
             refreshed,
             most,
         )?;
+        let portless = Portless::new(builder, &config, settings.pool.refresh_ns)?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)?
             .ending(builder, &ENDS)?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
@@ -115,7 +122,7 @@ impl FromConfig for Nat {
         let tagged_needs = (settings.networks.are_tagged() || !way_out.is_fixed()).then(|| flows.needs());
         // If tags are rewritten, or an earlier function decides where packets leave, none can take the read-only path.
         let needs = if tagged_needs.is_some() { Needs::new(|_, _, _| u64::MAX) } else { flows.needs() };
-        Ok(Nat { settings, flows, fragments, answers, needs, tagged_needs, way_out })
+        Ok(Nat { settings, flows, portless, fragments, answers, needs, tagged_needs, way_out })
     }
 }
 
@@ -296,10 +303,13 @@ impl NetworkFunction for Nat {
         span: (u32, u32),
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.flows.mappings.list(cx, span, Freed::AtOnce, tell)
+        self.list(cx, span, tell)
     }
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
+        if tick.period != flows::SWEEP {
+            self.portless.sweep(cx, tick.share)?;
+        }
         self.flows.tick(cx, tick, &self.fragments)
     }
 }

@@ -12,7 +12,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::config::Config;
-use super::endpoint::{Endpoint, Inside, ends_between};
+use super::endpoint::{Endpoint, Inside, ends_between, is_told_by_port};
 use super::find::{Course, Found, NO_MAPPING};
 use super::fixed::Fixed;
 use super::networks::{Behind, Nets};
@@ -177,6 +177,9 @@ impl Nat {
             to: theirs.map_or(course.across, |owner| owner.home),
             behind: theirs.map_or(Behind::Outside, |owner| Behind::Network(owner.network)),
         };
+        if (shared.outward || shared.inward) && !is_told_by_port(packet.protocol()) {
+            return self.find_portless(cx, packet, (source, destination), shared, rewrite).map(Some);
+        }
         if shared.outward || shared.inward {
             // The other end's port is in its mapping; later fragments need the first one for that.
             let Some(ends) = ends else {

@@ -2,7 +2,7 @@
 
 use braid_nf::prelude::*;
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, is_told_by_port};
 use super::networks::Behind;
 use super::session::OUTWARD;
 use crate::parts::Fate;
@@ -40,14 +40,16 @@ impl Rewrite {
 
     /// Writes addresses, and ports or the identifier if the packet has them.
     pub(super) fn apply(&self, packet: &mut Packet<'_>) {
+        // SCTP has ports too, but they stay.
+        let has_port = is_told_by_port(packet.protocol());
         if let Some(end) = self.source
-            && !packet.set_src(end.ip(), end.port)
+            && !(has_port && packet.set_src(end.ip(), end.port))
         {
             packet.set_src_ip(end.ip());
             packet.set_icmp_id(end.port);
         }
         if let Some(end) = self.destination
-            && !packet.set_dst(end.ip(), end.port)
+            && !(has_port && packet.set_dst(end.ip(), end.port))
         {
             packet.set_dst_ip(end.ip());
             packet.set_icmp_id(end.port);

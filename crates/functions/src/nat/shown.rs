@@ -4,7 +4,7 @@ use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::{Handle, Visit};
-use braid_nf::{About, Fate, TableEntry, end_in_words};
+use braid_nf::{About, Fate, TableEntry, end_in_words, table_at};
 
 use super::Nat;
 use super::endpoint::{Inside, Kept};
@@ -26,6 +26,26 @@ pub(crate) enum Freed {
 const ENDED: &str = "its mapping has ended";
 
 impl Nat {
+    /// Tells of those of so many entries (second) from a number (first) on, those with ports first, and ends those that are to end; returns where
+    /// to go on.
+    pub(super) fn list(
+        &self,
+        cx: &mut Cx<'_>,
+        (from, count): (u32, u32),
+        tell: &mut dyn FnMut(TableEntry) -> Fate,
+    ) -> Result<Option<u32>, Conflict> {
+        let mappings = &self.flows.mappings;
+        let capacities = [mappings.entries.capacity(), self.portless.capacity()];
+        let Some((table, at)) = table_at(from, &capacities) else { return Ok(None) };
+        if table == 0 {
+            let next = mappings.list(cx, (at, count), Freed::AtOnce, tell)?;
+            return Ok(next.or(Some(capacities[0])));
+        }
+        let name_of = |network| mappings.census.name(network).map(str::to_owned);
+        let next = self.portless.list(cx, (at, count), name_of, tell)?;
+        Ok(next.map(|at| capacities[0] + at))
+    }
+
     /// What a packet set remembers.
     pub(super) fn words(&self, cx: &mut Cx<'_>, session: &Session) -> Result<String, Conflict> {
         let phase = Phase::from_bits(session.phase());

@@ -2,6 +2,7 @@
 //! among all ports of the host's address, among those of its blocks, or among those of the block that its address
 //! determines.
 
+use std::iter::once;
 use std::ops::RangeInclusive;
 
 use braid_nf::prelude::*;
@@ -44,6 +45,23 @@ impl Hosts {
         Ok(place.ok_or(NO_FREE_PORT))
     }
 
+    /// The external addresses from which a host may send what has no ports, by number: first its own one.
+    pub(in crate::nat) fn addresses<'a>(
+        &self,
+        tx: &mut Tx,
+        roster: &'a Roster,
+        inside: Inside,
+    ) -> Result<impl Iterator<Item = u32> + use<'a>, Conflict> {
+        let mut claim = self.expected(roster, inside);
+        self.recall(tx, roster, &mut claim)?;
+        Ok(once(claim.home).chain(roster.others(claim.home).take(self.others())))
+    }
+
+    /// How many external addresses besides its own a host may have.
+    fn others(&self) -> usize {
+        if self.pooling == Pooling::Paired { 0 } else { OTHERS }
+    }
+
     /// Prefetches what [`choose`](Self::choose) usually accesses.
     #[inline(always)]
     pub(in crate::nat) fn prefetch(&self, (ports, roster): (&Ports, &Roster), inside: Inside) {
@@ -69,8 +87,7 @@ impl Hosts {
         if let Some(port) = self.find(tx, ports, claim, claim.home, whole.clone())? {
             return Ok(Some((claim.home, port)));
         }
-        let others = if self.pooling == Pooling::Paired { 0 } else { OTHERS };
-        for address in roster.others(claim.home).take(others) {
+        for address in roster.others(claim.home).take(self.others()) {
             if let Some(port) = self.find(tx, ports, claim, address, whole.clone())? {
                 return Ok(Some((address, port)));
             }
