@@ -66,6 +66,8 @@ fn metrics_conform_to_the_format_and_count_what_went_through() {
         "braid_worker_cpu_seconds",
         "braid_object_elements",
         "braid_sets_live",
+        "braid_sets_evicted",
+        "braid_sets_refused",
         "braid_packets_missing",
     ] {
         let found = exposition.families.get(family).unwrap_or_else(|| panic!("no {family} in\n{body}"));

@@ -174,6 +174,10 @@ impl Live {
         if !tasks.is_empty() {
             desk.lock().tasks.append(&mut tasks);
             desk.rings.store(true, Ordering::Relaxed);
+            // A worker that has no packets goes on at once, too.
+            if let Some(bell) = desk.bell.get() {
+                bell.ring();
+            }
         }
         // State objects and packet sets that are being moved: a few of them each round, until all have moved.
         if worker.move_sets() | worker.is_bringing() {

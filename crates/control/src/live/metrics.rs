@@ -93,6 +93,8 @@ fn run(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fm
     family(encoder, ("sets_live", "Packet sets that are live", None), one(stats.sets.live as f64))?;
     family(encoder, ("sets_created", "Packet sets that became live", None), total(stats.sets.created))?;
     family(encoder, ("sets_expired", "Packet sets that ended", None), total(stats.sets.expired))?;
+    family(encoder, ("sets_evicted", "Packet sets that ended to make room", None), total(stats.sets.evicted))?;
+    family(encoder, ("sets_refused", "Packet sets for which there was no room", None), total(stats.sets.refused))?;
     family(
         encoder,
         ("transactions", "Transactions committed on shared state", None),
@@ -219,6 +221,7 @@ fn objects(objects: &[Object], encoder: &mut DescriptorEncoder<'_>) -> Result<()
 mod tests {
     use super::*;
     use crate::report::Found;
+    use crate::report::Sets;
 
     #[test]
     fn the_text_ends_as_the_format_wants_and_labels_are_escaped() {
@@ -229,6 +232,12 @@ mod tests {
         assert!(text.contains("braid_uptime_seconds 1.5\n"), "{text}");
         assert!(text.contains("braid_object_elements{object=\"a \\\"b\\\"\\n\",kind=\"Map\"} 3.0"), "{text}");
         assert!(text.contains("# TYPE braid_sets_created counter\n") && text.contains("braid_sets_created_total 0\n"));
+        let sets = Sets { evicted: 3, refused: 4, ..Sets::default() };
+        let text = self::text(&Stats { sets, ..Stats::default() });
+        assert!(
+            text.contains("braid_sets_evicted_total 3\n") && text.contains("braid_sets_refused_total 4\n"),
+            "{text}"
+        );
     }
 
     #[test]

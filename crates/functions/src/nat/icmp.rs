@@ -72,7 +72,11 @@ impl Nat {
                 return Ok(Err(NO_MAPPING));
             }
             let owner = match self.settings.one_to_one.inside_of(source.address) {
-                None if !has_ports => self.portless_sender(cx, (source, destination))?,
+                None if !has_ports => {
+                    // A hairpin was quoted as its receiver saw it, which its sender knows by the external address.
+                    let own = self.own_external(self.settings.inside(packet, destination));
+                    self.portless_sender(cx, (source, own.filter(|_| course.outward).unwrap_or(destination)))?
+                }
                 own => own,
             };
             let (end, home, network) = if let Some(owner) = owner {

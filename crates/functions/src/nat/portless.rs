@@ -17,7 +17,7 @@ use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::{Share, StateObject};
-use braid_nf::{About, Part, TableEntry};
+use braid_nf::{About, Fate, Part, TableEntry};
 
 use super::Nat;
 use super::config::Config;

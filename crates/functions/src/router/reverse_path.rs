@@ -43,8 +43,12 @@ impl Router {
         if is_link_local_v6(source) || self.links.own(source) {
             return false;
         }
-        // Rules are asked for the answer, which arrives by no link yet.
-        let found = self.tables.way((packet.dst_ip(), source), None);
+        // Rules are asked for the answer, which arrives by the link by which the packet leaves, as in Linux.
+        let leaves_by = match self.tables.way((source, packet.dst_ip()), Some(link)) {
+            Some((Way::To(out, _), _)) => Some(*out),
+            _ => None,
+        };
+        let found = self.tables.way((packet.dst_ip(), source), leaves_by);
         let is_here = |back: Link| asked == ReversePath::Loose || back == link;
         match found.map(|(way, _)| way) {
             None | Some(Way::Nowhere(_)) => true,
