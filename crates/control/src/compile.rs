@@ -315,6 +315,8 @@ fn build_all(
             decided: decided(links, at, (course, ports)),
             sees_addresses,
             readdressed: readdressed(links, at, course.order),
+            translator_is_conditional: (0..links.len())
+                .any(|other| links[other].entry.mirrors && !course.when(other).is_always()),
             splits_floods: (0..links.len()).any(|other| other != at && asks_port(course.when(other))),
         };
         builder.place(around);

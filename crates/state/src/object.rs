@@ -143,6 +143,8 @@ pub struct Surroundings {
     pub sees_addresses: bool,
     /// Packets come with Ethernet addresses and VLAN tags that another function has written, in the same order as for `decided`.
     pub readdressed: [bool; 2],
+    /// A translator has a condition: some packets that this function sends on do not meet it.
+    pub translator_is_conditional: bool,
     /// Another function meets packets by the port by which they are to leave, so what is flooded has to be one packet for each port.
     pub splits_floods: bool,
 }
@@ -207,6 +209,11 @@ impl StateBuilder {
     /// [`place`](Self::place) has said so or no function with state precedes it.
     pub fn sees_addresses(&self) -> bool {
         self.around.sees_addresses || self.objects.is_empty()
+    }
+
+    /// Whether some packets do not meet the translator of the chain.
+    pub fn translator_is_conditional(&self) -> bool {
+        self.around.translator_is_conditional
     }
 
     /// Whether what this function floods has to be one packet for each port.

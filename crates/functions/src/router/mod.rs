@@ -152,6 +152,7 @@ impl FromConfig for Router {
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Router, ConfigError> {
         let (config, sees_addresses) = (config.completed(), builder.sees_addresses());
+        let translates_some = builder.translator_is_conditional();
         let interfaces = config.interfaces(ports)?;
         let (tables, spreads) = config.routes(&interfaces)?;
         let choices = spreads.iter().flat_map(|spread| spread.from(0)).collect();
@@ -177,7 +178,9 @@ impl FromConfig for Router {
             sees_addresses,
             hops: match config.counts_hops {
                 true => Hops::All,
-                false if config.interfaces.iter().any(|one| !one.translated.is_empty()) => Hops::Untranslated,
+                false if translates_some && config.interfaces.iter().any(|one| !one.translated.is_empty()) => {
+                    Hops::Untranslated
+                }
                 false => Hops::None,
             },
             source_routes: config.source_routes,
