@@ -1,7 +1,6 @@
 //! Turns a validated plan into a runnable one. It builds the chain once to learn its packet sets, then chooses the steering that
 //! keeps most of them local; packet sets that no steering keeps on one worker live in shared state.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use braid_runtime::exchange::goes_on;
@@ -9,12 +8,12 @@ use braid_runtime::io::device::{CardHash, EndOrder, TUPLE_MAX, TupleHash};
 use braid_runtime::nf::packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_runtime::nf::packet::key::SetDef;
 use braid_runtime::nf::packet::{FieldId, PortSet};
-use braid_runtime::nf::state::{Decided, Domain, StateBuilder, Surroundings};
-use braid_runtime::nf::{Rewrites, ShareError, Stage};
+use braid_runtime::nf::state::{Domain, StateBuilder};
+use braid_runtime::nf::{ShareError, Stage};
 use braid_runtime::steer::planner::{self, Changed, HashPlan, Locality, Member};
 use braid_runtime::steer::udp_ports::Why;
 use braid_runtime::steer::{Fields, Key, Pattern, Reta, Steering, Symmetry, Toeplitz, UdpPorts};
-use braid_runtime::{BuildError, Chain, ChainError, Course, Distribution, Order, Plan as RunPlan, Sharing, Time, When};
+use braid_runtime::{BuildError, Chain, ChainError, Course, Distribution, Plan as RunPlan, Sharing, Time};
 
 use crate::HugePages;
 use crate::catalog::Refusal;
@@ -23,6 +22,7 @@ use crate::memory::{Memory, available};
 use crate::overridden::Overridden;
 use crate::plan::{Link, Plan, Share};
 use crate::plan_file::Problem;
+use crate::surroundings;
 
 /// Which metadata of each packet the sink needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -310,35 +310,20 @@ fn build_all(
     let mut sees_addresses = true;
     let build = |(at, link): (usize, &Link)| -> Result<Box<dyn Stage>, (Refusal, usize)> {
         builder.scope(&link.name);
-        let asks_port = |when: When| when.leaves_by.is_some() || when.passes.is_some();
-        let around = Surroundings {
-            decided: decided(links, at, (course, ports)),
-            sees_addresses,
-            readdressed: readdressed(links, at, course.order),
-            translator_is_conditional: (0..links.len())
-                .any(|other| links[other].entry.mirrors && !course.when(other).is_always()),
-            splits_floods: (0..links.len()).any(|other| other != at && asks_port(course.when(other))),
-        };
-        builder.place(around);
+        builder.place(surroundings::around(links, at, (course, ports), sees_addresses));
         link.share.iter().for_each(|share| builder.share(&share.own, &share.name));
         let stage = (link.entry.build)(&link.name, completed(link, link.config.table(), course, ports), builder, ports);
         let stage = stage.and_then(|stage| check_shares(link, &*stage, builder).map(|()| stage));
         let stage = stage.and_then(|stage| check_packet_set(link, &*stage).map(|()| stage));
         let stage = stage.and_then(|stage| check_full(link, &*stage).map(|()| stage));
         let stage = stage.map_err(|refusal| (refusal, at))?;
-        sees_addresses &= !writes_addresses(&*stage);
+        sees_addresses &= !surroundings::writes_addresses(&*stage);
         Ok(match &link.packet_set {
             Some(set) => Box::new(Overridden::new(stage, set.clone())),
             None => stage,
         })
     };
     links.iter().enumerate().map(build).collect()
-}
-
-/// Whether a function changes IP addresses of packets from any side.
-fn writes_addresses(stage: &dyn Stage) -> bool {
-    let Rewrites { from_inside, from_outside } = stage.rewrites();
-    from_inside.iter().chain(from_outside).any(|field| matches!(field, FieldId::IpSrc | FieldId::IpDst))
 }
 
 /// The configuration with which a function is built: one that names no ports has the chain's inside and outside.
@@ -354,47 +339,6 @@ fn completed(link: &Link, mut config: toml::Table, course: &Course, ports: u16) 
         }
     }
     config
-}
-
-/// Where functions beside the one at a position decide by which port packets leave: of those from inside, and from outside.
-fn decided(links: &[Link], at: usize, (course, ports): (&Course, u16)) -> [Decided; 2] {
-    let its = arrivals(&links[at], course.when(at), ports);
-    // One that none of its packets meets decides about none of them.
-    let routes = |range: Range<usize>| {
-        range.into_iter().filter(|other| links[*other].entry.routes).any(|other| {
-            let others = arrivals(&links[other], course.when(other), ports);
-            its.iter().any(|port| others.contains(port))
-        })
-    };
-    let of = |earlier: Range<usize>, later: Range<usize>| match (routes(later), routes(earlier)) {
-        (true, _) => Decided::Behind,
-        (false, true) => Decided::Before,
-        (false, false) => Decided::Nowhere,
-    };
-    let (before, behind) = (0..at, at + 1..links.len());
-    let as_written = of(before.clone(), behind.clone());
-    [as_written, if course.order == Order::Same { as_written } else { of(behind, before) }]
-}
-
-/// The ports by which packets arrive that a function handles: those of its condition, and of both sides if it names them.
-fn arrivals(link: &Link, when: When, ports: u16) -> Vec<u16> {
-    let config = link.config.table();
-    let side = |key: &str| Some(config.get(key)?.as_array()?.iter().filter_map(toml::Value::as_integer));
-    let sides = side("inside_ports").zip(side("outside_ports"));
-    let sides: Option<Vec<i64>> = sides.map(|(inside, outside)| inside.chain(outside).collect());
-    let is_handled = |port: &u16| {
-        when.came_by.is_none_or(|came_by| came_by.has(*port))
-            && sides.as_ref().is_none_or(|sides| sides.contains(&i64::from(*port)))
-    };
-    (0..ports).filter(is_handled).collect()
-}
-
-/// Whether packets come to the function at a position with Ethernet headers that another one has written: those from inside, and from
-/// outside.
-fn readdressed(links: &[Link], at: usize, order: Order) -> [bool; 2] {
-    let of = |earlier: &[Link]| earlier.iter().any(|link| link.entry.readdresses);
-    let as_written = of(&links[..at]);
-    [as_written, if order == Order::Same { as_written } else { of(&links[at + 1..]) }]
 }
 
 /// The configuration key under which a function shares an object.

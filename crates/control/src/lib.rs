@@ -29,6 +29,7 @@ pub mod plan_file;
 pub mod plan_text;
 pub mod profile_run;
 pub mod report;
+mod surroundings;
 pub mod tune;
 mod written;
 
