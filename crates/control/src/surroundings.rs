@@ -17,8 +17,7 @@ pub(crate) fn around(links: &[Link], at: usize, (course, ports): (&Course, u16),
         decided: decided(links, at, (course, ports)),
         sees_addresses,
         readdressed: readdressed(links, at, course.order),
-        translator_is_conditional: (0..links.len())
-            .any(|other| links[other].entry.mirrors && !course.when(other).is_always()),
+        translator_is_conditional: others().any(|other| links[other].entry.mirrors && !course.when(other).is_always()),
         splits_floods: others().any(|other| asks_port(course.when(other))),
     }
 }
