@@ -105,7 +105,7 @@ pub(crate) unsafe fn adopt(fd: RawFd) -> Option<OwnedFd> {
 /// Takes ownership of memory with this name (memfd_create(2)), one of those that Braid makes, if the previous program in this process
 /// left it open, or this one [gave it up](give_up).
 pub(crate) fn adopt_memory(fd: RawFd, name: &str) -> Option<OwnedFd> {
-    if listed(fd)? != PathBuf::from(format!("/memfd:{name} (deleted)")) {
+    if listed(fd)? != format!("/memfd:{name} (deleted)") {
         return None;
     }
     // SAFETY: memory of these names is made only by Braid, and closed on exec unless it is left open or given up.

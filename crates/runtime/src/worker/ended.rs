@@ -39,11 +39,13 @@ impl Worker {
     /// Finishes the worker's packets when no more will arrive; the last worker to leave also sends held packets. Runs on the worker's own thread.
     pub fn leave(&mut self) {
         self.settle_sets();
-        if let Some((latest_ns, next)) = self.parts.timeline.leave(self.parts.id, self.last_ns, self.next)
-            && self.drains
-        {
-            self.made_next = next;
-            self.drain(latest_ns);
+        if let Some((latest_ns, next)) = self.parts.timeline.leave(self.parts.id, self.last_ns, self.next) {
+            // What is told of all workers at the end is told at the end of the capture, whatever packets this one had.
+            self.last_ns = self.last_ns.max(latest_ns);
+            if self.drains {
+                self.made_next = next;
+                self.drain(latest_ns);
+            }
         }
         self.parts.send.progress(u64::MAX);
         self.count_time();

@@ -99,9 +99,13 @@ impl Worker {
             return;
         }
         let reached = reached(self.pace, &self.parts.timeline, self.last_ns);
-        // Before its first packet a capture has no time: what functions noted then would be older than everything.
         if reached > 0 || !self.parts.clock.is_of_capture() {
-            self.tick_at(reached);
+            return self.tick_at(reached);
+        }
+        // Some worker has had no packet yet, so the time of the capture is not known; 0 would make what functions note now older than
+        // everything. The first ticks of all are at the time of this worker's first packets.
+        if self.last_ns > 0 && self.ticks.iter().all(|periodic| periodic.due_ns == 0) {
+            self.tick_at(self.now_ns[0]);
         }
     }
 

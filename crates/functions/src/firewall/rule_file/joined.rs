@@ -30,8 +30,8 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
     if !is_map && fields.len() < 2 {
         // Where it ends is known from a reading that nothing contradicts: one that excludes what was said before may stop within.
         let (begin, mut words) = (*rest, *rest);
-        let end = condition(&mut Fits::all(), &mut words).map(|()| words.words);
-        let left = Cell::new(end.unwrap_or(begin.words));
+        let _ = condition(&mut Fits::all(), &mut words);
+        let left = Cell::new(words.words);
         reading.narrow(&[()], |fits, ()| {
             let mut words = begin;
             let read = condition(fits, &mut words);
