@@ -103,8 +103,8 @@ impl Worker {
             return self.tick_at(reached);
         }
         // Some worker has had no packet yet, so the time of the capture is not known; 0 would make what functions note now older than
-        // everything. The first ticks of all are at the time of this worker's first packets.
-        if self.last_ns > 0 && self.ticks.iter().all(|periodic| periodic.due_ns == 0) {
+        // everything. The first ticks of all are at the time of this worker's first packets (which may be 0).
+        if self.counters.batches > 0 && self.ticks.iter().all(|periodic| periodic.due_ns == 0) {
             self.tick_at(self.now_ns[0]);
         }
     }
