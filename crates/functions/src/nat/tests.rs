@@ -306,7 +306,7 @@ fn what_is_not_ipv4_passes_or_is_dropped_as_configured() {
 #[test]
 fn what_cannot_be_translated_is_dropped_and_foreign_addresses_are_routed() {
     let mut nat = bench(Config::default());
-    check(&mut nat, 0, 0, Frame::ip("10.0.0.1", "192.0.2.9", 47).payload(&[0; 8]), "drop not_translatable");
+    check(&mut nat, 0, 0, Frame::ip("10.0.0.1", "192.0.2.9", 51).payload(&[0; 20]), "drop not_translatable");
     check(&mut nat, 0, 0, Frame::udp("10.0.0.1:5353", "224.0.0.251:5353"), "drop not_unicast");
     check(&mut nat, 0, 0, Frame::udp("0.0.0.0:68", "255.255.255.255:67"), "drop not_unicast");
     let foreign = Frame::udp("203.0.113.4:5", SERVER);

@@ -308,7 +308,7 @@ impl Neighbours {
     }
 
     /// Takes neighbours at a port whose link has gone down for absent, among so many entries (second) from a number (first) on; returns where to
-    /// go on. They are asked again after [`REST_NS`], like others that do not answer.
+    /// go on. They are asked again after `REST_NS`, like others that do not answer.
     pub fn link_down(&self, cx: &mut Cx<'_>, port: Port, (from, count): (u32, u32)) -> Result<Option<u32>, Conflict> {
         let (now, mut lost) = (cx.now(), 0);
         let next = self.table.for_each(cx, from, count, |_, _, entry| {
@@ -316,8 +316,10 @@ impl Neighbours {
                 return Ok(Visit::Keep);
             }
             lost += 1;
-            let seen_ns = entry.seen_ns.min(now.saturating_sub(1));
-            Ok(Visit::Replace(Neighbour { seen_ns, asked_ns: now, tries: TRIES, known: MISSED, ..*entry }))
+            // As if the last question had gone unanswered for a second.
+            let asked_ns = now.saturating_sub(SECOND);
+            let seen_ns = entry.seen_ns.min(asked_ns);
+            Ok(Visit::Replace(Neighbour { seen_ns, asked_ns, tries: TRIES, known: MISSED, ..*entry }))
         })?;
         if lost > 0 {
             self.changes.update(cx, 0, |changes| *changes += lost)?;

@@ -37,7 +37,7 @@ pub struct Waiting {
     came_ns: u64,
     /// The offset of its IP header.
     ip: u32,
-    /// The number of its address's [account](super::accounts), 0 without one.
+    /// The number of its address's account (`accounts.rs`), 0 without one.
     pub account: u32,
 }
 

@@ -50,7 +50,7 @@ fn a_next_hop_that_is_silent_is_passed_over() {
 fn a_next_hop_behind_a_lost_link_is_passed_over_at_once() {
     let mut bench = bench(100, TWO_WAYS);
     for (hop, mac) in [("192.0.2.2", 2), ("192.0.2.3", 3)] {
-        bench.send(1, 0, &Frame::arp(hop, "192.0.2.1").mac([2, 0, 0, 0, 0, mac], [0xff; 6]).bytes());
+        bench.send(1, 9_000, &Frame::arp(hop, "192.0.2.1").mac([2, 0, 0, 0, 0, mac], [0xff; 6]).bytes());
     }
     let by = |bench: &mut Bench, ms, host| {
         let sent = bench.send(0, ms, &from(host)).sent;
@@ -59,16 +59,16 @@ fn a_next_hop_behind_a_lost_link_is_passed_over_at_once() {
             .map(|(port, frame)| (*port, frame[11]))
             .collect::<Vec<_>>()
     };
-    assert_eq!(by(&mut bench, 1, 2), [(1, 1)]);
+    assert_eq!(by(&mut bench, 9_001, 2), [(1, 1)]);
     bench.link_down(0);
-    assert_eq!(by(&mut bench, 2, 2), [(1, 1)], "its neighbours are at another port");
+    assert_eq!(by(&mut bench, 9_002, 2), [(1, 1)], "its neighbours are at another port");
     bench.link_down(1);
-    let outcome = bench.send(0, 3, &from(2));
+    let outcome = bench.send(0, 9_003, &from(2));
     assert_eq!(outcome.dropped, Some("neighbour_absent"), "both are behind it: {outcome:?}");
     // It has its link again, and the first neighbour speaks.
-    bench.send(1, 10, &Frame::arp("192.0.2.2", "192.0.2.1").mac([2, 0, 0, 0, 0, 2], [0xff; 6]).bytes());
+    bench.send(1, 9_010, &Frame::arp("192.0.2.2", "192.0.2.1").mac([2, 0, 0, 0, 0, 2], [0xff; 6]).bytes());
     for host in 2..50 {
-        let sent = bench.send(0, 11, &from(host)).sent;
+        let sent = bench.send(0, 9_011, &from(host)).sent;
         let to: Vec<u8> = sent.iter().filter(|(_, frame)| frame[12..14] == [8, 0]).map(|(_, frame)| frame[5]).collect();
         assert_eq!(to, [2], "host {host}: the other one is still silent");
     }
