@@ -355,7 +355,7 @@ impl Ground<'_> {
             sets: plan.sets_per_worker(),
             pages: plan.pages,
         })?;
-        if control.live.is_some() {
+        if control.live.as_ref().is_some_and(|live| live.counts_ports()) {
             worker.count_ports();
         }
         if let Some(order) = &control.trace {

@@ -111,6 +111,8 @@ pub struct Live {
     running: Mutex<Option<Running>>,
     /// Held while workers are stopped or packet sets move between workers.
     changing: Mutex<()>,
+    /// Whether somebody asks for the packets of each port.
+    counts_ports: AtomicBool,
 }
 
 impl std::fmt::Debug for Live {
@@ -123,7 +125,18 @@ impl Live {
     /// Creates the desks for a run of `workers` workers.
     pub fn new(workers: usize) -> Arc<Live> {
         let desks = (0..workers).map(|_| CachePadded::default()).collect();
-        Arc::new(Live { desks, running: Mutex::default(), changing: Mutex::default() })
+        let counts_ports = AtomicBool::new(false);
+        Arc::new(Live { desks, running: Mutex::default(), changing: Mutex::default(), counts_ports })
+    }
+
+    /// Has the workers count packets and bytes by port, which costs a step for each packet; before the run begins.
+    pub fn count_ports(&self) {
+        // Relaxed: the threads of the run are started later.
+        self.counts_ports.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counts_ports(&self) -> bool {
+        self.counts_ports.load(Ordering::Relaxed)
     }
 
     /// The number of workers.

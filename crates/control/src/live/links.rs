@@ -2,18 +2,22 @@
 
 use std::sync::Arc;
 
-use braid_runtime::Live;
 use braid_runtime::nf::Port;
+use braid_runtime::{Live, Worker};
 
 /// The link of a port is down: all functions forget what they have learnt there, a portion at a time.
 pub fn down(live: &Live, port: Port) {
     // A run that has not begun, or ends meanwhile, has nothing to forget.
     let Some(running) = live.running() else { return };
     for position in 0..running.chain.stages().len() {
-        let mut cursor = Some(0);
-        while let Some(at) = cursor {
-            let chain = Arc::clone(&running.chain);
-            cursor = live.ask(0, move |worker| worker.link_down(&chain, (position, at), port)).ok().flatten();
+        let (chain, mut cursor) = (Arc::clone(&running.chain), Some(0));
+        let forget = move |worker: &mut Worker| {
+            cursor = worker.link_down(&chain, (position, cursor?), port);
+            Some(())
+        };
+        let Ok(mut portions) = live.ask_in_portions(0, forget) else { return };
+        if portions.any(|portion| portion.is_err()) {
+            return;
         }
     }
 }

@@ -72,6 +72,7 @@ pub type More<'a> = dyn FnMut(Option<Value>) -> io::Result<()> + 'a;
 impl Service {
     /// Makes the service of a run from its workers' desks, the flag that ends it, and its plan.
     pub fn new(live: &Arc<Live>, stop: &Arc<AtomicBool>, current: Current) -> Arc<Service> {
+        live.count_ports();
         let interfaces = current.plan.devices.iter().map(|device| device.name.clone()).collect();
         Arc::new(Service {
             live: Arc::clone(live),

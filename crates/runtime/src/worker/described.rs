@@ -107,9 +107,7 @@ impl Worker {
                 break;
             }
             let mut now = EndedEntries::default();
-            self.logs.emitted.begin(position, false);
-            let (tx, emitted) = (&mut self.parts.tx, &mut self.logs.emitted);
-            run_event(tx, emitted, self.parts.ports, self.last_ns, &mut self.counters, |event| {
+            self.run_apart(position, |event| {
                 now = EndedEntries::default();
                 now.next = stage.list_entries(event, (from, SPAN), &mut |entry| match wanted(&entry) {
                     true if entry.is_configured => {
