@@ -317,7 +317,7 @@ fn build_all(
         let stage = stage.and_then(|stage| check_packet_set(link, &*stage).map(|()| stage));
         let stage = stage.and_then(|stage| check_full(link, &*stage).map(|()| stage));
         let stage = stage.map_err(|refusal| (refusal, at))?;
-        sees_addresses &= !surroundings::writes_addresses(&*stage);
+        sees_addresses &= stage.rewrites().addresses() == [false; 2];
         Ok(match &link.packet_set {
             Some(set) => Box::new(Overridden::new(stage, set.clone())),
             None => stage,

@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use braid_runtime::nf::packet::FieldId;
 use braid_runtime::nf::state::{Decided, Surroundings};
-use braid_runtime::nf::{Rewrites, Stage};
 use braid_runtime::{Course, Order, When};
 
 use crate::plan::Link;
@@ -20,12 +18,6 @@ pub(crate) fn around(links: &[Link], at: usize, (course, ports): (&Course, u16),
         translator_is_conditional: others().any(|other| links[other].entry.mirrors && !course.when(other).is_always()),
         splits_floods: others().any(|other| asks_port(course.when(other))),
     }
-}
-
-/// Whether a function changes IP addresses of packets from any side.
-pub(crate) fn writes_addresses(stage: &dyn Stage) -> bool {
-    let Rewrites { from_inside, from_outside } = stage.rewrites();
-    from_inside.iter().chain(from_outside).any(|field| matches!(field, FieldId::IpSrc | FieldId::IpDst))
 }
 
 /// Where functions beside the one at a position decide by which port packets leave: of those from inside, and from outside.

@@ -53,6 +53,12 @@ impl Rewrites {
     pub const fn of(fields: &'static [FieldId]) -> Rewrites {
         Rewrites { from_inside: fields, from_outside: fields }
     }
+
+    /// Whether IP addresses are changed in packets that come from inside, and in those from outside.
+    pub fn addresses(&self) -> [bool; 2] {
+        let any = |fields: &[FieldId]| fields.iter().any(|field| matches!(field, FieldId::IpSrc | FieldId::IpDst));
+        [any(self.from_inside), any(self.from_outside)]
+    }
 }
 
 /// Hairpins: packets that a function sends back to the side from which they came, as packets from the other side
@@ -344,7 +350,7 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     const LISTS_ENTRIES: bool = false;
 
     /// Tells of those entries that an operator may look for, as a NAT's mappings and a bridge's stations, of so many (second) from a number (first)
-    /// on; returns where to go on, none at the end, as [`Map::for_each`](braid_state::Map::for_each) does ([`table_at`](crate::table_at) for several tables). Called between two batches, while somebody lists or ends
+    /// on; returns where to go on, none at the end, as [`Map::for_each`](braid_state::Map::for_each) does ([`in_tables`](crate::in_tables) for several tables). Called between two batches, while somebody lists or ends
     /// them. An entry whose [`Fate`] is to end must end as it would at the end of its lifetime: what it counts in, and what packet sets remember
     /// of it, must know. Changes nothing else. Set [`LISTS_ENTRIES`](Self::LISTS_ENTRIES) with it.
     fn list_entries(

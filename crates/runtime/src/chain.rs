@@ -260,14 +260,12 @@ impl Chain {
     /// Whether, in a mirrored chain, a function between the one at `position` and `port` translates addresses: one after it on the way to the
     /// inside, one before it on the way to the outside.
     pub fn translates_between(&self, position: usize, port: Port) -> bool {
-        const ADDRESSES: [FieldId; 2] = [FieldId::IpSrc, FieldId::IpDst];
-        let any = |fields: &[FieldId]| fields.iter().any(|field| ADDRESSES.contains(field));
         let mut stages = self.stages.iter().enumerate();
         match self.course.outside() {
             Some(outside) if outside.has(port) => {
-                stages.any(|(at, stage)| at > position && any(stage.rewrites().from_inside))
+                stages.any(|(at, stage)| at > position && stage.rewrites().addresses()[0])
             }
-            Some(_) => stages.any(|(at, stage)| at < position && any(stage.rewrites().from_outside)),
+            Some(_) => stages.any(|(at, stage)| at < position && stage.rewrites().addresses()[1]),
             None => false,
         }
     }
