@@ -1,8 +1,9 @@
 //! Messages to neighbours, as whole frames: ARP (RFC 826) and neighbour discovery (RFC 4861).
 
-use braid_nf::packet::headers::{Arp, ArpOperation, Ethernet, Header, Ipv6, ether_type, icmpv6_type};
-use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, MacAddress, checksum};
+use braid_nf::packet::headers::{Arp, ArpOperation, Ethernet, Header, ether_type, icmpv6_type};
+use braid_nf::packet::{IpAddress, MacAddress};
+
+use super::icmpv6::{ALL_NODES, BODY, complete, solicited_node, to_group};
 
 /// A frame in an array: an ARP message at the shortest frame length, or a neighbour discovery message with its option.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +16,6 @@ const ARP_FRAME: usize = 60;
 const DISCOVERY_FRAME: usize = 86;
 /// The hop limit of neighbour discovery; it shows that no router has forwarded the message (RFC 4861 section 7.1).
 const UNTOUCHED: u8 = 255;
-const ALL_NODES: IpAddress = IpAddress::from_v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 
 /// Who answers a neighbour solicitation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,14 +30,6 @@ pub enum By {
 }
 
 impl Message {
-    fn new(len: usize, to: MacAddress, from: MacAddress, kind: u16) -> Message {
-        let mut bytes = [0; DISCOVERY_FRAME];
-        bytes[..6].copy_from_slice(&to.0);
-        bytes[6..12].copy_from_slice(&from.0);
-        bytes[12..14].copy_from_slice(&kind.to_be_bytes());
-        Message { bytes, len }
-    }
-
     /// The bytes of the frame.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
@@ -54,11 +46,8 @@ impl Message {
                 Some(Message::arp(MacAddress::BROADCAST, mac, &arp))
             }
             (None, None) => {
-                let [.., a, b, c] = target.octets();
-                let group = IpAddress::from_v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]);
-                let to = MacAddress([0x33, 0x33, 0xff, a, b, c]);
                 let head = [icmpv6_type::NEIGHBOUR_SOLICITATION, 0];
-                Some(Message::discovery((to, group), (mac, own), head, 0, target))
+                Some(Message::discovery(to_group(solicited_node(target)), (mac, own), head, 0, target))
             }
             _ => None,
         }
@@ -91,16 +80,18 @@ impl Message {
         };
         let head = [icmpv6_type::NEIGHBOUR_ADVERTISEMENT, 0];
         if asker.1 == IpAddress::UNSPECIFIED {
-            let all = (MacAddress([0x33, 0x33, 0, 0, 0, 1]), ALL_NODES);
-            return Message::discovery(all, (mac, own), head, flags, own);
+            return Message::discovery(to_group(ALL_NODES), (mac, own), head, flags, own);
         }
         Message::discovery(asker, (mac, own), head, flags | SOLICITED, own)
     }
 
     fn arp(to: MacAddress, from: MacAddress, arp: &Arp) -> Message {
-        let mut message = Message::new(ARP_FRAME, to, from, ether_type::ARP);
-        arp.emit(&mut message.bytes[Ethernet::LEN..]);
-        message
+        let mut bytes = [0; DISCOVERY_FRAME];
+        bytes[..6].copy_from_slice(&to.0);
+        bytes[6..12].copy_from_slice(&from.0);
+        bytes[12..14].copy_from_slice(&ether_type::ARP.to_be_bytes());
+        arp.emit(&mut bytes[Ethernet::LEN..]);
+        Message { bytes, len: ARP_FRAME }
     }
 
     fn discovery(
@@ -110,13 +101,7 @@ impl Message {
         flags: u32,
         target: IpAddress,
     ) -> Message {
-        const BODY: usize = Ethernet::LEN + Ipv6::LEN;
-        let mut message = Message::new(DISCOVERY_FRAME, to.0, from.0, ether_type::IPV6);
-        let mut ip = Ipv6::new(protocol::ICMPV6, (DISCOVERY_FRAME - BODY) as u16);
-        ip.set_hop_limit(UNTOUCHED);
-        ip.set_source(from.1.octets());
-        ip.set_destination(to.1.octets());
-        ip.emit(&mut message.bytes[Ethernet::LEN..]);
+        let mut message = Message { bytes: [0; DISCOVERY_FRAME], len: DISCOVERY_FRAME };
         let body = &mut message.bytes[BODY..];
         body[..2].copy_from_slice(&head);
         body[4..8].copy_from_slice(&flags.to_be_bytes());
@@ -126,8 +111,7 @@ impl Message {
         let option = if head[0] == icmpv6_type::NEIGHBOUR_SOLICITATION { 1 } else { 2 };
         body[24..26].copy_from_slice(&[option, 1]);
         body[26..32].copy_from_slice(&from.0.0);
-        let sum = checksum::transport(from.1, to.1, protocol::ICMPV6, body);
-        body[2..4].copy_from_slice(&sum.to_be_bytes());
+        complete(&mut message.bytes, to, from, (UNTOUCHED, &[]));
         message
     }
 }

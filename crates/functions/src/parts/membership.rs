@@ -2,10 +2,10 @@
 //! send groups only to who wants them (MLD; RFC 3810, RFC 2710, RFC 4541 section 3).
 
 use braid_nf::Packet;
-use braid_nf::packet::headers::{Ethernet, Header, Ipv6, ether_type};
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, MacAddress, checksum};
+use braid_nf::packet::{IpAddress, MacAddress};
 
+use super::icmpv6::{ALL_NODES, ALL_ROUTERS, group, message, solicited_node, to_group};
 use super::scope::is_link_local_v6;
 
 /// ICMPv6 types (RFC 2710 section 3.1, RFC 3810 section 5.2).
@@ -14,19 +14,12 @@ const REPORT_V1: u8 = 131;
 const REPORT_V2: u8 = 143;
 /// The length of a query of MLDv1; those of MLDv2 are longer (RFC 3810 section 8.1).
 const QUERY_V1_LEN: usize = 24;
-const ALL_NODES: IpAddress = group([0, 0, 0, 1]);
-const ALL_ROUTERS: IpAddress = group([0, 0, 0, 2]);
 /// To which reports of MLDv2 go.
 const ALL_MLD_V2_ROUTERS: IpAddress = group([0, 0, 0, 0x16]);
 /// A hop-by-hop header with a router alert for MLD (RFC 2711) and two bytes of padding, before ICMPv6.
 const ROUTER_ALERT: [u8; 8] = [protocol::ICMPV6, 0, 5, 2, 0, 0, 1, 0];
 /// The most groups in one report.
 const GROUPS_MAX: usize = 16;
-
-/// A group of link scope, by its last four bytes.
-const fn group([a, b, c, d]: [u8; 4]) -> IpAddress {
-    IpAddress::from_v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d])
-}
 
 /// What a query asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,11 +47,7 @@ impl Query {
 
 /// The groups of a router with these addresses: of all routers, and the solicited-node group of each (RFC 4291 section 2.7.1).
 fn groups(addresses: impl Iterator<Item = IpAddress>) -> Vec<IpAddress> {
-    let solicited = addresses.filter(|own| !own.is_v4()).map(|own| {
-        let [.., a, b, c] = own.octets();
-        IpAddress::from_v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
-    });
-    let mut groups: Vec<IpAddress> = solicited.collect();
+    let mut groups: Vec<IpAddress> = addresses.filter(|own| !own.is_v4()).map(solicited_node).collect();
     if !groups.is_empty() {
         groups.push(ALL_ROUTERS);
     }
@@ -73,7 +62,7 @@ pub fn reports(mac: MacAddress, addresses: &[IpAddress], query: Option<Query>) -
     let asked = query.and_then(|query| query.group);
     let mut all = groups(addresses.iter().copied());
     all.retain(|group| asked.is_none_or(|asked| asked == *group));
-    let frame = |to: IpAddress, body: Vec<u8>| frame((mac, own), to, body);
+    let frame = |to: IpAddress, body: Vec<u8>| message(to_group(to), (mac, own), (1, &ROUTER_ALERT), &body);
     if query.is_some_and(|query| query.is_v1) {
         let report =
             |group: &IpAddress| frame(*group, [&[REPORT_V1, 0, 0, 0, 0, 0, 0, 0][..], &group.octets()].concat());
@@ -87,20 +76,4 @@ pub fn reports(mac: MacAddress, addresses: &[IpAddress], query: Option<Query>) -
         frame(ALL_MLD_V2_ROUTERS, body)
     };
     all.chunks(GROUPS_MAX).map(report).collect()
-}
-
-/// A message of MLD as a frame: with hop limit 1 and a router alert.
-fn frame((mac, own): (MacAddress, IpAddress), to: IpAddress, mut body: Vec<u8>) -> Vec<u8> {
-    let sum = checksum::transport(own, to, protocol::ICMPV6, &body);
-    body[2..4].copy_from_slice(&sum.to_be_bytes());
-    let mut ip = Ipv6::new(protocol::HOP_BY_HOP, (ROUTER_ALERT.len() + body.len()) as u16);
-    ip.set_hop_limit(1);
-    ip.set_source(own.octets());
-    ip.set_destination(to.octets());
-    let [.., a, b, c, d] = to.octets();
-    let mut frame = [&[0x33, 0x33, a, b, c, d][..], &mac.0, &ether_type::IPV6.to_be_bytes(), &[0; Ipv6::LEN]].concat();
-    ip.emit(&mut frame[Ethernet::LEN..]);
-    frame.extend(ROUTER_ALERT);
-    frame.extend(body);
-    frame
 }

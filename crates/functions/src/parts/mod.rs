@@ -1,8 +1,8 @@
 //! What several functions are made of.
 //!
 //! - Configuration: which ports are inside, address ranges, endpoints and MAC addresses of a plan, kinds with names, rates and sizes with units.
-//! - Packets: those that functions answer with, and how often; neighbour discovery and its answers; lengths that headers claim, code points,
-//!   congestion marks, VLAN tags, segment sizes of TCP, the version that a link header names, fragments that follow their first one,
+//! - Packets: those that functions answer with, and how often; neighbour discovery and its answers, groups that a host reports, ICMPv6
+//!   messages of a link; lengths that headers claim, code points, congestion marks, VLAN tags, segment sizes of TCP, the version that a link header names, fragments that follow their first one,
 //!   DNS responses, application protocols recognised by their first bytes, output ports, and hairpins.
 //! - Tables: entries that die of age, sweeps, counts of what a full table could not keep, sums of packets and bytes, tallies of numbered owners.
 //! - Reports: logs of alerts, lines of syslog, which bytes of a packet count.
@@ -19,6 +19,7 @@ pub(crate) mod ecn;
 pub mod endpoints;
 pub(crate) mod fragments;
 pub(crate) mod hairpin;
+pub(crate) mod icmpv6;
 #[cfg(test)]
 pub(crate) mod injective;
 pub(crate) mod lengths;

@@ -60,7 +60,7 @@ impl WayOut {
     /// translator a hairpin, which goes no further (RFC 4787 REQ-9, RFC 6296 section 4.3).
     pub fn back(&self, cx: &Cx<'_>, port: Port) -> Option<Port> {
         let side = self.sides.of(port).filter(|_| !self.sides.are_shared())?;
-        let by = self.decided(cx, port).or_else(|| self.sent_back(cx, port))?;
+        let by = self.chosen(cx, port)?;
         (self.sides.of(by) == Some(side)).then_some(by)
     }
 

@@ -5,9 +5,7 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use braid_nf::Part;
-use braid_nf::packet::headers::{Ethernet, Header, Ipv6, ether_type};
-use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, MacAddress, checksum};
+use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 use braid_nf::state::{StateBuilder, StateObject, VectorConfig};
@@ -17,6 +15,7 @@ use super::interface::{Interface, LINKS_MAX};
 use super::links::{Link, Links};
 use crate::config::ConfigError;
 use crate::parts::SECOND;
+use crate::parts::icmpv6::{self, ALL_NODES, to_group};
 use crate::parts::scope::is_link_local_v6;
 
 /// A solicitation, which will be answered.
@@ -25,7 +24,6 @@ pub(super) const SOLICITATION: Reason = Reason("router_solicitation");
 /// ICMPv6 types (RFC 4861 sections 4.1 and 4.2).
 const ROUTER_SOLICITATION: u8 = 133;
 const ROUTER_ADVERTISEMENT: u8 = 134;
-const ALL_NODES: IpAddress = IpAddress::from_v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 /// How long an address made of an advertised prefix is valid, and preferred (RFC 4861 section 6.2.1).
 const VALID_S: u32 = 30 * 86_400;
 const PREFERRED_S: u32 = 7 * 86_400;
@@ -156,22 +154,7 @@ fn message(interface: &Interface, config: &AdvertiseConfig) -> Vec<u8> {
         config.dns.iter().for_each(|server| body.extend(server.octets()));
     }
     let own = interface.addresses.iter().map(|(own, _)| *own).find(|own| is_link_local_v6(*own)).unwrap_or_default();
-    let sum = checksum::transport(own, ALL_NODES, protocol::ICMPV6, &body);
-    body[2..4].copy_from_slice(&sum.to_be_bytes());
-    frame((mac, own), &body)
-}
-
-/// An ICMPv6 message to all nodes as a frame, with hop limit 255.
-fn frame((mac, own): (MacAddress, IpAddress), body: &[u8]) -> Vec<u8> {
-    let mut ip = Ipv6::new(protocol::ICMPV6, body.len() as u16);
-    ip.set_hop_limit(255);
-    ip.set_source(own.octets());
-    ip.set_destination(ALL_NODES.octets());
-    let to = [0x33, 0x33, 0, 0, 0, 1];
-    let mut frame = [&to[..], &mac.0, &ether_type::IPV6.to_be_bytes(), &[0; Ipv6::LEN]].concat();
-    ip.emit(&mut frame[Ethernet::LEN..]);
-    frame.extend(body);
-    frame
+    icmpv6::message(to_group(ALL_NODES), (mac, own), (u8::MAX, &[]), &body)
 }
 
 impl Part for Advertisements {

@@ -12,8 +12,13 @@ pub(super) struct Fixed(pub(super) Hop, pub(super) Station);
 braid_nf::plain!(Fixed);
 
 impl NeighbourConfig {
-    /// Refuses a place that has no interface, and an address that cannot be a neighbour's there.
-    fn check(&self, interfaces: &[Option<Interface>], routes: &[RouteConfig], ports: u16) -> Result<(), ConfigError> {
+    /// The interface where it is. Refuses a place that has none, and an address that cannot be a neighbour's there.
+    fn check<'a>(
+        &self,
+        interfaces: &'a [Option<Interface>],
+        routes: &[RouteConfig],
+        ports: u16,
+    ) -> Result<&'a Interface, ConfigError> {
         check_port("neighbour.port", self.port, ports)?;
         let wrong = |key: &str, reason: String, instead: &str| Err(ConfigError::new(key, reason, instead));
         let there = link(interfaces, self.port, self.vlan).and_then(|link| interfaces[usize::from(link)].as_ref());
@@ -43,7 +48,7 @@ impl NeighbourConfig {
         if self.mac.0.is_group() {
             return wrong("neighbour.mac", format!("{} is a group address", self.mac.0), "write one of a station");
         }
-        Ok(())
+        Ok(interface)
     }
 }
 
@@ -57,11 +62,8 @@ impl Config {
         let mut fixed = Vec::<Fixed>::with_capacity(self.neighbours.len());
         for (number, neighbour) in self.neighbours.iter().enumerate() {
             let wrong = |error: ConfigError| error.of("neighbour", number);
-            neighbour.check(interfaces, &self.routes, ports).map_err(wrong)?;
-            let there = link(interfaces, neighbour.port, neighbour.vlan);
-            let interface = there.and_then(|link| interfaces[usize::from(link)].as_ref());
-            let place = interface.map_or((neighbour.port, neighbour.vlan), Interface::place);
-            let hop = Hop::new(neighbour.address.into(), place);
+            let interface = neighbour.check(interfaces, &self.routes, ports).map_err(wrong)?;
+            let hop = Hop::new(neighbour.address.into(), interface.place());
             if fixed.iter().any(|Fixed(known, _)| *known == hop) {
                 let reason = format!("{} stands there twice", neighbour.address);
                 let twice = ConfigError::new("neighbour.address", reason, "keep one: a neighbour is in one place");

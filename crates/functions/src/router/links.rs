@@ -53,10 +53,10 @@ impl Links {
         let networks = addresses().map(|(address, bits)| address.prefix(*bits));
         let is_anycast = |address: &IpAddress| interfaces.iter().flatten().any(|one| one.is_anycast(*address));
         let anycast = networks.filter(is_anycast).filter(|address| !own.contains(address)).collect();
-        let numbered = interfaces.iter().enumerate().filter_map(|(link, one)| Some((link as Link, one.as_ref()?)));
-        let translated = numbered.flat_map(|(link, one)| one.translated.iter().map(move |address| (*address, link)));
-        let translated = translated.collect();
-        let mut links = Links { interfaces, own, broadcasts, anycast, translated, ..Links::default() };
+        let mut links = Links { interfaces, own, broadcasts, anycast, ..Links::default() };
+        let numbered = links.numbered();
+        links.translated =
+            numbered.flat_map(|(link, one)| one.translated.iter().map(move |own| (*own, link))).collect();
         links.number_ports(ports);
         links.number_vlans(ports);
         links.are_ports = links.untagged.is_empty() && links.by_vlan.is_empty();

@@ -14,6 +14,7 @@ use super::objections::BAD_CHECKSUM;
 use super::pieces::echo_whole;
 use super::{Complaint, Router, Way};
 use crate::parts::discovery::{self, By, Message};
+use crate::parts::icmpv6::{ALL_NODES, ALL_ROUTERS};
 use crate::parts::membership::Query;
 use crate::parts::{answer, lengths};
 
@@ -34,9 +35,7 @@ pub fn is_discovery(packet: &Packet<'_>) -> bool {
 
 /// Whether a packet is an echo request to all nodes or all routers of its link (RFC 4291 section 2.7.1).
 pub fn is_ping_of_all(packet: &Packet<'_>) -> bool {
-    const NODES: IpAddress = IpAddress::from_v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
-    const ROUTERS: IpAddress = IpAddress::from_v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
-    [NODES, ROUTERS].contains(&packet.dst_ip())
+    [ALL_NODES, ALL_ROUTERS].contains(&packet.dst_ip())
         && packet.icmpv6().is_some_and(|icmp| icmp.kind() == icmpv6_type::ECHO_REQUEST)
 }
 
