@@ -78,9 +78,20 @@ impl About {
     }
 }
 
-/// Maps a number that counts through the entries of several tables with these capacities to a table and the number within it; `None`
-/// beyond the last entry.
-pub fn table_at(number: u32, capacities: &[u32]) -> Option<(usize, u32)> {
+/// Looks at entries of one of several tables, from a number on that counts through the entries of all of them by their capacities. `look` gets the
+/// table and the number within it, and returns where to go on there, `None` at that table's end. Returns where to go on in all; `None` at the end.
+pub fn in_tables<E>(
+    number: u32,
+    capacities: &[u32],
+    look: impl FnOnce(usize, u32) -> Result<Option<u32>, E>,
+) -> Result<Option<u32>, E> {
+    let Some((table, at)) = table_at(number, capacities) else { return Ok(None) };
+    let (first, behind) = (number - at, number - at + capacities[table]);
+    Ok(look(table, at)?.map(|at| first + at).or_else(|| table_at(behind, capacities).map(|_| behind)))
+}
+
+/// The table that a number counts to, and the number within it; `None` beyond the last entry.
+fn table_at(number: u32, capacities: &[u32]) -> Option<(usize, u32)> {
     let mut left = number;
     for (table, capacity) in capacities.iter().enumerate() {
         match left.checked_sub(*capacity) {

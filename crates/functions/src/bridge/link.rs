@@ -1,11 +1,10 @@
 //! What the bridge forgets: stations that have expired, and everything that was behind a port whose link goes down, so that frames
 //! find those who have moved to another port (IEEE 802.1Q section 8.8, as the Linux bridge does).
 
+use braid_nf::in_tables;
 use braid_nf::prelude::*;
 use braid_nf::state::Visit;
-use braid_nf::table_at;
 
-use super::snooping::Snooping;
 use super::{Bridge, Entry, Station};
 
 impl Bridge {
@@ -38,15 +37,10 @@ impl Bridge {
         port: Port,
         (from, count): (u32, u32),
     ) -> Result<Option<u32>, Conflict> {
-        let [groups, queriers] = self.snooping.as_ref().map_or([0; 2], Snooping::capacities);
-        let capacities = [self.table.capacity(), groups, queriers];
-        let Some((table, at)) = table_at(from, &capacities) else { return Ok(None) };
-        let next = match (table, &self.snooping) {
-            (0, _) => self.forget(cx, (at, count), |_, entry| entry.port == port && !entry.is_fixed())?,
-            (_, Some(snooping)) => snooping.forget_port(cx, table == 1, port, (at, count))?,
-            (_, None) => None,
-        };
-        let end = from - at + capacities[table];
-        Ok(next.map(|next| from - at + next).or_else(|| table_at(end, &capacities).map(|_| end)))
+        in_tables(from, &self.capacities(), |table, at| match (table, &self.snooping) {
+            (0, _) => self.forget(cx, (at, count), |_, entry| entry.port == port && !entry.is_fixed()),
+            (_, Some(snooping)) => snooping.forget_port(cx, table == 1, port, (at, count)),
+            (_, None) => Ok(None),
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! Stations, groups and routers that the bridge knows, for an operator who lists them.
 
 use braid_nf::prelude::*;
-use braid_nf::{About, Fate, TableEntry, table_at};
+use braid_nf::{About, Fate, TableEntry, in_tables};
 
 use super::snooping::Snooping;
 use super::{Bridge, Entry, Station};
@@ -14,17 +14,17 @@ impl Bridge {
         (from, count): (u32, u32),
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
+        in_tables(from, &self.capacities(), |table, at| match (table, &self.snooping) {
+            (0, _) => self.list_stations(cx, (at, count), tell),
+            (_, Some(snooping)) => snooping.list(cx, table == 1, (at, count), tell),
+            (_, None) => Ok(None),
+        })
+    }
+
+    /// The capacities of the tables of stations, of groups and of queriers.
+    pub(super) fn capacities(&self) -> [u32; 3] {
         let [groups, queriers] = self.snooping.as_ref().map_or([0; 2], Snooping::capacities);
-        let capacities = [self.table.capacity(), groups, queriers];
-        let Some((table, at)) = table_at(from, &capacities) else { return Ok(None) };
-        let before = from - at;
-        let next = match (table, &self.snooping) {
-            (0, _) => self.list_stations(cx, (at, count), tell)?,
-            (_, Some(snooping)) => snooping.list(cx, table == 1, (at, count), tell)?,
-            (_, None) => None,
-        };
-        let end = before + capacities[table];
-        Ok(next.map(|at| before + at).or_else(|| table_at(end, &capacities).map(|_| end)))
+        [self.table.capacity(), groups, queriers]
     }
 
     fn list_stations(

@@ -60,6 +60,6 @@ impl Firewall {
                 is_configured: false,
             })
         };
-        self.queries.list(cx, span, told, |cx, ends| self.effects.leave(cx, ends))
+        self.queries.list(cx, span, told, |cx, ends, _| self.effects.leave(cx, ends))
     }
 }

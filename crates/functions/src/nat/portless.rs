@@ -82,6 +82,13 @@ struct Other {
     home: Port,
 }
 
+impl From<Other> for Owner {
+    /// Of the entry of an external address.
+    fn from(Other { address, network, home, .. }: Other) -> Owner {
+        Owner { address, network, home }
+    }
+}
+
 impl Stamp for Other {
     fn seen_ns(&self) -> u64 {
         self.seen_ns
@@ -136,7 +143,7 @@ impl Portless {
             let inside = Inside::new(owner.network, IpAddress::from_v4(owner.address), 0, number);
             self.note(cx, Ends::of_inside(inside, remote), Other { address: external, ..owner })?;
         }
-        Ok(Some(Owner { address: owner.address, network: owner.network, home: owner.home }))
+        Ok(Some(owner.into()))
     }
 
     fn owner(
@@ -204,28 +211,23 @@ impl Portless {
         name_of: impl Fn(u16) -> Option<String>,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        let mut ended = Vec::new();
         let told = |ends: &Ends, other: &Other, left_ns: u64| {
             if ends.network == EXTERNAL {
                 return Fate::Keep;
             }
             let [inside, external, remote] = [ends.address, other.address, ends.remote].map(IpAddress::from_v4);
             let network = name_of(ends.network).map_or_else(String::new, |name| format!("{name}, "));
-            let fate = tell(TableEntry {
+            tell(TableEntry {
                 kind: "mapping",
                 about: About::Traffic { protocol: ends.protocol, ends: [(inside, 0), (external, 0)] },
                 detail: format!("{network}by addresses, with {remote}"),
                 left_ns: Some(left_ns),
                 is_configured: false,
-            });
-            if fate == Fate::End {
-                ended.push(Ends::of_external(other.address, ends.remote, ends.protocol));
-            }
-            fate
+            })
         };
-        let next = self.table.list(cx, span, told, |_, _| Ok(()))?;
-        ended.iter().try_for_each(|external| self.table.remove(cx, external).map(drop))?;
-        Ok(next)
+        self.table.list(cx, span, told, |cx, ends, other| {
+            self.table.remove(cx, &Ends::of_external(other.address, ends.remote, ends.protocol)).map(drop)
+        })
     }
 
     /// Forgets translations that have ended.
@@ -302,7 +304,7 @@ impl Nat {
         (source, destination): (Endpoint, Endpoint),
     ) -> Result<Option<Owner>, Conflict> {
         let owner = self.portless.owner(cx, (source.address, destination.address), source.protocol)?;
-        Ok(owner.map(|owner| Owner { address: owner.address, network: owner.network, home: owner.home }))
+        Ok(owner.map(Owner::from))
     }
 
     /// By which external address an inside host was reached that a quoted packet of such a protocol, from `remote`, went to.

@@ -4,7 +4,7 @@ use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::{Handle, Visit};
-use braid_nf::{About, Fate, TableEntry, end_in_words, table_at};
+use braid_nf::{About, Fate, TableEntry, end_in_words, in_tables};
 
 use super::Nat;
 use super::endpoint::{Inside, Kept};
@@ -36,14 +36,11 @@ impl Nat {
     ) -> Result<Option<u32>, Conflict> {
         let mappings = &self.flows.mappings;
         let capacities = [mappings.entries.capacity(), self.portless.capacity()];
-        let Some((table, at)) = table_at(from, &capacities) else { return Ok(None) };
-        if table == 0 {
-            let next = mappings.list(cx, (at, count), Freed::AtOnce, tell)?;
-            return Ok(next.or(Some(capacities[0])));
-        }
         let name_of = |network| mappings.census.name(network).map(str::to_owned);
-        let next = self.portless.list(cx, (at, count), name_of, tell)?;
-        Ok(next.map(|at| capacities[0] + at))
+        in_tables(from, &capacities, |table, at| match table {
+            0 => mappings.list(cx, (at, count), Freed::AtOnce, tell),
+            _ => self.portless.list(cx, (at, count), name_of, tell),
+        })
     }
 
     /// What a packet set remembers.

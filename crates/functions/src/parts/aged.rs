@@ -136,7 +136,7 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
         cx: &mut Cx<'_>,
         (from, count): (u32, u32),
         mut tell: impl FnMut(&K, &V, u64) -> Fate,
-        mut ended: impl FnMut(&mut Cx<'_>, &K) -> Result<(), Conflict>,
+        mut ended: impl FnMut(&mut Cx<'_>, &K, &V) -> Result<(), Conflict>,
     ) -> Result<Option<u32>, Conflict> {
         let (now, mut chosen) = (cx.now(), Vec::new());
         let next = self.map.for_each(cx, from, count, |_, key, value| {
@@ -146,12 +146,12 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
             match tell(key, value, value.seen_ns().saturating_add(self.lifetime_ns).saturating_sub(now)) {
                 Fate::Keep => Ok(Visit::Keep),
                 Fate::End => {
-                    chosen.push(*key);
+                    chosen.push((*key, *value));
                     Ok(Visit::Remove)
                 }
             }
         })?;
-        chosen.iter().try_for_each(|key| ended(cx, key))?;
+        chosen.iter().try_for_each(|(key, value)| ended(cx, key, value))?;
         Ok(next)
     }
 
