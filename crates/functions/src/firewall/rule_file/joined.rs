@@ -28,19 +28,21 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
     let fields = fields(&mut look);
     let is_map = look.peek() == "vmap";
     if !is_map && fields.len() < 2 {
-        // Where it ends is known from a reading that nothing contradicts: one that excludes what was said before may stop within.
-        let (begin, mut words) = (*rest, *rest);
-        let _ = condition(&mut Fits::all(), &mut words);
-        let left = Cell::new(words.words);
+        let (begin, left) = (*rest, Cell::new(None));
         reading.narrow(&[()], |fits, ()| {
             let mut words = begin;
             let read = condition(fits, &mut words);
             if read.is_ok() {
-                left.set(words.words);
+                left.set(Some(words.words));
             }
             read
         })?;
-        rest.words = left.get();
+        rest.words = left.get().unwrap_or_else(|| {
+            // A reading that excludes what was said before may stop within; one that nothing contradicts comes to the end.
+            let mut words = begin;
+            let _ = condition(&mut Fits::all(), &mut words);
+            words.words
+        });
         return Ok(None);
     }
     *rest = look;
@@ -196,10 +198,9 @@ fn element_of<T>(
 /// Reads `ip saddr @banned` or `ip saddr & 255.255.255.0 @nets`, if packets change that set.
 fn asked_set(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Keyed>> {
     let mut look = *rest;
-    let is_address = |words: &Words<'_>| matches!(words.peek(), "ip" | "ip6");
-    let mask = |words: &Words<'_>, n: usize| {
-        let is_masked = is_address(words) && matches!(words.peek_at(n), "&" | "and");
-        if is_masked { 2 } else { 0 }
+    let mask = |words: &Words<'_>, n: usize| match (words.peek(), words.peek_at(n)) {
+        ("ip" | "ip6", "&" | "and") => 2,
+        _ => 0,
     };
     let fields = fields_of(&mut look, mask);
     let not = look.negated();
