@@ -368,6 +368,19 @@ fn functions_keep_their_sets_whether_they_share_records_or_not() {
     }
 }
 
+/// Runs the plan with these hundred packets on one worker and goes on with them on two: each belongs to a set of the first run.
+#[track_caller]
+fn find_their_workers(braid: &Braid, packets: &[(Vec<u8>, FrameInfo)]) {
+    write(braid, "packets.pcapng", packets);
+    let line = "run plan.toml --in packets.pcapng --json";
+    braid.ok(&format!("{line} --workers 1 --snapshot state"));
+    let output = braid.run(&format!("{line} --workers 2 --restore state"));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!((&report["sets"]["live"], &report["sets"]["created"]), (&100.into(), &100.into()), "{report}");
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(!notes.contains("found no place"), "{notes}");
+}
+
 #[test]
 fn sets_of_pings_find_their_workers_in_both_versions_of_ip() {
     let braid = Braid::new();
@@ -381,15 +394,7 @@ fn sets_of_pings_find_their_workers_in_both_versions_of_ip() {
         let info = FrameInfo { wire_len: bytes.len() as u32, sequence: id.into(), ..FrameInfo::default() };
         (bytes, info)
     };
-    write(&braid, "pings.pcapng", &(0..100).map(ping).collect::<Vec<_>>());
-    let line = "run plan.toml --in pings.pcapng --json";
-    braid.ok(&format!("{line} --workers 1 --snapshot state"));
-    let output = braid.run(&format!("{line} --workers 2 --restore state"));
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
-    // Each ping of the second run belongs to a set of the first.
-    assert_eq!((&report["sets"]["live"], &report["sets"]["created"]), (&100.into(), &100.into()), "{report}");
-    let notes = String::from_utf8_lossy(&output.stderr);
-    assert!(!notes.contains("found no place"), "{notes}");
+    find_their_workers(&braid, &(0..100).map(ping).collect::<Vec<_>>());
 }
 
 #[test]
@@ -403,12 +408,5 @@ fn sets_of_some_protocols_find_their_workers() {
         let info = FrameInfo { wire_len: bytes.len() as u32, sequence: host.into(), ..FrameInfo::default() };
         (bytes, info)
     };
-    write(&braid, "segments.pcapng", &(1..101).map(segment).collect::<Vec<_>>());
-    let line = "run plan.toml --in segments.pcapng --json";
-    braid.ok(&format!("{line} --workers 1 --snapshot state"));
-    let output = braid.run(&format!("{line} --workers 2 --restore state"));
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
-    assert_eq!((&report["sets"]["live"], &report["sets"]["created"]), (&100.into(), &100.into()), "{report}");
-    let notes = String::from_utf8_lossy(&output.stderr);
-    assert!(!notes.contains("found no place"), "{notes}");
+    find_their_workers(&braid, &(1..101).map(segment).collect::<Vec<_>>());
 }
