@@ -55,7 +55,14 @@ impl Region {
         let memory = memfd_create(Region::NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind | size)?;
         ftruncate(&memory, size_of(bytes) as u64)?;
         fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Self::of(memory, bytes, pages)
+        let region = Self::of(memory, bytes, pages)?;
+        if bytes >= HUGE_PAGE && pages != HugePages::Never {
+            // A collapsed mapping has been seen to show a byte that this process had written into memory it had since given
+            // back (once, Linux 6.18 in a virtual machine, cause unknown). Its pages are there already, so zeroes cost little.
+            // SAFETY: the region is `mapped` bytes long, and nothing else refers to it yet.
+            unsafe { region.base().write_bytes(0, region.mapped) };
+        }
+        Ok(region)
     }
 
     fn of(memory: OwnedFd, bytes: usize, pages: HugePages) -> rustix::io::Result<Region> {
