@@ -71,6 +71,12 @@ fn five_tuples_can_be_taken_out_of_their_keys() {
     assert_eq!(tuple(&def, false).as_deref(), Some("10.0.0.2 1234 10.0.0.1 80 6"));
     assert_eq!(tuple(&def, true).as_deref(), Some("2001:db8::2 1234 2001:db8::1 80 6"));
     assert_eq!(tuple(&def.symmetric(), false).as_deref(), Some("10.0.0.1 80 10.0.0.2 1234 6"));
+    for finer in [FieldId::VlanId, FieldId::InPort, FieldId::IcmpId] {
+        let mut def = SetDef::five_tuple();
+        def.fields.push(finer);
+        assert_eq!(tuple(&def, false).as_deref(), Some("10.0.0.2 1234 10.0.0.1 80 6"), "{finer:?}");
+        assert_eq!(tuple(&def, true).as_deref(), Some("2001:db8::2 1234 2001:db8::1 80 6"), "{finer:?}");
+    }
     assert_eq!(tuple(&SetDef::src_ip(), false), None);
 }
 

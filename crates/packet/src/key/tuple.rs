@@ -2,7 +2,7 @@
 
 use super::extract::FIVE_TUPLE;
 use super::keys::Keys;
-use super::{ACROSS, KeyClass, SYMMETRIC, SetKey};
+use super::{KeyClass, SetKey};
 use crate::address::IpAddress;
 use crate::parse::be16;
 
@@ -22,12 +22,13 @@ pub struct FiveTuple {
 }
 
 impl SetKey {
-    /// Returns the fields of a key made by [`SetDef::five_tuple`](super::SetDef::five_tuple), symmetric or not; `None` for
-    /// other keys.
+    /// Returns the five fields of a key that has them all, alone ([`SetDef::five_tuple`](super::SetDef::five_tuple)) or among others,
+    /// symmetric or not; `None` for other keys.
     pub fn five_tuple(&self) -> Option<FiveTuple> {
-        if self.shape.0 & !(SYMMETRIC | ACROSS) != FIVE_TUPLE {
+        if self.shape.0 & FIVE_TUPLE != FIVE_TUPLE {
             return None;
         }
+        // They are the first of all fields, so they begin every key that has them.
         let mut bytes = [0; Keys::WIDE_BYTES];
         for (place, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.words) {
             *place = word.to_le_bytes();
