@@ -3,14 +3,16 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use braid_nf::SetMeta;
 use braid_nf::packet::fields::WIRE_LEN;
 use braid_nf::state::StateError;
 use braid_nf::{FieldUse, Port};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 
-/// The longest idle timeout of a packet set: its age is kept in 32 bits, in milliseconds.
-pub(crate) const IDLE_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// The longest idle timeout of a packet set, whose age is counted modulo 2³² milliseconds.
+pub(crate) const IDLE_MAX: Duration = Duration::from_secs(24 * 24 * 60 * 60);
+const _: () = assert!(IDLE_MAX.as_millis() < SetMeta::LONGEST_MS as u128, "a greater age means that time went back");
 
 /// The field use that functions declare if they read the length on the wire.
 pub(crate) const READS_WIRE_LEN: FieldUse = FieldUse { name: WIRE_LEN, bytes: 4, reads: true, writes: false };

@@ -14,8 +14,8 @@ use braid_nf::state::{Inserted, MapConfig};
 /// The source has as many flows as it may have.
 const TOO_MANY_FLOWS: Reason = Reason("too_many_flows");
 
-/// Longest time that a packet set may live without a packet: thirty days.
-const IDLE_S_MAX: u64 = 30 * 24 * 60 * 60;
+/// Longest time that a packet set may live without a packet: 24 days.
+const IDLE_S_MAX: u64 = 24 * 24 * 60 * 60;
 
 /// What a plan file may say: `[nf.config]`.
 #[derive(Clone, Debug, serde::Deserialize)]

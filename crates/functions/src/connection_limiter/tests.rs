@@ -210,7 +210,7 @@ fn impossible_values_are_refused() {
     refuse("connections_max = 0", nothing);
     refuse("burst = 1", "`burst`: there is no `connections_per_s`; add it");
     refuse("prefix = { v4 = 33 }", "`prefix.v4`: no IPv4 address has 33 bits; write at most 32");
-    refuse("udp_s = 0", "`udp_s`: 0 is out of range; write 1 to 2592000 seconds");
+    refuse("udp_s = 0", "`udp_s`: 0 is out of range; write 1 to 2073600 seconds");
     let sides = "`inside_ports`: the host that opens a connection is on no side; leave the lists out, or write `by = \"subscriber\"`";
     refuse("inside_ports = [0]\noutside_ports = [1]", sides);
     refuse("outside_ports = [1]", &sides.replace("inside_ports", "outside_ports"));

@@ -337,7 +337,7 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     }
     check_error("rules = [{ action = 'deny', ports = [0, 5] }]", "`rules[0]`: the plan has no port 5; write its ports");
     check_error("rules_file = 5", "write a text in quotes");
-    check_error("udp_s = 0", "`udp_s`: 0 is out of range; write 1 to 2592000 seconds");
+    check_error("udp_s = 0", "`udp_s`: 0 is out of range; write 1 to 2073600 seconds");
     check_error("tcp_hurried_s = 30\ntcp_opening_s = 29", "`tcp_hurried_s`: longer than tcp_opening_s = 29");
     check_error("interfaces = ['lan', 'lan']", "`interfaces`: two ports are named `lan`");
     for (key, value) in [

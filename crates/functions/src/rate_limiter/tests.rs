@@ -100,7 +100,7 @@ fn contradictions_are_refused() {
         "`packets_per_s`: packets and bytes are limited at once; keep either the keys with bytes or those with packets; \
          two functions in a row do both",
     );
-    refuse("bytes_per_s = 1\nburst_bytes = 100", "`idle_timeout_s`: 60 is out of range; write 101 to 2592000 seconds");
+    refuse("bytes_per_s = 1\nburst_bytes = 100", "`idle_timeout_s`: 60 is out of range; write 101 to 2073600 seconds");
     refuse(
         "bytes_per_s = 100\nburst_bytes = 9",
         "`burst_bytes`: every packet is longer than a burst of 9, so none would pass; \

@@ -53,7 +53,7 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         &told("network = 0"),
         "`static[0]`: there is no network 0; leave out `network`, or add networks = \"by_port\"",
     );
-    check_error("udp_s = 0", "`udp_s`: 0 is out of range; write 1 to 2592000 seconds");
+    check_error("udp_s = 0", "`udp_s`: 0 is out of range; write 1 to 2073600 seconds");
     check_error("mapings_max = 5", "`mapings_max`: no such key; did you mean `mappings_max`?");
     check_error(
         "inside = ['10.0.0.0/25']\nnetworks = 'by_vlan'\nvlans = ['1-4']\nallocation = 'deterministic'",
