@@ -140,6 +140,8 @@ struct Remembered {
     connections: u64,
     /// When it expires.
     until_ns: u64,
+    /// Since when it exists: connections that were counted before belong to an element that is over.
+    since_ns: u64,
 }
 
 impl Stamp for Remembered {
@@ -148,6 +150,9 @@ impl Stamp for Remembered {
         self.until_ns
     }
 }
+
+/// How long an element for counting stays without a connection: it has been evaluated, and nobody was let in.
+const UNUSED_NS: u64 = 1_000_000_000;
 
 /// The expiry time of an element that is added now.
 fn until(now_ns: u64, timeout_s: Option<u32>) -> u64 {
@@ -170,6 +175,8 @@ struct Member {
     met: Met,
     /// The [`Side`] that opened it.
     opener: u64,
+    /// When it was counted.
+    since_ns: u64,
 }
 
 struct Set {
@@ -226,13 +233,13 @@ impl Sets {
         met: Option<&mut Met>,
     ) -> Result<bool, Conflict> {
         let Some(set) = self.sets.get(place) else { return Ok(false) };
-        let (element, now) = (Element::of(&keyed.key, facts), cx.now());
+        let (element, now, begins) = (Element::of(&keyed.key, facts), cx.now(), met.is_some());
         if keyed.act == Act::Remove {
             return set.elements.remove(cx, &element).map(|_| true);
         }
         let known = set.elements.get(cx, &element)?;
         let full = set.limit.as_ref().map_or_else(Bucket::default, |limit| limit.full(now));
-        let fresh = |until_ns| Remembered { bucket: full, connections: 0, until_ns };
+        let fresh = |until_ns| Remembered { bucket: full, connections: 0, until_ns, since_ns: now };
         let known = match (known, &self.since) {
             (None, Some(since)) => since.until(cx, &set.set, &element)?.map(fresh),
             _ => known,
@@ -254,36 +261,61 @@ impl Sets {
                 }
                 within != often.over
             }
-            Act::Count { most, over } => {
-                let connections = it.connections + u64::from(met.is_some());
-                met.into_iter().for_each(|met| *met |= 1 << place);
-                (connections > u64::from(*most)) == *over
-            }
+            Act::Count { most, over } => (it.connections + u64::from(begins) > u64::from(*most)) == *over,
         };
-        let is_same = known.is_some_and(|known| known == it);
-        let is_counted = matches!(keyed.act, Act::Count { .. });
-        // Elements with counts are added together with their connections.
-        Ok((is_same || is_counted || set.elements.insert(cx, &element, &it)?) && holds)
+        let is_stored = match (known, &keyed.act) {
+            (Some(known), _) => known == it,
+            // Only a connection that may begin needs an element to count in. It stays if the connection is let in.
+            (None, Act::Count { .. }) => {
+                it.until_ns = now.saturating_add(UNUSED_NS);
+                !begins
+            }
+            (None, _) => false,
+        };
+        let is_there = is_stored || set.elements.insert(cx, &element, &it)?;
+        if let (true, Act::Count { .. }, Some(met)) = (is_there, &keyed.act, met) {
+            *met |= 1 << place;
+        }
+        Ok(is_there && holds)
     }
 
     /// Counts a connection that has been let in, in the sets that its first packet has met.
     #[cold]
     pub(super) fn enter(&self, cx: &mut Cx<'_>, ends: &Ends, opener: Side, met: Met) -> Result<(), Conflict> {
         let Some(members) = &self.members else { return Ok(()) };
-        let member = Member { met, opener: opener as u64 };
+        let member = Member { met, opener: opener as u64, since_ns: cx.now() };
         if members.insert(cx, ends, &member)? == Inserted::Full {
             return Ok(());
         }
-        self.count(cx, ends, member, |connections| connections + 1)
+        let now = cx.now();
+        self.each_met(ends, member, |set, element, timeout_s| {
+            let until_ns = until(now, timeout_s);
+            let known = set.elements.get(cx, &element)?;
+            let mut it = known.unwrap_or(Remembered { until_ns, since_ns: now, ..Remembered::default() });
+            if it.connections == 0 {
+                it.until_ns = until_ns;
+            }
+            it.connections += 1;
+            // Its condition has found room, or the connection would not have met it.
+            set.elements.insert(cx, &element, &it).map(|_| ())
+        })
     }
 
     /// Stops counting a connection that is over.
     pub(super) fn leave(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<(), Conflict> {
         let Some(members) = &self.members else { return Ok(()) };
-        match members.remove(cx, ends)? {
-            Some(member) => self.count(cx, ends, member, |connections| connections.saturating_sub(1)),
-            None => Ok(()),
-        }
+        let Some(member) = members.remove(cx, ends)? else { return Ok(()) };
+        self.each_met(ends, member, |set, element, _| {
+            let Some(mut it) = set.elements.get(cx, &element)? else { return Ok(()) };
+            if it.since_ns > member.since_ns {
+                return Ok(());
+            }
+            it.connections = it.connections.saturating_sub(1);
+            match it.connections {
+                0 => set.elements.remove(cx, &element).map(|_| ()),
+                _ => set.elements.insert(cx, &element, &it).map(|_| ()),
+            }
+        })
     }
 
     /// Whether any set counts connections.
@@ -291,22 +323,20 @@ impl Sets {
         self.members.is_some()
     }
 
-    fn count(&self, cx: &mut Cx<'_>, ends: &Ends, member: Member, by: impl Fn(u64) -> u64) -> Result<(), Conflict> {
+    /// Applies `change` to the element of a connection in each set in which it is counted, with the lifetime of elements there.
+    fn each_met(
+        &self,
+        ends: &Ends,
+        member: Member,
+        mut change: impl FnMut(&Set, Element, Option<u32>) -> Result<(), Conflict>,
+    ) -> Result<(), Conflict> {
         let (inside, outside) = ((number(ends.inside), ends.inside_port), (number(ends.outside), ends.outside_port));
         let from_inside = member.opener == Side::Inside as u64;
         let way = if from_inside { [inside, outside] } else { [outside, inside] };
         let is_met = |(at, _): &(usize, &Set)| member.met >> at & 1 != 0;
         for (_, set) in self.sets.iter().enumerate().filter(is_met) {
             let Some((key, timeout_s)) = &set.counts_by else { continue };
-            let (element, now) = (Element::between(key, way, ends.number()), cx.now());
-            let fresh = Remembered { until_ns: until(now, *timeout_s), ..Remembered::default() };
-            let mut it = set.elements.get(cx, &element)?.unwrap_or(fresh);
-            it.connections = by(it.connections);
-            if it.connections == 0 && set.limit.is_none() {
-                set.elements.remove(cx, &element)?;
-            } else {
-                set.elements.insert(cx, &element, &it)?;
-            }
+            change(set, Element::between(key, way, ends.number()), *timeout_s)?;
         }
         Ok(())
     }
@@ -334,7 +364,7 @@ impl<'a> Asked<'a> {
         let counts = matches!(keyed.act, Act::Count { .. });
         Asked {
             set: &keyed.set,
-            elements_leave: !matches!(keyed.act, Act::Has { .. } | Act::Remove) && keyed.timeout_s.is_some(),
+            elements_leave: counts || !matches!(keyed.act, Act::Has { .. } | Act::Remove) && keyed.timeout_s.is_some(),
             removes: keyed.act == Act::Remove,
             evaluated: matches!(keyed.act, Act::Limit(_) | Act::Count { .. }).then_some(&keyed.act),
             counts_by: counts.then_some((&keyed.key, keyed.timeout_s)),
