@@ -99,6 +99,12 @@ impl Worker {
                 wire_len: bytes.len() as u32,
                 sequence: if self.batch.is_empty() { self.made_next } else { self.batch.sequence(i) },
             };
+            // What goes on or back has passed all functions on its way if none is left.
+            let goes_straight = match leg {
+                Leg::Straight => true,
+                Leg::Onward(None) | Leg::Back(None) => usize::from(cause) >= self.batch.len(),
+                Leg::Onward(Some(_)) | Leg::Back(Some(_)) => false,
+            };
             self.counters.packets_copied += 1;
             if leg != Leg::Straight && self.put_aside((cause, maker, leg), port, bytes, info) {
                 continue;
@@ -108,7 +114,7 @@ impl Worker {
             }
             if port >= self.parts.ports {
                 self.counters.drops.add("runtime", Reason::NO_SUCH_PORT, 1);
-            } else if self.parts.chain.translates_between(maker, port) && is_routed(bytes, info.link) {
+            } else if goes_straight && self.parts.chain.translates_between(maker, port) && is_routed(bytes, info.link) {
                 self.counters.drops.add(self.parts.chain.stages()[maker].name(), NOT_TRANSLATED, 1);
             } else if self.own.copy_in(&mut self.buffers, bytes, &info) {
                 self.counters.packets_out += 1;
