@@ -71,7 +71,7 @@ pub struct Lines {
 impl Lines {
     /// Allocates room for `lines` lines.
     pub fn new(lines: usize) -> Result<Lines, Error> {
-        let bytes = Bytes::new(lines.max(1) * size_of::<Line>(), HugePages::Transparent)?;
+        let bytes = Bytes::new(lines.max(1).saturating_mul(size_of::<Line>()), HugePages::Transparent)?;
         Ok(Lines { bytes, filled: 0 })
     }
 

@@ -48,6 +48,9 @@ impl std::fmt::Display for Backing {
     }
 }
 
+/// The largest size of a region: one that can be rounded to pages and is no larger than an allocation may be.
+const BYTES_MAX: usize = isize::MAX as usize - 2 * HUGE_PAGE;
+
 /// A region could not be mapped.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot map {bytes} bytes: {source}")]
@@ -59,6 +62,11 @@ pub struct Error {
 }
 
 impl Error {
+    /// Refuses sizes that an allocation may not have, and such as could be no multiple of a page any more.
+    pub(super) fn check(bytes: usize) -> Result<(), Error> {
+        if bytes <= BYTES_MAX { Ok(()) } else { Err(Error::too_large(bytes)) }
+    }
+
     /// Creates the error for memory received from another process that is not what it was declared to be.
     pub fn foreign(bytes: usize) -> Error {
         Error { bytes, source: rustix::io::Errno::INVAL }
@@ -90,6 +98,7 @@ unsafe impl Sync for Region {}
 impl Region {
     /// Maps at least `bytes` zeroed bytes. Untouched pages take no memory unless they are reserved huge pages.
     pub fn new(bytes: usize, pages: HugePages) -> Result<Region, Error> {
+        Error::check(bytes)?;
         let large = bytes >= HUGE_PAGE;
         let reserved = match pages {
             HugePages::Prefer | HugePages::Touched if large => Self::reserved(bytes).ok(),
@@ -295,6 +304,10 @@ mod tests {
     fn an_impossible_size_is_an_error_with_the_size() {
         let error = Region::new(1 << 60, HugePages::Never).unwrap_err();
         assert!(error.to_string().contains(&(1u64 << 60).to_string()));
+        for pages in [HugePages::Never, HugePages::Transparent, HugePages::Prefer] {
+            assert!(Region::new(usize::MAX, pages).is_err());
+            assert!(Region::shared(usize::MAX, pages).is_err());
+        }
     }
 
     #[test]

@@ -24,6 +24,7 @@ impl Region {
     /// Maps at least `bytes` zeroed bytes with a descriptor. Transparent huge pages are made immediately (Linux 6.1), so the
     /// memory is in use from the start.
     pub fn shared(bytes: usize, pages: HugePages) -> Result<Region, Error> {
+        Error::check(bytes)?;
         let large = bytes >= HUGE_PAGE;
         let reserved = match pages {
             HugePages::Prefer | HugePages::Touched if large => Self::made(bytes, MemfdFlags::HUGETLB, pages).ok(),
@@ -36,6 +37,7 @@ impl Region {
     /// Maps memory again that [`shared`](Self::shared) made, in this program or its predecessor. Returns an error if it is
     /// anything else or has another size.
     pub fn again(memory: OwnedFd, bytes: usize, pages: HugePages) -> Result<Region, Error> {
+        Error::check(bytes)?;
         let failed = |source| Error { bytes, source };
         let is_sealed = fcntl_get_seals(&memory).map_err(failed)?.contains(SealFlags::SHRINK);
         let size = fstat(&memory).map_err(failed)?.st_size as usize;

@@ -76,7 +76,7 @@ impl Records {
     pub fn new(halves: usize, state_bytes: usize, words: usize, pages: HugePages) -> Result<Records, Error> {
         let longest = halves_of(state_bytes, words);
         // So that a record, or a line of tags, may begin at any of them.
-        let region = Region::new((halves + longest.max(LINE / HALF)) * HALF, pages)?;
+        let region = Region::new(halves.saturating_add(longest.max(LINE / HALF)).saturating_mul(HALF), pages)?;
         Ok(Records { region, halves, longest, state_bytes })
     }
 
