@@ -118,7 +118,8 @@ impl Chain {
             let first = group.stages.first().copied().unwrap_or_default();
             !group.set.symmetric || steering.keeps(&group.set, self.torn_before(first))
         };
-        self.steering = self.groups.iter().all(kept).then(|| Arc::clone(steering));
+        let is_told = self.groups.iter().all(kept) && !self.stages.iter().any(|stage| changes_hash(&**stage, steering));
+        self.steering = is_told.then(|| Arc::clone(steering));
         self
     }
 
@@ -285,6 +286,17 @@ fn rewritten(stage: &dyn Stage) -> Changed {
     let fields = |fields: &[FieldId]| fields.iter().copied().collect();
     let rewrites = stage.rewrites();
     Changed::of(fields(rewrites.from_inside), fields(rewrites.from_outside))
+}
+
+/// Whether requests and answers of one connection have different hashes because of what a function changes. Steered by sides, a function does so
+/// only if it changes the end outside in both directions, as from one version of IP to the other: in one direction, these are hairpins.
+fn changes_hash(stage: &dyn Stage, steering: &Steering) -> bool {
+    let (hashed, Changed { from_inside, from_outside, .. }) = (steering.fields(), rewritten(stage));
+    let [inside, outside] = [hashed.common(from_inside), hashed.swapped().common(from_outside)];
+    match steering.symmetry() {
+        Symmetry::BySides(_) => !inside.is_empty() && !outside.is_empty(),
+        Symmetry::OneWay | Symmetry::BothWays => !hashed.common(from_inside.and(from_outside)).is_empty(),
+    }
 }
 
 /// Like [`rewritten`], but a function that holds packets back counts as changing everything. In a mirrored chain hairpins count as packets from

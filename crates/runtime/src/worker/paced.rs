@@ -1,5 +1,5 @@
-//! Packets of a capture that are paced by their time stamps: where functions have a state object in common, a batch spans only a short time;
-//! where functions hold packets back, the time advances for all workers together.
+//! Packets of a capture that are paced by their time stamps: where functions have a state object in common, or packets go round, a batch
+//! spans only a short time; where functions hold packets back, the time advances for all workers together.
 //!
 //! It advances in steps of the shortest period of those functions. The first worker leads. When no worker has packets left in the current
 //! step, it runs what is due, at the times at which it is due, and admits the others to the step of the next packet. So the packets of a step find
@@ -21,25 +21,38 @@ use crate::probe::Probe;
 /// the next function handles any. With a common object, such as a token bucket, the first function would otherwise consume tokens for seconds of
 /// a capture before earlier packets of the second had their share; in a live run a batch is no longer than this.
 const TOGETHER_NS: u64 = 1_000_000;
+/// Longest time that a batch spans where [hairpins](braid_nf::Hairpins) return through functions before their translator, in nanoseconds. They
+/// do so after the batch, but before their answers, which no host sends sooner than this.
+const ROUND_NS: u64 = 20_000;
 
 /// How packets of a capture are paced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// Longest time that a batch spans, in nanoseconds.
+    /// The length of a step, in nanoseconds.
     period_ns: u64,
+    /// Longest time that a batch spans, in nanoseconds.
+    span_ns: u64,
     /// Functions hold packets back, so the time advances for all workers together.
     holds: bool,
 }
 
 impl Pace {
     /// The pace of a chain, if its clock follows a capture: the shortest period of the functions that hold packets back and, where functions have
-    /// an object in common and packets do not pass the chain one by one, at most [`TOGETHER_NS`].
+    /// an object in common and packets do not pass the chain one by one, at most [`TOGETHER_NS`]; where hairpins return, at most [`ROUND_NS`].
     pub(super) fn of(chain: &Chain, clock: &Clock) -> Option<Pace> {
         let held = chain.stages().iter().filter(|stage| stage.holds_packets());
         let shortest = held.flat_map(|stage| stage.ticks()).map(|period| (period.as_nanos() as u64).max(1)).min();
         let together = (!chain.course().atomic && chain.has_common_objects()).then_some(TOGETHER_NS);
-        let period_ns = shortest.into_iter().chain(together).min()?;
-        clock.is_of_capture().then_some(Pace { period_ns, holds: shortest.is_some() })
+        let round = (0..chain.stages().len()).any(|position| chain.hairpins_return(position)).then_some(ROUND_NS);
+        let period_ns = shortest.into_iter().chain(together).min();
+        let span_ns = period_ns.into_iter().chain(round).min()?;
+        let period_ns = period_ns.unwrap_or(span_ns);
+        clock.is_of_capture().then_some(Pace { period_ns, span_ns, holds: shortest.is_some() })
+    }
+
+    /// The last nanosecond of a batch that begins at `now_ns`.
+    fn batch_end(self, now_ns: u64) -> u64 {
+        now_ns.saturating_add(self.span_ns - 1)
     }
 
     /// The last nanosecond of the step that contains `now_ns`.
@@ -64,7 +77,7 @@ impl Worker {
         // In virtual time workers do not wait for each other.
         if !pace.holds || matches!(self.probe, Probe::Virtual(_)) {
             let Ahead::Packet { timestamp_ns, .. } = ahead else { return self.receive() };
-            return self.receive_until(timestamp_ns.saturating_add(pace.period_ns - 1));
+            return self.receive_until(pace.batch_end(timestamp_ns));
         }
         let places = Arc::clone(self.parts.timeline.places());
         let (place, timestamp_ns) = match ahead {
@@ -79,7 +92,9 @@ impl Worker {
         }
         let until_ns = pace.end_of(places.led_ns());
         match timestamp_ns {
-            Some(timestamp_ns) if timestamp_ns <= until_ns => self.receive_until(until_ns),
+            Some(timestamp_ns) if timestamp_ns <= until_ns => {
+                self.receive_until(until_ns.min(pace.batch_end(timestamp_ns)))
+            }
             None if place == u64::MAX && (!self.leads() || places.least() == u64::MAX) => self.receive(),
             _ => Received::Idle,
         }

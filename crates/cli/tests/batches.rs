@@ -1,0 +1,75 @@
+//! What a capture comes to does not depend on the size of batches: within one, packets of a connection keep their order.
+
+mod support;
+
+use braid_cli::control::runtime::io::capture::{CaptureWriter, Precision};
+use braid_cli::control::runtime::nf::packet::FrameInfo;
+use braid_testkit::Frame;
+use support::Braid;
+
+/// Writes a capture for each of two ports: the frames with their ports, this many nanoseconds apart.
+fn write(braid: &Braid, apart_ns: u64, frames: Vec<(usize, Frame)>) {
+    let create = |name| CaptureWriter::create(&braid.path(name), Precision::Nanoseconds).expect("a capture");
+    let mut writers = ["inside.pcapng", "outside.pcapng"].map(create);
+    for (sequence, (port, frame)) in (0..).zip(frames) {
+        let bytes = frame.bytes();
+        let wire_len = bytes.len() as u32;
+        let info = FrameInfo { wire_len, sequence, timestamp_ns: sequence * apart_ns, ..FrameInfo::default() };
+        writers[port].write(&bytes, &info);
+    }
+    writers.iter_mut().for_each(|writer| writer.finish().expect("written"));
+}
+
+/// Runs the plan in order with batches of one packet and of many, on one worker and on two: all packets come out each time.
+#[track_caller]
+fn all_pass(braid: &Braid, packets: u64) {
+    for (batch, workers) in [(1, 1), (128, 1), (128, 2)] {
+        let line = format!(
+            "run plan.toml --in 0=inside.pcapng --in 1=outside.pcapng --in-order --json --batch {batch} --workers {workers}"
+        );
+        let report: serde_json::Value = serde_json::from_str(&braid.ok(&line)).expect("a report");
+        assert_eq!(report["packets_out"], packets, "batch {batch}, workers {workers}: {report}");
+    }
+}
+
+#[test]
+fn answers_do_not_overtake_requests_where_two_translators_follow_one_another() {
+    let braid = Braid::new();
+    let nat64 = "[[nf]]\nfunction = \"nat64\"\n[nf.config]\nexternal = [\"198.51.100.9\"]\n";
+    let nat = "[[nf]]\nfunction = \"nat\"\n[nf.config]\nexternal = [\"203.0.113.1\"]\n";
+    braid.write("plan.toml", &format!("ports = 2\n{nat64}{nat}"));
+    let exchange = |n: u16| {
+        let request = Frame::udp(&format!("[2001:db8::5]:{}", 2000 + n), &format!("[64:ff9b::192.0.2.{n}]:53"));
+        let answer = Frame::udp(&format!("192.0.2.{n}:53"), &format!("203.0.113.1:{}", 2000 + n));
+        [(0, request), (1, answer)]
+    };
+    write(&braid, 1_000_000, (1..101).flat_map(exchange).collect());
+    all_pass(&braid, 200);
+}
+
+#[test]
+fn answers_do_not_overtake_hairpins() {
+    let braid = Braid::new();
+    braid.write(
+        "plan.toml",
+        "ports = 2
+[[nf]]
+function = \"firewall\"
+[nf.config]
+rules = [ { action = \"allow\", direction = \"inbound\", destination_ports = 80, protocol = \"tcp\" } ]
+[[nf]]
+function = \"nat\"
+[nf.config]
+external = [\"198.51.100.1\"]
+static = [ { protocol = \"tcp\", external = \"198.51.100.1:8080\", inside = \"10.0.0.11:80\" } ]
+",
+    );
+    let (client, server) = ("10.0.0.10:41001", "10.0.0.11:80");
+    let handshake = vec![
+        (0, Frame::tcp(client, "198.51.100.1:8080").flags("S").numbers(100, 0)),
+        (0, Frame::tcp(server, "198.51.100.1:41001").flags("SA").numbers(500, 101)),
+        (0, Frame::tcp(client, "198.51.100.1:8080").flags("A").numbers(101, 501)),
+    ];
+    write(&braid, 50_000, handshake);
+    all_pass(&braid, 3);
+}
