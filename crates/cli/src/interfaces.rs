@@ -123,10 +123,7 @@ impl Watched {
     fn tell(&mut self, live: &Live) {
         match (self.is_told, self.is_running()) {
             (false, true) => self.is_told = links::up(live, self.port),
-            (true, false) => {
-                links::down(live, self.port);
-                self.is_told = false;
-            }
+            (true, false) => self.is_told = !links::down(live, self.port),
             _ => {}
         }
     }
@@ -135,16 +132,15 @@ impl Watched {
     fn renamed(&self) -> Option<String> {
         let last = self.last.filter(|_| !self.is_gone)?;
         // The plan may use an alternative name, which still leads to the interface.
-        let is_found = || Interface::stands(&self.name).is_ok_and(|now| now.index == last.index);
+        let is_found = || Interface::stands(&self.name).is_ok_and(|now| now.is_some_and(|now| now.index == last.index));
         Interface::called(last.index).ok().filter(|name| *name != self.name && !is_found())
     }
 
     /// Checks the status; returns a message if it has changed. Another interface with the same name is not the run's interface.
-    fn look(&mut self, now: io::Result<Standing>) -> Option<String> {
-        if self.is_gone {
-            return None;
-        }
-        let (last, now) = match (self.last, now.ok()) {
+    fn look(&mut self, now: io::Result<Option<Standing>>) -> Option<String> {
+        // Where it cannot be asked, as for want of descriptors, it is taken to be as it was.
+        let Some(now) = now.ok().filter(|_| !self.is_gone) else { return None };
+        let (last, now) = match (self.last, now) {
             (None, now) => {
                 self.last = now;
                 return None;
@@ -178,8 +174,10 @@ mod tests {
         let mut one =
             Watched { port: 0, name: "eth0".into(), last: None, is_tap: false, is_gone: false, is_told: false };
         let mut check = |now: Option<(u32, bool)>, expected: Option<&str>| {
+            // What cannot be asked changes nothing.
+            assert_eq!(one.look(Err(io::ErrorKind::OutOfMemory.into())), None);
             let standing = now.map(|(index, is_running)| Standing { index, is_running, mtu: 1500 });
-            let said = one.look(standing.ok_or_else(|| io::ErrorKind::NotFound.into()));
+            let said = one.look(Ok(standing));
             assert_eq!(said.as_ref().and_then(|said| said.split(',').next()), expected, "{now:?}");
         };
         check(None, None);
@@ -197,7 +195,7 @@ mod tests {
     fn another_mtu_is_said_with_what_it_was() {
         let mut one =
             Watched { port: 0, name: "eth0".into(), last: None, is_tap: false, is_gone: false, is_told: false };
-        let mut says = |mtu| one.look(Ok(Standing { index: 2, is_running: true, mtu })).unwrap_or_default();
+        let mut says = |mtu| one.look(Ok(Some(Standing { index: 2, is_running: true, mtu }))).unwrap_or_default();
         assert_eq!((says(1500), says(1500)), (String::new(), String::new()));
         let said = says(1300);
         assert!(said.contains("up to 1300 bytes") && said.contains("of 1500 before"), "{said}");

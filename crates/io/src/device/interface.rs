@@ -72,13 +72,19 @@ pub struct Standing {
 }
 
 impl Interface {
-    /// The current status of the interface with this name.
-    pub fn stands(name: &str) -> io::Result<Standing> {
+    /// The current status of the interface with this name; `None` if there is no such interface. An error says nothing about it.
+    pub fn stands(name: &str) -> io::Result<Option<Standing>> {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
         let number = |request| ask(&socket, name, request).map(u32::from_ne_bytes);
-        let running = IFF_UP | IFF_RUNNING;
-        let is_running = number(SIOCGIFFLAGS)? as u16 & running == running;
-        Ok(Standing { index: number(SIOCGIFINDEX)?, is_running, mtu: number(SIOCGIFMTU)? })
+        let standing = || {
+            let running = IFF_UP | IFF_RUNNING;
+            let is_running = number(SIOCGIFFLAGS)? as u16 & running == running;
+            Ok(Standing { index: number(SIOCGIFINDEX)?, is_running, mtu: number(SIOCGIFMTU)? })
+        };
+        match standing() {
+            Err(error) if io::Error::raw_os_error(&error) == Some(libc::ENODEV) => Ok(None),
+            standing => standing.map(Some),
+        }
     }
 
     /// The current name of the interface with this index.
