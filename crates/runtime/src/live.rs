@@ -198,12 +198,16 @@ impl Live {
         }
     }
 
-    /// Closes the desk of a worker that ends: no more orders are accepted.
+    /// Closes the desk of a worker that ends: no more orders are accepted, so what is saved of it afterwards is what it ended with.
     pub(crate) fn close(&self, id: usize, worker: &mut Worker) {
         self.serve(id, worker);
         worker.bring_objects();
-        let mut seen = worker.seen();
-        seen.ended = true;
+        self.note_last(id, worker);
+    }
+
+    /// Notes how an ended worker is, for those who ask later.
+    pub(crate) fn note_last(&self, id: usize, worker: &mut Worker) {
+        let seen = Seen { ended: true, ..worker.seen() };
         let mut state = self.desks[id].lock();
         state.last = Some(seen);
         // Callers that left orders in the meantime see their channels closed.

@@ -171,6 +171,10 @@ impl Service {
             Some(text) => current.check_successor(&self.live, text)?,
             None => (current.check_again()?, Vec::new()),
         };
+        // Relaxed: the flag carries no data. A worker that has ended before has not been asked to leave its sets.
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Refused::new("the run is ending", "start the other program when it has ended"));
+        }
         current.successor = Some(complete);
         drop(current);
         *lock(&self.successor) = Some(successor);

@@ -159,12 +159,15 @@ fn work(
             break;
         }
     }
+    if let Some(live) = live {
+        live.close(id, worker);
+    }
     worker.settle_sets();
     if let Some(AtEnd(last)) = &control.at_end {
         last(worker);
     }
     if let Some(live) = live {
-        live.close(id, worker);
+        live.note_last(id, worker);
     }
 }
 
