@@ -124,6 +124,7 @@ impl Worker {
             let (created, _) = gone.tables.lives();
             self.logs.lives.created += created;
             self.logs.lives.ended += created;
+            self.logs.lives.refused += gone.tables.refused();
             emptied.take(Gone::Whole(Box::new(gone.tables)));
         }
         self.emptied = Some(emptied);
