@@ -151,6 +151,13 @@ impl<'a> Cx<'a> {
         self.now_ns
     }
 
+    /// Returns the wall-clock time of this packet in nanoseconds since 1970: what people call the time, for rules by hour and day and for
+    /// logs. That of a machine may be set while packets go through, also back, so no age or timeout is counted with it.
+    #[inline]
+    pub fn wall(&self) -> u64 {
+        self.now_ns.saturating_add_signed(self.tx.wall_ahead_ns())
+    }
+
     /// Returns the number of ports of the plan; ports are numbered from 0.
     #[inline(always)]
     pub fn ports(&self) -> u16 {

@@ -43,8 +43,8 @@ pub enum Clock {
     },
 }
 
-/// The machine's wall-clock time, in nanoseconds since 1970. A run reads it once when it begins; after that its clock advances
-/// independently of changes to the machine's clock.
+/// The machine's wall-clock time, in nanoseconds since 1970. A run begins with it; after that its own clock advances independently of changes to the
+/// machine's clock.
 pub fn wall_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64).min(LATEST_NS)
 }
@@ -85,6 +85,11 @@ impl Clock {
     /// The time before which no packet of the batch may be, whatever its stamp. Relaxed: as in `stamp`.
     fn latest(&self) -> u64 {
         if let Clock::Abreast(latest_ns) = self { latest_ns.load(Ordering::Relaxed) } else { 0 }
+    }
+
+    /// The wall-clock time if it may differ from this clock's.
+    pub(crate) fn wall_ns(&self) -> Option<u64> {
+        matches!(self, Clock::Live { .. }).then(wall_ns)
     }
 
     /// Whether the time comes from the packets.

@@ -77,6 +77,8 @@ pub struct Worker {
     verdicts: Box<Verdicts>,
     now_ns: Box<[u64; 256]>,
     last_ns: u64,
+    /// When the wall clock is looked at next.
+    look_ns: u64,
     todo: Vec<u16>,
     /// The order in which a function handles the packets.
     lineup: Box<Lineup>,
@@ -128,6 +130,7 @@ impl Worker {
             verdicts: Box::default(),
             now_ns: Box::new([0; 256]),
             last_ns: 0,
+            look_ns: 0,
             todo: Vec::with_capacity(BATCH_MAX),
             lineup: Box::default(),
             aside: Vec::with_capacity(BATCH_MAX),
@@ -280,6 +283,9 @@ impl Worker {
         }
         self.last_ns = self.parts.clock.stamp(&self.batch, self.last_ns, &mut self.now_ns);
         self.parts.timeline.publish(self.parts.id, self.now_ns[0]);
+        if self.last_ns >= self.look_ns {
+            self.look_at_clock();
+        }
         self.counters.packets_in += self.batch.len() as u64;
         let ports = self.parts.ports;
         self.verdicts.expect(self.batch.records().iter().map(|record| Chain::default_port(record.port, ports)));
@@ -288,6 +294,14 @@ impl Worker {
             self.count_arrivals();
         }
         self.take_up();
+    }
+
+    /// Once a second of a live run: lets handlers know by how much the machine's clock differs from the run's, which goes on whatever is done to that.
+    #[cold]
+    fn look_at_clock(&mut self) {
+        let wall_ns = self.parts.clock.wall_ns();
+        self.look_ns = wall_ns.map_or(u64::MAX, |_| self.last_ns.saturating_add(1_000_000_000));
+        self.parts.tx.set_wall_ahead(wall_ns.map_or(0, |wall_ns| wall_ns as i64 - self.last_ns as i64));
     }
 
     /// Starts the handling of the current batch, before its first function sees it.

@@ -77,6 +77,7 @@ pub struct Tx {
     pub(crate) deferred: Vec<Deferred>,
     scratch: Vec<u64>,
     now: u64,
+    wall_ahead_ns: i64,
     worker: usize,
     pub(crate) last_version: u64,
     pub(crate) domain: Arc<Domain>,
@@ -105,6 +106,7 @@ impl Tx {
             deferred: Vec::with_capacity(64),
             scratch: vec![0; 64],
             now: 0,
+            wall_ahead_ns: 0,
             worker,
             last_version: 0,
             domain: Arc::clone(domain),
@@ -134,6 +136,17 @@ impl Tx {
     #[inline(always)]
     pub fn set_now(&mut self, ns: u64) {
         self.now = ns;
+    }
+
+    /// Returns by how many nanoseconds the wall-clock time is ahead of [`now`](Self::now).
+    #[inline(always)]
+    pub fn wall_ahead_ns(&self) -> i64 {
+        self.wall_ahead_ns
+    }
+
+    /// Sets by how many nanoseconds the wall-clock time is ahead of [`now`](Self::now).
+    pub fn set_wall_ahead(&mut self, ns: i64) {
+        self.wall_ahead_ns = ns;
     }
 
     /// Returns the worker whose parts and pools the structures use.

@@ -155,7 +155,7 @@ impl NetworkFunction for Abacus {
         if found.tunnelled == 0 {
             return Ok(cx.pass());
         }
-        let fraud = Fraud { at_ns: cx.now(), sequence, bytes: payload.len() as u32 };
+        let fraud = Fraud { at_ns: cx.wall(), sequence, bytes: payload.len() as u32 };
         self.alerts.raise(cx, &session.subscriber, &fraud)?;
         Ok(if self.drops { Verdict::Drop(TUNNELLED) } else { cx.pass() })
     }

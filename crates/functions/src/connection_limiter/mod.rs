@@ -206,7 +206,7 @@ impl ConnectionLimiter {
         // owners.
         if reason != owners::TABLE_FULL {
             let port = packet.ports().map_or(0, |(_, port)| port.into());
-            self.alerts.raise(cx, owner, &Refused { at_ns: cx.now(), protocol: packet.protocol().into(), port })?;
+            self.alerts.raise(cx, owner, &Refused { at_ns: cx.wall(), protocol: packet.protocol().into(), port })?;
         }
         if self.action == Action::Reject && self.answers.admits(cx, packet)? {
             answer::refuse(cx, packet, packet.dst_ip());

@@ -32,7 +32,7 @@ impl Firewall {
         let policy = &self.settings.policy;
         let exits = if policy.asks_exits() { self.settings.exits.of(cx.leaves_by(), packet, side) } else { 0 };
         let (mut fields, mut marks) = (None, Marks::default());
-        let facts = policy.facts_of_arp((packet, arp), (cx.now(), exits), side, &mut fields);
+        let facts = policy.facts_of_arp((packet, arp), (cx.wall(), exits), side, &mut fields);
         let meets = |number| self.effects.meet(cx, (packet, &facts), number, (None, &mut marks));
         let (_, action) = policy.decide(&facts, meets)?;
         // Nobody can be told by ARP: what is rejected is dropped, as in the kernel.

@@ -201,7 +201,7 @@ impl Firewall {
             None => {
                 let (mut fields, seen) = (None, &*packet);
                 let exits = if policy.asks_exits() { self.settings.exits.of(cx.leaves_by(), seen, side) } else { 0 };
-                let facts = policy.facts(seen, (cx.now(), exits, counts, quoted), (side, state), &mut fields);
+                let facts = policy.facts(seen, (cx.wall(), exits, counts, quoted), (side, state), &mut fields);
                 policy.decide(&facts, |number| {
                     self.effects.meet(cx, (seen, &facts), number, (met.as_deref_mut(), marks))
                 })?

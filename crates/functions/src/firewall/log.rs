@@ -70,7 +70,7 @@ impl Log {
     /// Writes a packet into the worker's ring, over its oldest entry.
     pub(super) fn write(&self, cx: &mut Cx<'_>, facts: &Facts<'_>, origin: u64) -> Result<(), Conflict> {
         let logged = Logged {
-            at_ns: cx.now(),
+            at_ns: cx.wall(),
             origin,
             source: facts.source.to_be_bytes(),
             destination: facts.destination.to_be_bytes(),

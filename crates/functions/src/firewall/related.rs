@@ -171,7 +171,7 @@ impl Firewall {
             Err(reason) => return Ok(Err(reason)),
             Ok(opening) => opening,
         };
-        let asked = Asked::new(self.settings.exits.answers(cx, side), cx.now());
+        let asked = Asked::new(self.settings.exits.answers(cx, side), cx.wall());
         let asked = if goes_on { Asked(asked.0 | ANSWERED) } else { asked };
         if !self.queries.insert_telling(cx, &ends, &asked, |cx, ends| self.effects.leave(cx, ends))? {
             return Ok(Err(CONNECTION_TABLE_FULL));

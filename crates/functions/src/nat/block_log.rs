@@ -66,7 +66,7 @@ impl BlockLog {
     /// Logs a change on this external address.
     pub(super) fn note(&self, cx: &mut Cx<'_>, change: &Change, address: [u8; 4]) -> Result<(), Conflict> {
         let &Change { host, first, assigned, .. } = change;
-        let event = Event { at_ns: cx.now(), address, first, assigned: assigned.into() };
+        let event = Event { at_ns: cx.wall(), address, first, assigned: assigned.into() };
         if let Some(syslog) = &self.syslog {
             syslog.send(cx, "port_block", format_args!("host {} {}", host.words(&self.networks), self.words(&event)));
         }
