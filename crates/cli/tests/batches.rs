@@ -36,11 +36,11 @@ fn all_pass(braid: &Braid, packets: u64) {
 fn answers_do_not_overtake_requests_where_two_translators_follow_one_another() {
     let braid = Braid::new();
     let nat64 = "[[nf]]\nfunction = \"nat64\"\n[nf.config]\nexternal = [\"198.51.100.9\"]\n";
-    let nat = "[[nf]]\nfunction = \"nat\"\n[nf.config]\nexternal = [\"203.0.113.1\"]\n";
+    let nat = "[[nf]]\nfunction = \"nat\"\n";
     braid.write("plan.toml", &format!("ports = 2\n{nat64}{nat}"));
     let exchange = |n: u16| {
         let request = Frame::udp(&format!("[2001:db8::5]:{}", 2000 + n), &format!("[64:ff9b::192.0.2.{n}]:53"));
-        let answer = Frame::udp(&format!("192.0.2.{n}:53"), &format!("203.0.113.1:{}", 2000 + n));
+        let answer = Frame::udp(&format!("192.0.2.{n}:53"), &format!("198.51.100.9:{}", 2000 + n));
         [(0, request), (1, answer)]
     };
     write(&braid, 1_000_000, (1..101).flat_map(exchange).collect());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use braid_runtime::nf::packet::key::{SetDef, SetKey};
 use braid_runtime::nf::state::{Conflict, StateBuilder, StateObject, Tx};
 use braid_runtime::nf::{
-    Candidate, Event, Fate, FieldUse, Findings, Hairpins, Interrupted, Pass, Place, Port, Relaxation, Rewrites,
+    Candidate, Event, Fate, FieldUse, Findings, Hairpins, Interrupted, Pass, Place, Port, Reason, Relaxation, Rewrites,
     SetMeaning, SetSlot, SetTables, ShareError, SharedSet, Stage, TableEntry, Tick,
 };
 
@@ -117,6 +117,9 @@ impl Stage for Overridden {
     }
     fn hairpins(&self) -> Hairpins {
         self.inner.hairpins()
+    }
+    fn consumes(&self) -> &'static [Reason] {
+        self.inner.consumes()
     }
     fn turns_back(&self) -> bool {
         self.inner.turns_back()

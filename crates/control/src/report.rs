@@ -30,6 +30,8 @@ pub struct RunReport {
     pub dropped: BTreeMap<String, u64>,
     /// The same drops, by function and reason.
     pub dropped_by_nf: BTreeMap<String, BTreeMap<String, u64>>,
+    /// How many of them are not lost: functions answered them, or sent them on later or in another way.
+    pub consumed: u64,
     /// Bytes received, by length on the wire.
     pub bytes_in: u64,
     /// Bytes sent.
@@ -186,6 +188,7 @@ impl RunReport {
             packets_out: total.packets_out.saturating_sub(unsent_total),
             dropped,
             dropped_by_nf,
+            consumed: report.consumed,
             bytes_in: total.bytes_in,
             bytes_out: if unsent_total > 0 { report.sent_bytes } else { total.bytes_out },
             sets: Sets::of(total),
@@ -248,7 +251,11 @@ impl fmt::Display for RunReport {
             row(f, "copied or made", self.packets_copied, "by flooding and by functions")?;
         }
         row(f, "packets out", self.packets_out, &grouped_of(self.bytes_out, "byte"))?;
-        row(f, "dropped", self.dropped_total(), "")?;
+        let consumed = match self.consumed {
+            0 => String::new(),
+            consumed => format!("{} of them consumed: answered, or sent on later or otherwise", grouped(consumed)),
+        };
+        row(f, "dropped", self.dropped_total(), &consumed)?;
         for (function, reasons) in &self.dropped_by_nf {
             for (reason, &count) in reasons {
                 row(f, &format!("  {reason}"), count, function)?;

@@ -262,6 +262,10 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         Ok(Verdict::Drop(Reason::ORPHAN))
     }
 
+    /// Reasons under which a packet that ends here is not lost: the function has answered it, learnt from it, or sends it on later or in another
+    /// way. Reports count these packets among those dropped, and say how many they are.
+    const CONSUMES: &'static [Reason] = &[];
+
     /// Whether the function changes packets such that an answer to one has to be changed back; implement [`back`](Self::back)
     /// with it.
     const TURNS_BACK: bool = false;

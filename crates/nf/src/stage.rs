@@ -14,7 +14,8 @@ use crate::pass::{Interrupted, MS, Pass, Place};
 use crate::sets::{Candidate, SetSlot, SetTables};
 use crate::shared::{SHARED_STATE_MAX, SharedSet, SharedSets};
 use crate::{
-    Fate, FieldUse, Findings, Hairpins, NetworkFunction, Port, Relaxation, Rewrites, SetMeaning, TableEntry, Tick,
+    Fate, FieldUse, Findings, Hairpins, NetworkFunction, Port, Reason, Relaxation, Rewrites, SetMeaning, TableEntry,
+    Tick,
 };
 
 /// One function of a chain. It is called once per batch; the loop over packets is inside, compiled for the function.
@@ -102,6 +103,8 @@ pub trait Stage: Send + Sync {
     fn tick(&self, event: &mut Event<'_>, tick: Tick) -> Result<(), Conflict>;
     /// Returns [`NetworkFunction::HOLDS`].
     fn holds_packets(&self) -> bool;
+    /// Returns [`NetworkFunction::CONSUMES`].
+    fn consumes(&self) -> &'static [Reason];
     /// Returns [`NetworkFunction::TURNS_BACK`].
     fn turns_back(&self) -> bool;
     /// Returns [`NetworkFunction::FOLLOWS_FRAGMENTS`].
@@ -391,6 +394,10 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn holds_packets(&self) -> bool {
         N::HOLDS
+    }
+
+    fn consumes(&self) -> &'static [Reason] {
+        N::CONSUMES
     }
 
     fn turns_back(&self) -> bool {

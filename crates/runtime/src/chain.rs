@@ -10,14 +10,15 @@ use std::sync::Arc;
 
 use braid_nf::packet::key::{FieldId, KeyError, KeyShape, SetDef};
 use braid_nf::state::StateObject;
-use braid_nf::{Hairpins, ShareError, Stage};
+use braid_nf::{Hairpins, Reason, ShareError, Stage};
 use braid_packet::fields::{FieldError, StageUse};
 use braid_packet::{Batch, Flags, Layout, Port, protocol};
 use braid_steer::planner::Changed;
-use braid_steer::{Fields, Steering};
+use braid_steer::{Fields, Steering, Symmetry};
 
 use self::group::GROUP_MAX;
 pub use self::group::{Group, Sharing, keys_hold, same_packets};
+use crate::counters::Drops;
 use crate::course::{Course, Direction, Order, When};
 
 /// Why a chain cannot be built.
@@ -269,6 +270,15 @@ impl Chain {
             Some(_) => stages.any(|(at, stage)| at < position && stage.rewrites().addresses()[1]),
             None => false,
         }
+    }
+
+    /// How many of these dropped packets are not lost: the functions that took them [consume](Stage::consumes) them.
+    pub fn consumed(&self, drops: &Drops) -> u64 {
+        let consumes = |name: &str, reason: &str| {
+            let stage = self.stages.iter().find(|stage| stage.name() == name);
+            stage.is_some_and(|stage| stage.consumes().iter().any(|Reason(own)| *own == reason))
+        };
+        drops.iter().filter(|(name, reason, _)| consumes(name, reason)).map(|(.., count)| count).sum()
     }
 
     /// The layout of the metadata.

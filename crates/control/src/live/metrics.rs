@@ -123,6 +123,9 @@ fn functions(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(), s
             (vec![("function", place.clone()), ("reason", reason.clone())], counter(*count))
         })
     });
+    let consumed = stats.functions.iter().map(|function| (named(function), counter(function.consumed)));
+    let words = "How many of the packets dropped by a function are not lost: it answered them, or sent them on later or in another way";
+    family(encoder, ("consumed_packets", words, None), consumed)?;
     family(
         encoder,
         ("dropped_packets", "Packets dropped, by function (or source, runtime, sink) and reason", None),

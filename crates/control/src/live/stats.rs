@@ -34,6 +34,9 @@ pub struct Stats {
     pub bytes_out: u64,
     /// Packets that did not leave, by reason.
     pub dropped: BTreeMap<String, u64>,
+    /// How many of them are not lost: functions answered them, or sent them on later or in another way.
+    #[serde(default)]
+    pub consumed: u64,
     /// Packet sets.
     pub sets: Sets,
     /// What functions report, by function: counters of rules or backends, for example. `braid stats`
@@ -81,6 +84,9 @@ pub struct Function {
     pub packets: u64,
     /// Packets that it dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
+    /// How many of them are not lost.
+    #[serde(default)]
+    pub consumed: u64,
     /// Nanoseconds per packet, over all workers, since a client began to ask for times.
     pub ns_per_packet: Option<f64>,
 }
@@ -89,6 +95,11 @@ impl Function {
     /// Total number of packets that it dropped.
     pub fn dropped_total(&self) -> u64 {
         self.dropped.values().sum()
+    }
+
+    /// Those of them that are lost.
+    pub fn lost(&self) -> u64 {
+        self.dropped_total().saturating_sub(self.consumed)
     }
 }
 

@@ -120,6 +120,7 @@ impl FromConfig for Bridge {
 impl NetworkFunction for Bridge {
     type Set = Known;
     const NAME: &'static str = "bridge";
+    const CONSUMES: &'static [Reason] = &[station::SAME_PORT];
 
     /// Learned stations are kept; static ones are part of the table.
     fn inherits(&self, older: &Self) -> Result<(), String> {

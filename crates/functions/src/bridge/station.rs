@@ -6,7 +6,7 @@ use braid_nf::{Port, Reason, Verdict};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The destination is on the port on which the frame arrived, so it has already received the frame.
-const SAME_PORT: Reason = Reason("same_port");
+pub(super) const SAME_PORT: Reason = Reason("same_port");
 
 /// An Ethernet address in a VLAN; VLAN 0 stands for untagged frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -154,6 +154,7 @@ impl FromConfig for Firewall {
 impl NetworkFunction for Firewall {
     type Set = Connection;
     const NAME: &'static str = "firewall";
+    const CONSUMES: &'static [Reason] = &[crate::parts::fragments::HELD];
 
     /// Connections that were let in stay under any rules: rules decide about first packets.
     fn inherits(&self, older: &Self) -> Result<(), String> {

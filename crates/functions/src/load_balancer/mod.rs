@@ -152,6 +152,8 @@ impl FromConfig for LoadBalancer {
 impl NetworkFunction for LoadBalancer {
     type Set = Flow;
     const NAME: &'static str = "load_balancer";
+    const CONSUMES: &'static [Reason] =
+        &[crate::parts::fragments::HELD, crate::parts::hairpin::RETURNS, health::HEARTBEAT];
 
     /// Backends keep their numbers (`roster`). Flows of a service whose definition changed choose a backend again.
     fn inherits(&self, older: &Self) -> Result<(), String> {

@@ -78,7 +78,7 @@ use self::settings::Settings;
 use self::steady::phase_after;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
-use crate::parts::{AnswerRate, Fragments, Side, WayOut, lengths, proxy};
+use crate::parts::{AnswerRate, Fragments, Side, WayOut, fragments, hairpin, lengths, proxy};
 
 /// The packet is IPv6 or not IP, and configured to be dropped.
 pub const UNWANTED: Reason = Reason("unwanted");
@@ -129,6 +129,7 @@ impl FromConfig for Nat {
 impl NetworkFunction for Nat {
     type Set = Session;
     const NAME: &'static str = "nat";
+    const CONSUMES: &'static [Reason] = &[fragments::HELD, hairpin::RETURNS, proxy::ANSWERED];
 
     /// Mappings refer to endpoints, so whatever defines endpoints must stay; timeouts and capacities may change.
     fn inherits(&self, older: &Self) -> Result<(), String> {

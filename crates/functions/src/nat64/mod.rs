@@ -49,7 +49,7 @@ use crate::nat::networks::Behind;
 use crate::nat::session::{INWARD, OUTWARD, Phase};
 use crate::nat::shown::Freed;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
-use crate::parts::{AnswerRate, Fragments, SECOND, Side, WayOut, answer, lengths, proxy};
+use crate::parts::{AnswerRate, Fragments, SECOND, Side, WayOut, answer, fragments, hairpin, lengths, proxy};
 
 network_function! {
     /// The NAT64 translator.
@@ -124,6 +124,7 @@ impl FromConfig for Nat64 {
 impl NetworkFunction for Nat64 {
     type Set = Session;
     const NAME: &'static str = "nat64";
+    const CONSUMES: &'static [Reason] = &[fragments::HELD, hairpin::RETURNS, proxy::ANSWERED];
 
     /// Mappings refer to endpoints, so whatever defines endpoints must stay; timeouts and capacities may change.
     fn inherits(&self, older: &Self) -> Result<(), String> {

@@ -24,7 +24,7 @@ use self::prefix::Unmapped;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::nat::CountsHops;
-use crate::parts::hairpin::Way;
+use crate::parts::hairpin::{self, Way};
 use crate::parts::scope::{self, Reach};
 pub use crate::parts::sides::NO_SIDE;
 use crate::parts::turn::turn;
@@ -78,6 +78,7 @@ impl Change {
 impl NetworkFunction for Nptv6 {
     type Set = ();
     const NAME: &'static str = "nptv6";
+    const CONSUMES: &'static [Reason] = &[hairpin::RETURNS, proxy::ANSWERED];
 
     /// The prefix of inside hosts; hairpinning also changes the other end, and turns the frame.
     fn rewrites(&self) -> Rewrites {

@@ -19,11 +19,11 @@ use crate::parts::membership::Query;
 use crate::parts::{answer, lengths};
 
 /// An ARP packet, which has been processed.
-const ARP: Reason = Reason("arp");
+pub(super) const ARP: Reason = Reason("arp");
 /// A neighbour discovery message, which has been processed.
-const DISCOVERY: Reason = Reason("neighbour_discovery");
+pub(super) const DISCOVERY: Reason = Reason("neighbour_discovery");
 /// A query of MLD, which has been processed.
-const MEMBERSHIP_QUERY: Reason = Reason("membership_query");
+pub(super) const MEMBERSHIP_QUERY: Reason = Reason("membership_query");
 /// For this router, which does not support it.
 pub(super) const FOR_ROUTER: Reason = Reason("for_this_router");
 

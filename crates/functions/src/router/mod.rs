@@ -192,6 +192,16 @@ impl FromConfig for Router {
 impl NetworkFunction for Router {
     type Set = Known;
     const NAME: &'static str = "router";
+    const CONSUMES: &'static [Reason] = &[
+        WAITS,
+        reassembly::WAITS,
+        local::ARP,
+        local::DISCOVERY,
+        local::MEMBERSHIP_QUERY,
+        local::FOR_ROUTER,
+        advertise::SOLICITATION,
+        objections::OTHER_STATION,
+    ];
 
     /// Neighbours are kept; sets repeat the lookup if interfaces or routes have changed.
     fn inherits(&self, older: &Self) -> Result<(), String> {

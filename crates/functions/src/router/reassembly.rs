@@ -29,7 +29,7 @@ use crate::parts::fragments::{self, Datagram};
 use crate::parts::sweep::{Over, Sweep, make_room, take_out};
 
 /// A fragment for the router; the others of its datagram have not all arrived.
-const WAITS: Reason = Reason("waits_for_pieces");
+pub(super) const WAITS: Reason = Reason("waits_for_pieces");
 /// A duplicate fragment.
 const AGAIN: Reason = Reason("piece_again");
 /// The fragment contradicts another one of its datagram, or an earlier one did; the datagram cannot be completed.

@@ -109,6 +109,7 @@ impl FromConfig for Shaper {
 impl NetworkFunction for Shaper {
     type Set = Shaped;
     const NAME: &'static str = "shaper";
+    const CONSUMES: &'static [Reason] = &[WAITS];
 
     /// Credit keeps its value under any limit, and waiting packets keep their times.
     fn inherits(&self, older: &Self) -> Result<(), String> {

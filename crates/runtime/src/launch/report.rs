@@ -32,6 +32,8 @@ pub struct Report {
     pub workers: Vec<WorkerCounters>,
     /// The sum of all workers' counters.
     pub total: WorkerCounters,
+    /// How many of the dropped packets are not lost: functions answered them, or sent them on later or in another way.
+    pub consumed: u64,
     /// Time from the first worker's start to the last one's end; virtual time in a model.
     pub elapsed: Duration,
     /// How each worker's time was spent, if the run was profiled.
@@ -99,6 +101,7 @@ impl Remains<'_> {
         let mut report = Report {
             workers: ended.iter().map(|worker| worker.counters.clone()).collect(),
             total: WorkerCounters::default(),
+            consumed: 0,
             elapsed,
             splits: Vec::new(),
             objects: domain.objects().into_iter().map(|(_, info)| info).collect(),
@@ -124,6 +127,7 @@ impl Remains<'_> {
             findings_of_sets(chain, &mut worker.tables, &mut findings);
             report.take_in(chain, worker, &mut wires);
         }
+        report.consumed = chain.consumed(&report.total.drops);
         (report.undelivered, report.unsent) = wires.losses();
         report.sent_bytes = wires.sent.bytes;
         report.elements = elements(chain, &report.total.aborted);

@@ -155,12 +155,12 @@ impl Pair {
         vec![
             format!("braid {}   {}   {state} for {:.0} s", now.version, names.join(" → "), now.seconds),
             format!(
-                "in {}/s ({} bit/s)   out {}/s ({} bit/s)   dropped {}/s{missing}",
+                "in {}/s ({} bit/s)   out {}/s ({} bit/s)   lost {}/s{missing}",
                 in_words(self.rate(|stats| stats.packets_in)),
                 in_words(8.0 * self.rate(|stats| stats.bytes_in)),
                 in_words(self.rate(|stats| stats.packets_out)),
                 in_words(8.0 * self.rate(|stats| stats.bytes_out)),
-                in_words(self.rate(Stats::dropped_total)),
+                in_words(self.rate(Stats::lost)),
             ),
             format!(
                 "sets live {} (+{}/s -{}/s)   transactions {}/s   rolled back {}/s",
@@ -196,14 +196,14 @@ impl Pair {
                 text(now.name.clone()),
                 text(now.kind.clone()),
                 rate_of(now.packets, before.packets),
-                rate_of(now.dropped_total(), before.dropped_total()),
+                rate_of(now.lost(), before.lost()),
                 Cell { text: ns.map_or("-".into(), |ns| format!("{ns:.1}")), number: ns.or(Some(0.0)) },
                 count(now.packets),
                 count(now.dropped_total()),
             ]
         };
         let rows = self.now.functions.iter().enumerate().map(row).collect();
-        Sheet { head: vec!["function", "kind", "packets/s", "drops/s", "ns/packet", "packets", "dropped"], rows }
+        Sheet { head: vec!["function", "kind", "packets/s", "lost/s", "ns/packet", "packets", "dropped"], rows }
     }
 
     fn workers(&self) -> Sheet {

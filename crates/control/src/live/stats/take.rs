@@ -1,5 +1,6 @@
 //! Collects the figures: each worker is queried between two of its batches, and the answers are combined.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_runtime::aborts::AbortRow;
@@ -46,6 +47,7 @@ impl Stats {
         }
         let splits: Vec<&TimeSplit> = seen.iter().flatten().filter_map(|seen| seen.split.as_ref()).collect();
         stats.functions = functions(&running, &total, &splits);
+        stats.consumed = stats.functions.iter().map(|function| function.consumed).sum();
         stats.objects = objects(&running);
         stats.aborts = aborts(&running, &total);
         stats.top_sets = top_sets(&splits);
@@ -134,6 +136,11 @@ impl Stats {
     pub fn dropped_total(&self) -> u64 {
         self.dropped.values().sum()
     }
+
+    /// Those of them that are lost.
+    pub fn lost(&self) -> u64 {
+        self.dropped_total().saturating_sub(self.consumed)
+    }
 }
 
 /// Makes a request for one piece of what a function reports, from the first entry and the number of entries.
@@ -196,6 +203,8 @@ fn worker((number, seen): (usize, &Result<Seen, Unanswered>)) -> WorkerStats {
 fn functions(running: &Running, total: &WorkerCounters, splits: &[&TimeSplit]) -> Vec<Function> {
     let function = |at: usize, stage: &dyn Stage| {
         let drops = total.drops.iter().filter(|(function, ..)| *function == stage.name());
+        let is_consumed = |reason: &str| stage.consumes().iter().any(|own| own.0 == reason);
+        let dropped: BTreeMap<String, u64> = drops.map(|(_, reason, count)| (reason.to_owned(), count)).collect();
         let times = splits.iter().filter_map(|split| Some((split.stages.get(at)?, split.cycles_per_ns.max(1e-9))));
         let (mut ns, mut packets) = (0.0, 0);
         for (time, per_ns) in times {
@@ -207,7 +216,8 @@ fn functions(running: &Running, total: &WorkerCounters, splits: &[&TimeSplit]) -
             name: stage.name().to_owned(),
             kind: stage.kind().to_owned(),
             packets: total.reached.get(at).copied().unwrap_or(0),
-            dropped: drops.map(|(_, reason, count)| (reason.to_owned(), count)).collect(),
+            consumed: dropped.iter().filter(|(reason, _)| is_consumed(reason)).map(|(_, count)| count).sum(),
+            dropped,
             ns_per_packet: (packets > 0).then(|| ns / packets as f64),
         }
     };

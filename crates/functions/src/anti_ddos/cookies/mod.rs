@@ -107,6 +107,7 @@ impl SynProxy {
 impl NetworkFunction for SynProxy {
     type Set = Flow;
     const NAME: &'static str = "anti_ddos";
+    const CONSUMES: &'static [Reason] = &[COOKIE_SENT];
 
     /// Sets hold what their connections were told, so any configuration may follow.
     fn inherits(&self, _older: &Self) -> Result<(), String> {

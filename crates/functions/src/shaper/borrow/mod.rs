@@ -101,6 +101,7 @@ impl Borrower {
 impl NetworkFunction for Borrower {
     type Set = Place;
     const NAME: &'static str = "shaper";
+    const CONSUMES: &'static [Reason] = &[WAITS];
 
     /// Credit keeps its value under other limits, and waiting packets keep their order.
     fn inherits(&self, older: &Self) -> Result<(), String> {
