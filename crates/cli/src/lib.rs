@@ -20,6 +20,7 @@ mod glance;
 mod handover;
 pub mod input;
 mod interfaces;
+mod knowledge;
 pub mod notify;
 mod numbers;
 mod odd;

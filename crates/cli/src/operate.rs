@@ -255,7 +255,10 @@ fn reload(config: &Path, service: &Service) {
     match std::fs::read_to_string(config) {
         Err(error) => asideln!("{name}: {error}; nothing has changed"),
         Ok(text) => match service.reload(&text) {
-            Ok(applied) => aside!("{name} applied\n{}", crate::commands::apply::text(&applied)),
+            Ok(applied) => {
+                applied.notes.iter().for_each(|note| asideln!("note: {note}"));
+                aside!("{name} applied\n{}", crate::commands::apply::text(&applied));
+            }
             Err(refused) => asideln!("{name} refused: {}; {}", refused.what, refused.help),
         },
     }

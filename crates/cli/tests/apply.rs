@@ -299,6 +299,32 @@ fn configured(run: &Running<'_>, function: &str, key: &str) -> Option<i64> {
     serde_json::from_str::<Value>(&line).expect("JSON")["ok"][0]["config"][key].as_i64()
 }
 
+/// In one order for all packets the firewall drops all answers.
+#[test]
+fn a_plan_that_is_possible_but_hardly_meant_is_applied_with_the_notes_of_a_start() {
+    let braid = Braid::new();
+    let plan = |first: &str| format!("[chain]\norder = \"same\"\n{first}[[nf]]\nfunction = \"nat\"\n");
+    braid.write("plan.toml", &plan(""));
+    let mut run = Running::start(&braid, &format!("--config plan.toml {TRAFFIC}"));
+    let same = braid.json("apply plan.toml --control control.sock");
+    assert!(!same["notes"].to_string().contains("drops the answers"), "{same}");
+    braid.write("torn.toml", &plan(FIREWALL));
+    let applied = braid.json("apply torn.toml --control control.sock");
+    assert_eq!(names(&applied["added"]), ["firewall"]);
+    let why = "because `nat` changes them, and drops the answers; write order = \"mirrored\"";
+    let has_note = |applied: &Value| names(&applied["notes"]).iter().any(|note| note.contains(why));
+    assert!(has_note(&applied), "{applied}");
+    assert!(has_note(&braid.json("apply torn.toml --control control.sock")), "and if nothing differs");
+    braid.ok("apply plan.toml --control control.sock");
+    // The log of a service has it too.
+    braid.write("plan.toml", &plan(FIREWALL));
+    run.signal("-HUP");
+    run.until("the second function is there", |stats| stats["functions"].as_array().map(Vec::len) == Some(2));
+    let (report, said) = run.stop_and_hear();
+    conserved(&report);
+    assert!(said.contains(why), "{said}");
+}
+
 #[test]
 fn a_plan_that_is_read_again_stands_under_the_command_line_of_the_run() {
     let braid = Braid::new();

@@ -55,6 +55,8 @@ fn a_backend_whose_page_is_bad_gets_no_packets_until_it_is_good_again() {
     well.store(false, Ordering::Relaxed);
     assert_eq!(line(), format!("down  127.0.0.1:{port}: status 503"));
     run.until("packets find no backend", |stats| stats.to_string().contains("\"no_backend\""));
+    // The plan says nothing of what was found, so it changes nothing of it.
+    assert!(braid.ok("apply plan.toml --control control.sock").contains("nothing differs"));
     well.store(true, Ordering::Relaxed);
     assert_eq!(line(), format!("up    127.0.0.1:{port}"));
     assert!(health.wait().expect("it ends").success());

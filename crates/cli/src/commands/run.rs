@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use braid_control::command_line::CommandLine;
+use braid_control::live::knowledge::WrittenConfigs;
 use braid_control::live::{Current, Snapshot};
 use braid_control::plan_file::{PortFile, unplaced};
 use braid_control::profile::{Profile, counted};
@@ -28,7 +29,7 @@ use crate::interfaces::Interfaces;
 use crate::operate::Hangup;
 use crate::saving::{self, Saving};
 use crate::watch;
-use crate::{handover, input, notify, odd, seeds, unfit};
+use crate::{handover, input, knowledge, notify, seeds};
 
 /// Everything prepared before the first packet.
 struct Prepared {
@@ -50,12 +51,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let Prepared { written, plan, compiled, carry, ports, source, sink } = prepare(args, catalog)?;
     let (workers, from) = (compiled.run.workers, source.name());
     asideln!("{}: workers: {workers}, {}, from {from}", plan.chain_name(), pages(&plan));
-    compiled
-        .note
-        .iter()
-        .chain(&odd::notes(&plan))
-        .chain(&unfit::notes(&plan))
-        .for_each(|note| asideln!("note: {note}"));
+    compiled.note.iter().chain(&knowledge::notes(&plan)).for_each(|note| asideln!("note: {note}"));
     let current = Current {
         catalog: catalog.clone(),
         file: written.file.clone(),
@@ -63,6 +59,8 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         plan: plan.clone(),
         compiled: Arc::clone(&compiled),
         carry,
+        knowledge: knowledge::KNOWLEDGE,
+        written: WrittenConfigs::new(),
         successor: None,
     };
     let offered = args.operate.offer(&mut control, current, config, plan.user)?;

@@ -103,11 +103,42 @@ fn no_packet_is_lost_in_an_upgrade_over_af_packet() {
 fn an_upgrade_that_no_program_continues_is_reported_as_such() {
     let Some(scene) = crate::scene("an upgrade that fails") else { return };
     let run = Upgraded::run(&scene, "af_packet", "", 1);
-    let plan = run.plan_of("af_packet", ["m0", "m9"]);
-    let said = run.gateway.tell(&["upgrade", plan.to_str().expect("a path")], None).expect_err("there is no m9");
+    // Only who opens a memif finds out that its socket cannot be there.
+    let plan = run.plan_of("memif", ["/dev/null/0?role=server", "/dev/null/1?role=server"]);
+    let said = run.gateway.tell(&["upgrade", plan.to_str().expect("a path")], None).expect_err("nobody opens these");
     assert!(said.contains("no other program continues it") && said.contains("--restore"), "{said}");
     let Upgraded { mut braid, .. } = run;
-    assert!(braid.hear_of("no such interface").contains("m9"));
+    assert!(braid.hear_of("/dev/null/0").contains("/dev/null/0"));
+}
+
+#[test]
+fn a_run_whose_next_program_would_find_no_interface_goes_on() {
+    let Some(scene) = crate::scene("an upgrade to an interface that is not there") else { return };
+    let mut run = Upgraded::run(&scene, "af_packet", "", 1);
+    let plan = run.plan_of("af_packet", ["m0", "m9"]);
+    let refused = |run: &Upgraded<'_>, words: &[&str], wanted: &[&str]| {
+        let said = run.gateway.tell(&[&["upgrade"], words].concat(), None).expect_err("it is refused");
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(wanted.iter().all(|wanted| said.contains(wanted)), "{wanted:?}: {said}");
+        assert!(pings(&scene.client, SERVER), "the run goes on");
+    };
+    refused(&run, &[plan.to_str().expect("a path")], &["m9: there is no such interface", "nothing has changed"]);
+    if let Err(reason) = scene.middle.run("ip", "link set m1 name x1") {
+        return skip("an upgrade with an interface that was renamed", &reason);
+    }
+    // A plan is taken at its word; without one the run goes on with what it has.
+    let plan = run.plan_of("af_packet", ["m0", "m1"]);
+    refused(&run, &[plan.to_str().expect("a path")], &["m1: there is no such interface", "write device = \"x1\""]);
+    run.upgrade(&[]);
+    assert!(pings(&scene.client, SERVER));
+    let stats = run.gateway.tell(&["stats"], None).expect("it answers");
+    assert!(stats.contains("\"x1\"") && !stats.contains("\"m1\""), "{stats}");
+    // What a port would not be opened by is refused too.
+    scene.client.run("ip", "link set c0 down").expect("an interface changes");
+    scene.middle.run("ip", "link set m0 down").expect("an interface changes");
+    let said = run.gateway.tell(&["upgrade"], None).expect_err("it is down");
+    assert!(said.contains("m0: is down"), "{said}");
+    run.stop();
 }
 
 /// Two upgrades while echoes go to and fro and a third one: nothing is lost, and the kernel has as many buffers as ever.

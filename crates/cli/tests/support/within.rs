@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use braid_cli::catalog::catalog;
 use braid_cli::control::command_line::CommandLine;
+use braid_cli::control::live::knowledge::{Knowledge, WrittenConfigs};
 use braid_cli::control::live::{Current, Refused, Service};
 use braid_cli::control::plan_file::PlanFile;
 use braid_cli::control::runtime::io::NullSink;
@@ -42,6 +43,8 @@ impl Run {
             plan,
             compiled,
             carry: Carry::Capture,
+            knowledge: Knowledge::default(),
+            written: WrittenConfigs::new(),
             successor: None,
         };
         let service = Service::new(&live, &stop, current);

@@ -3,7 +3,7 @@
 //! Settings that the new plan omits stay as they are. Only the chain and the number of packet sets may change. In the chain,
 //! functions may be added, removed and reordered, and a function's configuration may change as far as the function declares that
 //! its state survives. Any other change needs another process that takes over the state; whether it could is checked before
-//! anything ends ([`Current::check_successor`]).
+//! anything ends (`Current::check_successor`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,6 +14,8 @@ use braid_runtime::saved::fits;
 use braid_runtime::{Course, Live};
 use serde::{Deserialize, Serialize};
 
+use super::interfaces::Interfaces;
+use super::knowledge::{Knowledge, WrittenConfigs};
 use super::protocol::Refused;
 use super::snapshot::Snapshot;
 use crate::catalog::Catalog;
@@ -38,6 +40,10 @@ pub struct Current {
     pub compiled: Arc<Compiled>,
     /// Which metadata of each packet the sink needs.
     pub carry: Carry,
+    /// What the program knows of its functions.
+    pub knowledge: Knowledge,
+    /// What the plan said of functions that were [configured](Current::configure) since.
+    pub written: WrittenConfigs,
     /// The plan for the next process, as a complete plan file, if there is to be a next process.
     pub successor: Option<String>,
 }
@@ -97,8 +103,9 @@ impl Current {
         let mut file = PlanFile::parse(text).map_err(|problem| wrong(&problem, text))?;
         let mut notes = self.command_line.keep(&mut file, &self.file);
         notes.append(&mut self.command_line.overruled_by(&file));
-        let applied = self.go_on_with(live, file, text)?;
-        Ok(Applied { notes, ..applied })
+        let mut applied = self.go_on_with(live, file, text)?;
+        applied.notes.splice(..0, notes);
+        Ok(applied)
     }
 
     /// Like [`apply`](Self::apply), for the text of the run's own plan file, which the command line of the run overrides.
@@ -112,11 +119,13 @@ impl Current {
     }
 
     fn go_on_with(&mut self, live: &Live, file: PlanFile, text: &str) -> Result<Applied, Refused> {
-        let file = completed(file, &self.file, self.plan.ports);
-        let plan = Plan::new(&file, &self.catalog).map_err(|problem| wrong(&problem, text))?;
+        let (file, plan, written) = self.planned(file).map_err(|problem| wrong(&problem, text))?;
         self.check_frame(&plan)?;
-        let changed = self.changed(&plan);
-        self.exchange(live, (file, plan), changed, text)
+        let (changed, mut notes) = (self.changed(&plan), self.notes_on(&plan));
+        let applied = self.exchange(live, (file, plan), changed, text)?;
+        self.written = written;
+        notes.splice(..0, self.compiled.note.clone());
+        Ok(Applied { notes, ..applied })
     }
 
     /// Exchanges the chain for that of a plan that was checked; `text` is its source.
@@ -160,25 +169,38 @@ impl Current {
 
     /// Whether another process can take over the state under the plan in `text`, whose ports, workers and sizes may differ from the
     /// current plan. The check uses a copy of the state, so nothing has ended if it fails. Returns the complete plan, and notes.
-    pub fn check_successor(&self, live: &Live, text: &str) -> Result<(String, Vec<String>), Refused> {
+    pub(super) fn check_successor(
+        &self,
+        live: &Live,
+        interfaces: &Interfaces,
+        text: &str,
+    ) -> Result<(String, Vec<String>), Refused> {
         let wrong = |problem: Problem| wrong(&problem, text);
-        let file = completed(PlanFile::parse(text).map_err(wrong)?, &self.file, self.plan.ports);
-        let plan = Plan::new(&file, &self.catalog).map_err(wrong)?;
+        let file = PlanFile::parse(text).map_err(wrong)?;
+        let keeps_ports = file.port.is_empty();
+        let (file, mut plan, _) = self.planned(file).map_err(wrong)?;
+        let mut notes = if keeps_ports { interfaces.rename(&mut plan.devices) } else { Vec::new() };
+        interfaces.check(&plan.devices)?;
         let compiled = plan.compile(self.carry).map_err(wrong)?;
         let (snapshot, _) = Snapshot::take(live, &self.plan)?;
         let saved = snapshot.for_plan(&plan).map_err(|problem| refused(&problem, text))?;
         let help = "nothing has changed; the state would not survive this plan";
         fits(&compiled.run, &saved).map_err(|error| Refused::new(error.to_string(), help))?;
-        Ok((complete(&plan), self.command_line.overruled_by(&file)))
+        notes.extend(self.command_line.overruled_by(&file).into_iter().chain(self.notes_on(&plan)));
+        Ok((complete(&plan), notes))
     }
 
-    /// Whether another process can continue with the current plan, since files that it names may have changed. Returns the complete plan.
-    pub fn check_again(&self) -> Result<String, Refused> {
-        let text = complete(&self.plan);
+    /// Whether another process can continue with the current plan, since files that it names may have changed, and interfaces may be gone or
+    /// renamed. Returns the complete plan, and notes.
+    pub(super) fn check_again(&self, interfaces: &Interfaces) -> Result<(String, Vec<String>), Refused> {
+        let mut plan = self.plan.clone();
+        let notes = interfaces.rename(&mut plan.devices);
+        interfaces.check(&plan.devices)?;
+        let text = complete(&plan);
         let refused = |problem: Problem| Refused::new(format!("the plan that runs: {}", problem.what), problem.help);
         let file = PlanFile::parse(&text).map_err(refused)?;
         Plan::new(&file, &self.catalog).and_then(|plan| plan.compile(self.carry)).map_err(refused)?;
-        Ok(text)
+        Ok((text, notes))
     }
 
     /// Rejects changes that are impossible while packets pass through.

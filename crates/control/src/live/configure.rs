@@ -58,7 +58,9 @@ impl Current {
         file.nf[at].config = config.clone();
         plan.chain[at].configure(config);
         let names = if differs { vec![name.to_owned()] } else { Vec::new() };
-        self.exchange(live, (file, plan), Changed { any: differs, names }, "")
+        let applied = self.exchange(live, (file, plan), Changed { any: differs, names }, "")?;
+        self.written.entry(name.to_owned()).or_insert_with(|| from.clone());
+        Ok(applied)
     }
 }
 

@@ -18,6 +18,7 @@ use serde_json::Value;
 use super::apply::{Applied, Current};
 use super::configure::differences;
 use super::entries;
+use super::interfaces::Interfaces;
 use super::protocol::{Continued, Refused, Request};
 use super::seat::Seating;
 use super::sets;
@@ -51,8 +52,8 @@ pub struct Service {
     successor: Mutex<Option<Successor>>,
     /// Why the run cannot continue in another program.
     bound: OnceLock<Refused>,
-    /// Interfaces of the ports, which never change; empty if packets come from an input.
-    interfaces: Vec<String>,
+    /// Interfaces of the ports; none if packets come from an input.
+    interfaces: Interfaces,
     /// What the devices of the ports count.
     devices: OnceLock<Arc<[PortCounters]>>,
     /// Who had to make room, and who was refused.
@@ -73,7 +74,7 @@ impl Service {
     /// Makes the service of a run from its workers' desks, the flag that ends it, and its plan.
     pub fn new(live: &Arc<Live>, stop: &Arc<AtomicBool>, current: Current) -> Arc<Service> {
         live.count_ports();
-        let interfaces = current.plan.devices.iter().map(|device| device.name.clone()).collect();
+        let interfaces = Interfaces::of(&current.plan.devices);
         Arc::new(Service {
             live: Arc::clone(live),
             stop: Arc::clone(stop),
@@ -168,8 +169,8 @@ impl Service {
         };
         let mut current = lock(&self.current);
         let (complete, notes) = match plan {
-            Some(text) => current.check_successor(&self.live, text)?,
-            None => (current.check_again()?, Vec::new()),
+            Some(text) => current.check_successor(&self.live, &self.interfaces, text)?,
+            None => current.check_again(&self.interfaces)?,
         };
         // Relaxed: the flag carries no data. A worker that has ended before has not been asked to leave its sets.
         if self.stop.load(Ordering::Relaxed) {
@@ -253,8 +254,8 @@ impl Service {
             self.begin_timing();
         }
         let mut stats = Stats::take(&self.live);
-        for (port, interface) in stats.ports.iter_mut().zip(&self.interfaces) {
-            port.name.clone_from(interface);
+        for (port, interface) in stats.ports.iter_mut().zip(self.interfaces.names()) {
+            port.name = interface;
         }
         stats.count_ports(self.devices.get().map_or(&[], |devices| devices));
         // Relaxed, here and where they are counted: counters carry no data.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use braid_control::PlanFile;
-use braid_control::live::Configured;
+use braid_control::live::{Configured, Told};
 use braid_functions::load_balancer::{self, Backend, Check, Service, Transport};
 use toml::{Table, Value};
 
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 const TARGETS_MAX: usize = 4096;
 
 /// The function whose backends are checked.
-pub(super) const BALANCER: &str = "load_balancer";
+pub(crate) const BALANCER: &str = "load_balancer";
 
 /// A plan's backends and what is known of them.
 #[derive(Debug)]
@@ -94,13 +94,10 @@ impl Known {
     pub(super) fn laid_over(&self, run: &Configured, missing: &mut BTreeSet<&str>) -> Table {
         let found: HashMap<&str, bool> = self.targets.iter().map(|target| (&*target.name, target.up)).collect();
         let mut config = run.config.clone();
-        for ((service, backend), name, up) in backends(run) {
+        for (place, name, up) in backends(run) {
             let Some(is_up) = found.get(&*name) else { continue };
             missing.remove(&*name);
-            let service = config.get_mut("service").and_then(|services| services.get_mut(service));
-            let backend =
-                service.and_then(|service| service.get_mut("backends")).and_then(|list| list.get_mut(backend));
-            if let Some(backend) = backend.and_then(Value::as_table_mut).filter(|_| up != *is_up) {
+            if let Some(backend) = backend(&mut config, place).filter(|_| up != *is_up) {
                 backend.insert("up".to_owned(), Value::Boolean(*is_up));
             }
         }
@@ -130,6 +127,35 @@ fn backends(run: &Configured) -> Vec<((usize, usize), String, bool)> {
         service.backends.iter().enumerate().map(of).collect::<Vec<_>>()
     };
     services.iter().enumerate().flat_map(of_service).collect()
+}
+
+/// Keeps in another plan which backends are up, as far as that plan says of them what the plan before had said: what was found since by
+/// asking them is no part of either.
+pub(crate) fn keep(told: &Told<'_>, wanted: &mut Table) {
+    let configured = |config: &Table| Configured {
+        name: BALANCER.to_owned(),
+        function: BALANCER.to_owned(),
+        config: config.clone(),
+    };
+    let by_name = |config: &Table| -> HashMap<String, (Option<Value>, bool)> {
+        let (all, mut config) = (backends(&configured(config)), config.clone());
+        let mut up_of = |place| backend(&mut config, place).and_then(|backend| backend.get("up").cloned());
+        all.into_iter().map(|(place, name, up)| (name, (up_of(place), up))).collect()
+    };
+    let (written, running) = (by_name(told.written), by_name(told.running));
+    for (place, name, up) in backends(&configured(wanted)) {
+        let same = written.get(&name).filter(|(_, was)| *was == up).and_then(|_| running.get(&name));
+        if let Some((Some(now), _)) = same
+            && let Some(backend) = backend(wanted, place)
+        {
+            backend.insert("up".to_owned(), now.clone());
+        }
+    }
+}
+
+/// A backend in a configuration, by the numbers of its service and its own.
+fn backend(config: &mut Table, (service, backend): (usize, usize)) -> Option<&mut Table> {
+    config.get_mut("service")?.get_mut(service)?.get_mut("backends")?.get_mut(backend)?.as_table_mut()
 }
 
 /// All backends of services with a check.
@@ -202,6 +228,32 @@ mod tests {
         };
         let all = plan["nf"].as_array().unwrap().iter().map(one);
         all.filter(|one| one.function == BALANCER).collect()
+    }
+
+    #[test]
+    fn another_plan_keeps_what_was_found_and_has_its_way_with_what_it_changes() {
+        let table = |backends: &str| -> Table {
+            let service = "[[service]]\naddress = \"203.0.113.10\"\nport = 80\n";
+            format!("{service}backends = [{backends}]").parse().unwrap()
+        };
+        let check = |written: &str, running: &str, wanted: &str, expected: &str| {
+            let [written, running, mut wanted, expected] = [written, running, wanted, expected].map(table);
+            keep(&Told { function: BALANCER, written: &written, running: &running }, &mut wanted);
+            assert_eq!(wanted, expected);
+        };
+        let one = |last: u8, more: &str| format!("{{ address = \"10.0.0.{last}\"{more} }}");
+        let [plain, down, up] = [one(1, ""), one(1, ", up = false"), one(1, ", up = true")];
+        // The same plan again.
+        check(&plain, &down, &plain, &down);
+        check(&plain, &up, &plain, &up);
+        check(&down, &up, &down, &up);
+        // A plan with another weight, behind a backend that is new.
+        let (other, found) = (one(1, ", weight = 3"), one(1, ", weight = 3, up = false"));
+        let new = one(2, "");
+        check(&plain, &down, &format!("{new}, {other}"), &format!("{new}, {found}"));
+        // A plan that says otherwise than the plan before.
+        check(&plain, &up, &down, &down);
+        check(&down, &down, &plain, &plain);
     }
 
     #[test]

@@ -31,7 +31,8 @@ use braid_control::live::{Applied, Client, Configured, Request};
 use braid_functions::load_balancer::Check;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use self::known::{BALANCER, Known};
+use self::known::Known;
+pub(crate) use self::known::{BALANCER, keep};
 use self::probe::{Bad, ask};
 use super::print;
 use crate::aside::asideln;
