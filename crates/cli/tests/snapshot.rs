@@ -260,6 +260,13 @@ fn a_service_goes_on_with_the_state_that_it_left_and_begins_without_one_that_doe
     assert!(said("--restore state.refused").contains("restored from state.refused: "), "what is named goes before");
     std::fs::write(braid.path("state"), &std::fs::read(braid.path("state")).expect("a state")[..100]).expect("room");
     assert!(said("").contains("begins without that state"), "a damaged one");
+    // After a power failure a file may be there with zeros in it.
+    std::fs::write(braid.path("state"), [0; 3000]).expect("room");
+    assert!(said("").contains("begins without that state, which is in state.refused now"), "a blank one");
+    assert!(said("").contains("restored from state: "));
+    braid.write("state", "somebody's");
+    let others = braid.fails(3, "run --nf nat --in gen:campus?packets=9 --state state");
+    assert!(others.contains("not a snapshot of braid, and is left alone"), "{others}");
     // What only the chain as a whole can tell: workers share the packet sets of one of these.
     let by_source = "[[nf]]\nfunction = \"flow_counter\"\npacket_set = { fields = [\"ip.src\"] }\n";
     braid.write("torn.toml", &format!("{by_source}[[nf]]\nfunction = \"policer\"\n"));

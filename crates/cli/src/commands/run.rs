@@ -125,7 +125,7 @@ fn begin_with(args: &RunArgs, plan: (&Written, &Plan), control: &mut Control) ->
     match (&args.restore, &args.state) {
         (Some(path), _) => restore(path, plan, control).map(Some),
         (None, Some(path)) if path.exists() => {
-            restore(path, plan, control).map(Some).or_else(|failure| begin_without(path, &failure))
+            restore(path, plan, control).map(Some).or_else(|failure| saving::begin_without(path, &failure))
         }
         _ => Ok(None),
     }
@@ -144,24 +144,9 @@ fn begin_if_it_fits(
         Ok(()) | Err(RunError::Memory(_)) => Ok(restored),
         Err(error) => {
             control.restore = None;
-            begin_without(path, &error.into())
+            saving::begin_without(path, &error.into())
         }
     }
-}
-
-/// A state that does not fit is put aside, with a message.
-fn begin_without(path: &Path, failure: &Failure) -> Result<Option<Vec<String>>, Failure> {
-    let aside = set_aside(path)?;
-    asideln!("note: {failure}; the run begins without that state, which is in {} now", aside.display());
-    Ok(None)
-}
-
-/// A state that this run cannot go on with is nobody's to write over.
-fn set_aside(path: &Path) -> Result<PathBuf, Failure> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".refused");
-    std::fs::rename(path, &name).map_err(|error| Failure::file(path, &error))?;
-    Ok(name.into())
 }
 
 /// Makes a run continue with the state at `path`; returns messages to print when it does.
@@ -219,7 +204,8 @@ fn prepare(args: &RunArgs, catalog: &Catalog) -> Result<Prepared, Failure> {
     let compiled = Arc::new(written.compile(&plan, carry)?);
     if let Some(state) = args.saved_to() {
         written.spared_by(state, "the state", &plan)?;
-        Snapshot::check_place(state)?;
+        args.state.as_deref().map_or(Ok(()), saving::spare_blank)?;
+        saving::check_place(state, plan.user.filter(|_| !plan.devices.is_empty()))?;
     }
     let ports = ports(&plan, &compiled, plan.user);
     let (source, sink) = ends(&written, &plan, ports.as_ref())?;

@@ -128,6 +128,28 @@ fn a_run_gives_up_its_privileges_when_its_ports_are_open() {
 }
 
 #[test]
+fn a_state_that_could_not_be_saved_without_privileges_is_refused_at_the_start() {
+    let Some(scene) = crate::scene("a state and no privileges") else { return };
+    let gateway = Gateway::new();
+    // The folder of the test is its own alone.
+    let state = gateway.path("state");
+    let run = |owner: Option<u32>| {
+        let _ = std::os::unix::fs::chown(gateway.path(""), owner, owner);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
+        let ports = "--port af_packet:m0 --port af_packet:m1 --user 65534:65534 --duration 100ms";
+        command.arg("run").args(["--nf", "forward"]).args(ports.split_whitespace()).arg("--state").arg(&state);
+        let output = scene.middle.inside(|| command.output()).expect("the binary runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = run(None);
+    let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(code == Some(3) && words.contains("for the user that the run becomes, 65534:65534"), "{said}");
+    assert!(!said.contains("AF_PACKET"), "before a port is opened: {said}");
+    let (code, said) = run(Some(65534));
+    assert!(code == Some(0) && state.exists(), "{said}");
+}
+
+#[test]
 fn an_interface_that_goes_away_is_told() {
     let Some(scene) = crate::scene("an interface that goes away") else { return };
     let mut braid = scene.run_braid("--nf forward --port af_packet:m0 --port af_xdp:m1");

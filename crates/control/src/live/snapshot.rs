@@ -263,6 +263,11 @@ impl Snapshot {
     }
 }
 
+/// Whether what a file should begin with was lost, as in a power failure: there are zeros.
+pub fn is_blank(path: &Path) -> bool {
+    begin_of(path).is_some_and(|begin| begin == [0; MAGIC.len()])
+}
+
 /// Begins a file. It refuses to replace anything that is not a regular file, such as a device, and files of another kind, such as a plan.
 fn begin(path: &Path) -> io::Result<(Whole, File)> {
     match path.symlink_metadata() {
@@ -279,8 +284,12 @@ fn begin(path: &Path) -> io::Result<(Whole, File)> {
 
 /// Whether a file begins with the magic of a snapshot.
 fn begins_so(path: &Path) -> bool {
+    begin_of(path).is_some_and(|begin| begin == *MAGIC)
+}
+
+fn begin_of(path: &Path) -> Option<[u8; MAGIC.len()]> {
     let mut begin = [0; MAGIC.len()];
-    File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && begin == *MAGIC
+    File::open(path).and_then(|mut file| file.read_exact(&mut begin)).ok().map(|()| begin)
 }
 
 /// The unread rest of a body.
