@@ -7,7 +7,7 @@ use braid_control::frames::Frames;
 use braid_control::plan::PORTS_MAX;
 use braid_control::plan_file::{InputFile, OutputFile, PlanFile, place_of, unplaced};
 use braid_control::runtime::io::Sink;
-use braid_control::runtime::io::capture::CaptureReader;
+use braid_control::runtime::io::capture::{CaptureReader, Damage};
 use braid_control::{Carry, Catalog, Compiled, Plan, Problem};
 use toml::Spanned;
 
@@ -121,15 +121,15 @@ impl Written {
         Ok(())
     }
 
-    /// Reads the input into memory, at least one packet and at most `limit`; returns it with its name.
-    pub fn frames(&self, plan: &Plan, limit: usize) -> Result<(Frames, String), Failure> {
+    /// Reads the input into memory, at least one packet and at most `limit`; returns it with its name and where it is damaged.
+    pub fn frames(&self, plan: &Plan, limit: usize) -> Result<(Frames, String, Vec<Damage>), Failure> {
         let input = self.input(plan)?;
-        let frames = input.frames(limit)?;
+        let (frames, damages) = input.frames(limit)?;
         if frames.is_empty() {
             return Err(Failure::new(Kind::Io, format!("{}: no packet in it", input.name()), "name another input"));
         }
         self.check_ports(frames.ports(), plan)?;
-        Ok((frames, input.name()))
+        Ok((frames, input.name(), damages))
     }
 
     /// Rejects an input with more ports than the plan has.

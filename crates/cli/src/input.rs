@@ -11,7 +11,7 @@ use braid_control::Plan;
 use braid_control::frames::Frames;
 use braid_control::profile::counted;
 use braid_control::runtime::io::capture::{
-    CaptureSink, CaptureSource, CaptureWriter, PortSplit, Precision, interface_names,
+    CaptureSink, CaptureSource, CaptureWriter, Damage, PortSplit, Precision, interface_names,
 };
 use braid_control::runtime::io::generate::{GenConfig, Generator, GeneratorSource};
 use braid_control::runtime::io::{FrameStream, NullSink, Sink, Source};
@@ -132,8 +132,8 @@ impl Input {
         })
     }
 
-    /// Reads the first frames into memory; prints a message if they end at damage.
-    pub fn frames(&self, limit: usize) -> Result<Frames, Failure> {
+    /// Reads the first frames into memory; prints a message if they end at damage, and returns where.
+    pub fn frames(&self, limit: usize) -> Result<(Frames, Vec<Damage>), Failure> {
         let mut stream: Box<dyn FrameStream> = match self {
             Input::Captures(paths, split) => {
                 Box::new(CaptureSource::new(paths.clone()).split(split.clone()).into_stream()?)
@@ -141,11 +141,11 @@ impl Input {
             Input::Generated(_, config) => Box::new(Generator::new((**config).clone()).map_err(generated::refused)?),
         };
         let frames = Frames::read(&mut *stream, limit);
-        stream
-            .damages()
+        let damages = stream.damages();
+        damages
             .iter()
             .for_each(|damage| asideln!("note: {damage}; before it: {}", counted(frames.len() as u64, "packet")));
-        Ok(frames)
+        Ok((frames, damages.to_vec()))
     }
 }
 

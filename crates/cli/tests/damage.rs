@@ -80,6 +80,9 @@ fn a_full_disk_is_named_with_what_was_lost() {
     assert_eq!(output.status.code(), Some(3));
     let report: Value = serde_json::from_slice(&output.stdout).expect("a report all the same");
     assert!(report["lost"][0].as_str().is_some_and(|lost| lost.contains("No space left")), "{report}");
+    support::conserved(&report);
+    let counts = (&report["packets_in"], &report["packets_out"], &report["dropped_by_nf"]["sink"]["not_written"]);
+    assert_eq!(counts, (&5000.into(), &0.into(), &5000.into()), "what is not there did not come out: {report}");
     assert!(braid.path("full.pcap").is_symlink());
 }
 
@@ -126,9 +129,11 @@ fn a_damaged_capture_is_handled_up_to_there_and_told_by_the_exit_code() {
             assert_eq!(output.status.code(), Some(3), "{command}");
             assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok(), "{command}: {output:?}");
         }
-        let output = braid.run(&format!("certify --nf flow_counter --in {name} --runs 1"));
+        let output = braid.run(&format!("certify --nf flow_counter --in {name} --runs 1 --json"));
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && said.contains("; before it: "), "{said}");
+        assert!(output.status.code() == Some(3) && said.contains("; before it: "), "{said}");
+        let certificate: Value = serde_json::from_slice(&output.stdout).expect("a certificate all the same");
+        assert_eq!(certificate["damages"].as_array().map(Vec::len), Some(1), "{certificate}");
     }
 }
 

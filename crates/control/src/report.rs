@@ -2,13 +2,14 @@
 //!
 //! Invariant: `packets_in + packets_copied = packets_out + Σ dropped`. Every frame of the input counts as
 //! received. A frame that the source could not deliver counts as a drop with its reason, under the function
-//! name `source`; a packet that a device did not accept, under `sink`.
+//! name `source`; a packet that a device did not accept or that was not written, under `sink`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use braid_profile::{counted, noun_of};
 use braid_runtime::counters::WorkerCounters;
+use braid_runtime::io::SinkError;
 use braid_runtime::nf::{Finding, Findings};
 use braid_runtime::{Balanced, Report};
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ pub struct RunReport {
     pub packets_in: u64,
     /// Additional packets: copies by flooding, and packets that functions made.
     pub packets_copied: u64,
-    /// Packets sent.
+    /// Packets sent or written.
     pub packets_out: u64,
     /// Packets that did not leave, by reason.
     pub dropped: BTreeMap<String, u64>,
@@ -34,7 +35,7 @@ pub struct RunReport {
     pub consumed: u64,
     /// Bytes received, by length on the wire.
     pub bytes_in: u64,
-    /// Bytes sent.
+    /// Bytes sent; those of packets that could not be written are among them.
     pub bytes_out: u64,
     /// Packet sets.
     pub sets: Sets,
@@ -177,7 +178,10 @@ impl RunReport {
         let unsent = report.unsent.iter().map(|&(reason, count)| ("sink", reason, count));
         let sum = |counts: &[(&str, u64)]| counts.iter().map(|(_, count)| count).sum::<u64>();
         let (undelivered_total, unsent_total) = (sum(&report.undelivered), sum(&report.unsent));
-        for (stage, reason, count) in total.drops.iter().chain(undelivered).chain(unsent) {
+        let packets_out = total.packets_out.saturating_sub(unsent_total);
+        let not_written = report.lost.iter().map(missing).sum::<u64>().min(packets_out);
+        let unwritten = (not_written > 0).then_some(("sink", "not_written", not_written));
+        for (stage, reason, count) in total.drops.iter().chain(undelivered).chain(unsent).chain(unwritten) {
             *dropped.entry(reason.to_owned()).or_default() += count;
             *dropped_by_nf.entry(stage.to_owned()).or_default().entry(reason.to_owned()).or_default() += count;
         }
@@ -185,7 +189,7 @@ impl RunReport {
             chain,
             packets_in: total.packets_in + undelivered_total,
             packets_copied: total.packets_copied,
-            packets_out: total.packets_out.saturating_sub(unsent_total),
+            packets_out: packets_out - not_written,
             dropped,
             dropped_by_nf,
             consumed: report.consumed,
@@ -227,6 +231,14 @@ impl From<&Findings> for Told {
             Found { kind: kind.to_owned(), subject, detail, number }
         };
         Told { sums: findings.sums().clone(), found: findings.list().iter().map(found).collect() }
+    }
+}
+
+/// Packets that an output had taken and that are not in it.
+fn missing(lost: &SinkError) -> u64 {
+    match lost {
+        SinkError::Write { lost, .. } | SinkError::LinkTypes { lost, .. } => *lost,
+        _ => 0,
     }
 }
 

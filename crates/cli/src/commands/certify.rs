@@ -8,15 +8,18 @@ use std::time::{Duration, Instant};
 use braid_control::Catalog;
 use braid_control::certify::{Request, certify};
 use braid_control::plan_file::unplaced;
+use braid_control::profile::certificate::Certificate;
 use braid_control::profile::counted;
 use braid_control::runtime::Watchdog;
 use indicatif::ProgressBar;
+use serde::Serialize;
 
 use super::{print, print_json};
 use crate::args::CertifyArgs;
 use crate::aside::asideln;
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
+use crate::input::undamaged;
 
 /// Default number of workers: fewer would hardly interleave, and schedules do not depend on the number of processors.
 const WORKERS_DEFAULT: i64 = 4;
@@ -31,7 +34,7 @@ pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let mut written = Written::read(&args.chain, Some(&args.input), &[])?;
     written.file.workers.get_or_insert(unplaced(WORKERS_DEFAULT));
     let plan = written.plan(catalog)?;
-    let (frames, name) = written.frames(&plan, args.packets)?;
+    let (frames, name, damages) = written.frames(&plan, args.packets)?;
     written.compile(&plan, braid_control::Carry::Capture)?;
     if plan.workers == 1 {
         asideln!(
@@ -62,7 +65,10 @@ pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     })?;
     bar.finish_and_clear();
     if args.json {
-        print_json(&certificate)?
+        print_json(&Certified {
+            certificate: &certificate,
+            damages: damages.iter().map(ToString::to_string).collect(),
+        })?
     } else {
         print(&certificate.to_string())?
     }
@@ -71,12 +77,21 @@ pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     }
     match certificate.panics() {
         _ if !certificate.holds() => Ok(ExitCode::from(Kind::Failed as u8)),
-        0 => Ok(ExitCode::SUCCESS),
+        0 => undamaged(&damages).map(|()| ExitCode::SUCCESS),
         panics => {
             let what = format!("handlers panicked {}", counted(panics, "time"));
             Err(Failure::new(Kind::Failed, what, "fix the function at the line that the message above names"))
         }
     }
+}
+
+/// A certificate, and what of the input it is not about.
+#[derive(Serialize)]
+struct Certified<'a> {
+    #[serde(flatten)]
+    certificate: &'a Certificate,
+    /// Positions at which the input is damaged.
+    damages: Vec<String>,
 }
 
 /// Time limit of a handler. A handler over one batch takes microseconds: after this time it will not return.

@@ -71,7 +71,7 @@ pub(crate) fn loaded(
         written.spared_by(path, what, &plan)?;
         writable(path)?;
     }
-    let (frames, name) = written.frames(&plan, FRAMES_MAX)?;
+    let (frames, name, _) = written.frames(&plan, FRAMES_MAX)?;
     written.compile(&plan, Carry::Nothing)?;
     let plan = live.map_or(Ok(plan), |live| live.plan(catalog))?;
     Ok((plan, frames, name))
