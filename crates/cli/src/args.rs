@@ -1,14 +1,17 @@
 //! The command line as typed, not yet interpreted.
 
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use braid_control::runtime::io::device::INHERITED;
 use braid_functions::firewall::When;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 
+use crate::aside::aside;
 use crate::bench::traffic::{FLOWS_MAX, Trace};
 use crate::commands::bench::What;
 use crate::commands::model::WORKERS_MAX;
+use crate::failure::{Failure, Kind};
 use crate::handover::SIGNALS_HELD;
 use crate::numbers::{between, may_be_negative, whole};
 
@@ -24,14 +27,30 @@ pub struct Cli {
 impl Cli {
     /// Reads the command line; exits the program if it is invalid.
     pub fn typed() -> Cli {
-        let typed = Cli::understood().get_matches();
-        Cli::from_arg_matches(&typed).unwrap_or_else(|error| error.exit())
+        let typed = Cli::understood().try_get_matches().and_then(|typed| Cli::from_arg_matches(&typed));
+        typed.unwrap_or_else(|error| explain(&error))
     }
 
     /// The definition of the command line.
     pub fn understood() -> clap::Command {
         may_be_negative(Cli::command())
     }
+}
+
+/// Ends the program with what was asked for (help, the version), or with what is wrong on the command line.
+fn explain(error: &clap::Error) -> ! {
+    let said = error.print().and_then(|()| std::io::stdout().flush());
+    let code = match said {
+        // A closed pipe is not an error, because nobody is left to tell.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let failure =
+                Failure::new(Kind::Io, format!("standard output: {error}"), "redirect it to where there is room");
+            aside!("{}", failure.render());
+            Kind::Io as i32
+        }
+        _ => error.exit_code(),
+    };
+    std::process::exit(code)
 }
 
 /// The table of docs/cli.md in one sentence.

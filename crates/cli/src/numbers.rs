@@ -22,6 +22,9 @@ fn is_time(arg: &Arg) -> bool {
     arg.get_value_names().is_some_and(|names| names.iter().any(|name| name == "TIME"))
 }
 
+/// Digits of the largest bound that is worth saying.
+const DIGITS_SAID: usize = 15;
+
 /// Takes numbers within bounds, both of which are possible.
 pub(crate) fn between<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync
 where
@@ -29,6 +32,8 @@ where
 {
     move |text| match text.parse::<T>() {
         Ok(number) if least <= number && number <= most => Ok(number),
+        // A bound that only the type sets means nothing to anybody.
+        _ if most.to_string().len() > DIGITS_SAID => Err(format!("write a number, at least {least}")),
         _ => Err(format!("write a number from {least} to {most}")),
     }
 }
@@ -45,4 +50,16 @@ pub(crate) fn listened_at(text: &str) -> Result<SocketAddr, String> {
         let port = text.strip_prefix("localhost").unwrap_or(text).trim_start_matches(':');
         local(port).unwrap_or_else(|| "write an address and a port: 127.0.0.1:9100, or [::1]:9100".to_owned())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_bounds_that_mean_something_are_said() {
+        assert_eq!(between(1, 256u64)("0"), Err("write a number from 1 to 256".to_owned()));
+        assert_eq!(between(1, u64::MAX)("0"), Err("write a number, at least 1".to_owned()));
+        assert_eq!(between(1, u64::MAX)("7"), Ok(7));
+    }
 }

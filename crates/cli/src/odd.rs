@@ -18,6 +18,8 @@ pub fn notes(plan: &Plan) -> Vec<String> {
     let (is_mirrored, translators) = (plan.course.outside().is_some(), chain().filter(|(_, link)| translates(link)));
     let mut notes: Vec<String> = one_sided(plan);
     notes.extend(without_partner(plan));
+    notes.extend(examples(plan));
+    notes.extend(same_addresses(&plan.chain));
     notes.extend(match is_mirrored {
         true => translators
             .flat_map(|(at, link)| taken(link, &external(link), (&plan.chain[..at], &plan.chain[at + 1..])))
@@ -51,6 +53,46 @@ fn without_partner(plan: &Plan) -> Option<String> {
              `router` into the chain, or write another number of ports"
         )
     })
+}
+
+/// Functions whose defaults are addresses of documentation (RFC 5737, RFC 3849), the key that replaces them, and what comes of it between interfaces.
+const EXAMPLES: [(&str, &str, &str); 5] = [
+    ("nat", "external", "hosts leave with 198.51.100.1, an address for examples to which no answer comes"),
+    ("nat64", "external", "hosts leave with 198.51.100.1, an address for examples to which no answer comes"),
+    (
+        "nptv6",
+        "outside",
+        "hosts leave with addresses of 2001:db8:1::/48, a range for examples to which no answer comes",
+    ),
+    (
+        "load_balancer",
+        "service",
+        "its only service is 198.51.100.10, an address for examples, with backends 10.0.0.1 to 10.0.0.4",
+    ),
+    ("router", "interface", "its interfaces are 10.0.0.1/8 and 192.0.2.1/24, addresses for examples"),
+];
+
+/// Defaults with which a capture can be tried, and no network can be served.
+fn examples(plan: &Plan) -> Vec<String> {
+    let note = |link: &Link| {
+        let (_, key, what) = EXAMPLES.iter().find(|(function, ..)| *function == link.entry.name)?;
+        let is_left_out = !link.config.table().contains_key(*key);
+        is_left_out.then(|| format!("`{}`: {what}, because `{key}` is left out: write it into [nf.config]", link.name))
+    };
+    if plan.devices.is_empty() { Vec::new() } else { plan.chain.iter().filter_map(note).collect() }
+}
+
+/// Translators that translate to the same addresses: what the first has translated is for the second an external address already.
+fn same_addresses(chain: &[Link]) -> Vec<String> {
+    let translators: Vec<(&Link, Vec<Prefix>)> = chain.iter().map(|link| (link, external(link))).collect();
+    let note = |(at, (link, own)): (usize, &(&Link, Vec<Prefix>))| {
+        let (other, _) = translators[..at].iter().find(|(_, ranges)| ranges.iter().any(|range| own.contains(range)))?;
+        let (first, second) = (&other.name, &link.name);
+        Some(format!(
+            "`{first}` and `{second}` have the same `external` addresses, so `{second}` drops what `{first}` has translated; give each its own"
+        ))
+    };
+    translators.iter().enumerate().filter_map(note).collect()
 }
 
 /// Generated traffic knows nothing of the chain: without answers a firewall sees connections that never open, and answers go to the clients' own

@@ -34,7 +34,10 @@ pub fn machine_takes_part(interface: &Interface) -> Vec<Unfit> {
     let name = &interface.name;
     let mut unfit = Vec::new();
     if interface.has_address {
-        let mend = format!("sudo ip address flush dev {name} (not the interface you are logged in by)");
+        let mend = match name.as_str() {
+            "lo" => "the machine needs it for itself: name another interface".to_owned(),
+            _ => format!("sudo ip address flush dev {name} (not the interface you are logged in by)"),
+        };
         unfit.push(("address", "it has an address, so the kernel answers its packets too".to_owned(), mend));
     }
     if let Some(master) = &interface.master {
@@ -82,4 +85,20 @@ fn too_long(link: &Link, number: usize, Interface { name, mtu, .. }: &Interface)
          frame_too_long, and no sender is told; write mtu = {mtu} in its interface at port {number}",
         link.name
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_to_take_the_address_of_the_loopback_away() {
+        let lo = Interface::ask("lo").expect("every network namespace has one");
+        let mends = |name: &str| -> Vec<String> {
+            let interface = Interface { name: name.to_owned(), has_address: true, master: None, ..lo.clone() };
+            machine_takes_part(&interface).into_iter().map(|(.., mend)| mend).collect()
+        };
+        assert_eq!(mends("lo"), ["the machine needs it for itself: name another interface"]);
+        assert!(mends("eth0")[0].starts_with("sudo ip address flush dev eth0"));
+    }
 }

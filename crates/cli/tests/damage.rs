@@ -87,6 +87,17 @@ fn a_full_disk_is_named_with_what_was_lost() {
 }
 
 #[test]
+fn help_that_cannot_be_written_is_no_success() {
+    let braid = Braid::new();
+    for asked in ["--help", "run --help", "--version"] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+        let output = braid.command(asked).stdout(full).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(3) && said.contains("No space left"), "{asked}: {said}");
+    }
+}
+
+#[test]
 fn a_state_that_cannot_be_saved_takes_no_report_with_it() {
     let braid = Braid::new();
     let said = braid.fails(3, "run --nf nat --in gen:campus?packets=50 --snapshot .");

@@ -84,6 +84,41 @@ fn an_order_in_which_a_firewall_drops_answers_is_pointed_out() {
 }
 
 #[test]
+fn defaults_that_are_examples_are_pointed_out_between_interfaces() {
+    let braid = Braid::new();
+    let noted = |function: &str, rest: &str, ports: &str| {
+        braid.write("plan.toml", &format!("[[nf]]\nfunction = \"{function}\"\n{rest}\n{ports}"));
+        String::from_utf8_lossy(&braid.run("plan plan.toml").stderr).into_owned()
+    };
+    let ports = "[[port]]\ndevice = \"tap:a\"\n[[port]]\ndevice = \"tap:b\"\n";
+    let keys = [
+        ("nat", "external"),
+        ("nat64", "external"),
+        ("nptv6", "outside"),
+        ("load_balancer", "service"),
+        ("router", "interface"),
+    ];
+    for (function, key) in keys {
+        let said = noted(function, "", ports);
+        assert!(said.contains(&format!("because `{key}` is left out")), "{said}");
+        assert_eq!(noted(function, "", ""), "", "captures are to be tried with");
+    }
+    assert_eq!(noted("nat", "config.external = [\"192.0.2.7\"]", ports), "");
+    assert_eq!(noted("firewall", "", ports), "");
+}
+
+#[test]
+fn translators_with_the_same_addresses_are_pointed_out() {
+    let braid = Braid::new();
+    let noted = |options: &str| {
+        String::from_utf8_lossy(&braid.run(&format!("plan --nf nat,nat {options}")).stderr).into_owned()
+    };
+    let said = noted("");
+    assert!(said.contains("`nat` and `nat_2` have the same `external` addresses"), "{said}");
+    assert_eq!(noted("--set nat_2.external=[192.0.2.7]"), "");
+}
+
+#[test]
 fn an_address_that_is_left_to_no_translator_is_pointed_out() {
     let braid = Braid::new();
     let noted = |order: &str, behind: &str| {

@@ -82,6 +82,8 @@ fn other_requests_are_refused_and_harm_nobody() {
     let run = start(&braid, "--metrics", "metrics at http://");
     let address = run.1.trim_end_matches("/metrics");
     let status = |request: &[u8]| ask(address, request).0;
+    let (head, body) = ask(address, b"HEAD /metrics HTTP/1.1\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("Content-Length: ") && body.is_empty(), "{head}{body}");
     assert!(status(b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
     assert!(status(b"GET /etc/passwd HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert!(status(b"\x00\x01\x02\r\n\r\n").starts_with("HTTP/1.1 400"));

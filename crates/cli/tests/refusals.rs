@@ -101,7 +101,7 @@ fn packet_sets_are_checked() {
     check(&set("fields = [\"ip.scr\"]"), 4, &["no header field `ip.scr`", "`ip.src`"]);
     check(&set("fields = [\"ip.src\"]\nsymmetric = true"), 4, &["ip.src without ip.dst", "add \"ip.dst\""]);
     check(&set("fields = [\"ip.src\", \"ip.src\"]"), 4, &["names ip.src twice"]);
-    check(&set("fields = []"), 2, &["names no field", "fields = [\"ip.src\"]"]);
+    check(&set("fields = []"), 4, &["the packet set names no field", "fields = [\"ip.src\"]"]);
     check(&set("fields = [\"ip.src\"]\nprotocols = []"), 2, &["of no protocols"]);
     check(&set("fields = [\"ip.src\"]\nprotocols = [300]"), 5, &["300 is no IP protocol"]);
     check(&set("fields = [\"ip.src\"]\nprotocols = [6, 17, 6]"), 5, &["names protocol 6 twice", "name it once"]);

@@ -11,7 +11,10 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::written::Written;
-use braid_runtime::nf::suggest::nearest;
+
+mod wording;
+
+use self::wording::{help_for, in_words, without_value};
 
 /// An error in a plan, with a suggested correction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -196,7 +199,7 @@ pub struct WhenFile {
 #[serde(deny_unknown_fields)]
 pub struct SetFile {
     /// Header fields.
-    pub fields: Vec<Spanned<String>>,
+    pub fields: Spanned<Vec<Spanned<String>>>,
     /// Whether both directions belong to one set.
     #[serde(default)]
     pub symmetric: bool,
@@ -268,6 +271,9 @@ impl PlanFile {
     /// Parses a plan file.
     pub fn parse(text: &str) -> Result<PlanFile, Problem> {
         toml::from_str(text).map_err(|error| {
+            if let Some(problem) = error.span().and_then(|span| without_value(text, span.start)) {
+                return problem;
+            }
             let written = error.span().and_then(|span| text.get(span)).unwrap_or_default();
             let what = in_words(error.message().trim_end_matches('.'), written);
             let help = help_for(&what);
@@ -294,98 +300,6 @@ impl PlanFile {
         }
         PlanFile { nf, ..PlanFile::default() }
     }
-}
-
-/// Translates an error message of the TOML reader about the text `written` into words that do not refer to Rust types.
-fn in_words(message: &str, written: &str) -> String {
-    const WORDS: [(&str, &str); 5] = [
-        ("expected i64", "expected a whole number"),
-        ("expected a sequence", "expected a list"),
-        ("expected a map", "expected a table"),
-        (": map,", ": table,"),
-        ("` as i128", "`"),
-    ];
-    // The reader presents a date or a time of day as a table with one private key, which appears in its messages.
-    const DATES: [(&str, &str); 3] = [
-        ("string \"$__toml_private_datetime\"", "a date or a time of day"),
-        ("type: map", "type: a date or a time of day"),
-        ("expected a spanned value", "expected a table"),
-    ];
-    let is_date = written.starts_with(|c: char| c.is_ascii_digit()) && written.contains([':', '-']);
-    let dates: &[_] = if is_date { &DATES } else { &[] };
-    let ours =
-        dates.iter().chain(&WORDS).fold(message.to_owned(), |message, (theirs, ours)| message.replace(theirs, ours));
-    // A Rust struct corresponds to a TOML table.
-    ours.split_once("expected struct ").map_or(ours.clone(), |(before, _)| format!("{before}expected a table"))
-}
-
-/// Derives a suggested correction from the message of the TOML reader.
-fn help_for(message: &str) -> String {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    if message.starts_with("unknown field") || message.starts_with("unknown variant") {
-        let wrong = quoted.next().unwrap_or_default();
-        let known: Vec<&str> = quoted.collect();
-        // The plan's own tables are always top-level. If their name appears inside another table, the user meant something else.
-        let is_table = ["port", "input", "output", "chain", "nf"].contains(&wrong);
-        let elsewhere = belongs_to(wrong).filter(|_| message.starts_with("unknown field") && !is_table);
-        return match (nearest(wrong, known.iter().copied()), elsewhere) {
-            (_, Some(table)) if known.contains(&"config") => {
-                format!("if it is a key of the function, write `config.{wrong}`; else move it to {table}")
-            }
-            (_, Some(table)) => format!("move it to {table}"),
-            (Some(right), None) => format!("write `{right}`"),
-            (None, None) if known.contains(&"config") => {
-                format!("if it is a key of the function, write `config.{wrong}`; possible here: {}", known.join(", "))
-            }
-            (None, None) => format!("possible here: {}", known.join(", ")),
-        };
-    }
-    if message.starts_with("duplicate key") {
-        return "it stands there twice: keep one of them".to_owned();
-    }
-    if message.starts_with("string values must be quoted") {
-        return "write it in quotes".to_owned();
-    }
-    if message.starts_with("missing field") {
-        return format!("add `{} = …`", quoted.next().unwrap_or_default());
-    }
-    if let Some((given, expected)) = message.split_once(", expected ").filter(|_| message.starts_with("invalid ")) {
-        let is_table = given.ends_with("table");
-        return match expected {
-            "a whole number" if given.contains(": integer") => "write a smaller number",
-            "a whole number" => "write a whole number, without quotes",
-            "a boolean" => "write true or false, without quotes",
-            "a string" => "write a text in quotes",
-            "a list" if is_table => "write two brackets, as [[nf]]: there may be several",
-            "a list" => "write it in brackets, as [first, second], even if it is only one",
-            "a table" => "write a table, as { key = value }",
-            // The reader takes a word that begins like `nan` or `true` for a misspelt one.
-            "`nan`" | "`inf`" | "`true`" | "`false`" => "write words in quotes, numbers without",
-            _ if expected.contains("visible characters") => "write control characters as \\u0000, with four digits",
-            "`\"`" | "`'`" => "end the text with the quote with which it begins",
-            _ => "give a value of the kind that is expected",
-        }
-        .to_owned();
-    }
-    "correct the TOML at this place; docs/plan-file.md lists every key with an example".to_owned()
-}
-
-/// Finds the table of a plan file to which a key belongs, by asking the reader of each table.
-fn belongs_to(key: &str) -> Option<&'static str> {
-    const TABLES: [(&str, &str); 7] = [
-        ("", "the beginning of the file, before the first table"),
-        ("[[nf]]", "`[[nf]]`"),
-        ("[chain]", "`[chain]`"),
-        ("[input]", "`[input]`"),
-        ("[output]", "`[output]`"),
-        ("[[port]]", "`[[port]]`"),
-        ("[[nf]]\nfunction = ''\n[nf.packet_set]", "`[nf.packet_set]`"),
-    ];
-    let has = |head: &str| {
-        let refused = toml::from_str::<PlanFile>(&format!("{head}\n'?' = 0")).err();
-        refused.is_some_and(|error| error.message().split('`').skip(3).step_by(2).any(|known| known == key))
-    };
-    TABLES.iter().find(|(head, _)| has(head)).map(|(_, table)| *table)
 }
 
 #[cfg(test)]

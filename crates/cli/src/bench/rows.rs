@@ -306,7 +306,7 @@ fn apart(file: &PlanFile, chain: &Chain) -> PlanFile {
     for (at, (nf, stage)) in file.nf.iter_mut().zip(chain.stages()).enumerate() {
         let Some(set) = stage.packet_set() else { continue };
         nf.packet_set = Some(SetFile {
-            fields: set.fields.iter().map(|field| unplaced(field.name().to_owned())).collect(),
+            fields: unplaced(set.fields.iter().map(|field| unplaced(field.name().to_owned())).collect()),
             symmetric: set.symmetric,
             protocols: Some([UDP, NOBODYS_PROTOCOL + at as i64].map(unplaced).into()),
         });

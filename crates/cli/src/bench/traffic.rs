@@ -76,7 +76,8 @@ pub fn chain(name: &str) -> PlanFile {
     let mut file = PlanFile::of_functions(functions.iter().map(|function| function[0]));
     for (nf, function) in file.nf.iter_mut().zip(&functions) {
         let fields: Vec<_> = function[1..].iter().map(|field| unplaced((*field).to_owned())).collect();
-        nf.packet_set = (!fields.is_empty()).then_some(SetFile { fields, symmetric: false, protocols: None });
+        nf.packet_set =
+            (!fields.is_empty()).then_some(SetFile { fields: unplaced(fields), symmetric: false, protocols: None });
     }
     file
 }

@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 server for metrics and the web page: GET only, one request per connection, all resources bounded.
+//! A small HTTP/1.1 server for metrics and the web page: GET and HEAD only, one request per connection, all resources bounded.
 //!
 //! Metrics are available to everybody who can reach the address. The page itself contains no data; the figures that it fetches
 //! require the token, which is compared in constant time. The head of a request has at most [`HEAD_MAX`] bytes and must arrive
@@ -75,15 +75,17 @@ struct Response(&'static str, &'static str, String);
 fn serve(seat: &Seat<TcpStream>, service: &Service, offer: &Offer) -> io::Result<()> {
     let mut stream = &seat.stream;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let Response(status, kind, body) = match seat.hear(|| read_head(stream))? {
-        Some(head) => respond(&head, service, offer),
+    let request = seat.hear(|| read_head(stream))?;
+    let Response(status, kind, body) = match &request {
+        Some(head) => respond(head, service, offer),
         None => plain("400 Bad Request", "this is no request, or too long a one\n"),
     };
+    let sent = if request.is_some_and(|head| head.method == "HEAD") { "" } else { body.as_str() };
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n{PROTECTION}\r\n",
         body.len()
     );
-    seat.tell(|| stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())))
+    seat.tell(|| stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(sent.as_bytes())))
 }
 
 fn plain(status: &'static str, text: &str) -> Response {
@@ -125,7 +127,9 @@ fn read_head(mut stream: &TcpStream) -> io::Result<Option<Head>> {
 
 fn respond(head: &Head, service: &Service, offer: &Offer) -> Response {
     let path = head.target.split('?').next().unwrap_or("");
-    match (head.method.as_str(), path, offer) {
+    // The answer to HEAD is that to GET without its body (RFC 9110 section 9.3.2).
+    let method = if head.method == "HEAD" { "GET" } else { head.method.as_str() };
+    match (method, path, offer) {
         ("GET", "/metrics", Offer::Metrics) => {
             Response("200 OK", metrics::CONTENT_TYPE, metrics::text(&service.stats_with_figures()))
         }
@@ -139,7 +143,7 @@ fn respond(head: &Head, service: &Service, offer: &Offer) -> Response {
         }
         ("GET", "/stats", Offer::Page { .. }) => plain("401 Unauthorized", "the token is missing or wrong\n"),
         ("GET", ..) => plain("404 Not Found", "nothing is here\n"),
-        _ => plain("405 Method Not Allowed", "only GET\n"),
+        _ => plain("405 Method Not Allowed", "only GET and HEAD\n"),
     }
 }
 

@@ -79,7 +79,7 @@ impl Link {
             config: nf.config.clone(),
             files: files(&nf.config.table(), entry),
             packet_set,
-            packet_set_at: nf.packet_set.as_ref().map_or(0..0, |set| place_of(&set.fields)),
+            packet_set_at: nf.packet_set.as_ref().map_or(0..0, |set| place_of(set.fields.get_ref())),
             share: nf.share.iter().map(share).collect::<Result<_, _>>()?,
             evicts_at: nf.full.as_ref().filter(|full| *full.get_ref() == EVICT_OLDEST).map_or(0..0, Spanned::span),
             at: nf.function.span(),
@@ -161,10 +161,11 @@ const GIVEN: &str = "plan's own";
 fn set_def(set: &SetFile, at: Range<usize>) -> Result<SetDef, Problem> {
     let named =
         |name: &Spanned<String>| field(name.get_ref()).map_err(|problem| Problem { at: Some(name.span()), ..problem });
-    let fields = set.fields.iter().map(named).collect::<Result<Vec<_>, _>>()?;
+    let written = set.fields.get_ref();
+    let fields = written.iter().map(named).collect::<Result<Vec<_>, _>>()?;
     if let Some(twice) = (1..fields.len()).find(|&i| fields[..i].contains(&fields[i])) {
         let what = format!("the packet set names {} twice", fields[twice].name());
-        return Err(Problem::new(what, "name it once").at(set.fields[twice].span()));
+        return Err(Problem::new(what, "name it once").at(written[twice].span()));
     }
     let mut def = SetDef::new(GIVEN, &fields);
     def.symmetric = set.symmetric;
@@ -175,8 +176,9 @@ fn set_def(set: &SetFile, at: Range<usize>) -> Result<SetDef, Problem> {
         KeyError::OneSided { other, .. } => format!("add \"{}\", or leave `symmetric` out", other.name()),
         KeyError::NoSegments(_) | KeyError::NoDirection(_) => "leave `symmetric` out".to_owned(),
     };
-    let place = Some(place_of(&set.fields)).filter(|place| !place.is_empty()).unwrap_or(at);
-    KeyExtractor::compile(&def).map_err(|error| Problem::new(error.to_string(), help(&error)).at(place))?;
+    let place = Some(place_of(written)).filter(|place| !place.is_empty()).unwrap_or(set.fields.span());
+    let what = |error: &KeyError| error.to_string().replace(&format!("packet set `{GIVEN}`"), "the packet set");
+    KeyExtractor::compile(&def).map_err(|error| Problem::new(what(&error), help(&error)).at(place))?;
     Ok(def)
 }
 

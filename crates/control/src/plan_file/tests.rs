@@ -117,6 +117,15 @@ fn wrong_types_and_missing_keys_are_refused() {
 }
 
 #[test]
+fn a_key_without_a_value_lacks_it() {
+    for text in ["workers =\n", "workers = # two\n", "workers = ", "workers ="] {
+        check(text, 1, "`workers` has no value", "write the value behind it, workers = …");
+    }
+    check("batch = 1\r\n workers =\r\nsets = 2\r\n", 2, "`workers` has no value", "leave the line out");
+    check("[[nf]]\nfunction = \"nat\"\n[nf.config]\ntcp_s = \nudp_s = 3\n", 4, "`tcp_s` has no value", "tcp_s = …");
+}
+
+#[test]
 fn a_date_without_quotes_is_called_one() {
     check("time = 12:00:00\n", 1, "invalid type: a date or a time of day, expected a string", "a text in quotes");
     check("workers = 2026-12-24\n", 1, "a date or a time of day, expected a whole number", "without quotes");
