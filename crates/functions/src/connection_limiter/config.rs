@@ -5,8 +5,8 @@ use serde::Deserialize;
 
 use super::connection::Timeouts;
 use super::owners::Most;
-use crate::config::{ConfigError, check_lengths, idle_ns};
-use crate::parts::Sides;
+use crate::config::{ConfigError, idle_ns};
+use crate::parts::{Lengths, Sides};
 use crate::token_bucket::Limit;
 
 /// Which end owns a connection.
@@ -47,24 +47,6 @@ pub enum WhenFull {
 
 braid_nf::plain!(WhenFull);
 
-/// Prefix lengths of the address ranges that have limits of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Lengths {
-    /// For IPv4.
-    pub v4: u8,
-    /// For IPv6.
-    pub v6: u8,
-}
-
-impl Default for Lengths {
-    fn default() -> Lengths {
-        Lengths { v4: 32, v6: 64 }
-    }
-}
-
-braid_nf::plain!(Lengths);
-
 /// Configuration of [`ConnectionLimiter`](super::ConnectionLimiter).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -95,6 +77,8 @@ pub struct Config {
     pub tcp_s: u64,
     /// Time after which a closed or reset connection no longer counts, in seconds.
     pub closing_s: u64,
+    /// Time after which an open connection no longer counts that only its opener has reset, in seconds.
+    pub reset_s: u64,
     /// Idle time after which a UDP exchange ends, in seconds.
     pub udp_s: u64,
     /// How many refused owners the report has room for.
@@ -119,6 +103,7 @@ impl Default for Config {
             opening_s: 30,
             tcp_s: 7440,
             closing_s: 10,
+            reset_s: 240,
             udp_s: 60,
             alerts_max: 4096,
             icmp_errors_per_s: 1000,
@@ -140,16 +125,12 @@ impl Config {
         Ok(Most { connections: self.connections_max, per_second })
     }
 
-    pub(super) fn lengths(&self) -> Result<Lengths, ConfigError> {
-        check_lengths("prefix", self.prefix.v4, self.prefix.v6)?;
-        Ok(self.prefix)
-    }
-
     pub(super) fn timeouts(&self) -> Result<Timeouts, ConfigError> {
         Ok(Timeouts {
             opening_ns: idle_ns("opening_s", self.opening_s)?,
             tcp_ns: idle_ns("tcp_s", self.tcp_s)?,
             closing_ns: idle_ns("closing_s", self.closing_s)?,
+            reset_ns: idle_ns("reset_s", self.reset_s)?,
             udp_ns: idle_ns("udp_s", self.udp_s)?,
         })
     }

@@ -13,6 +13,8 @@ pub struct Timeouts {
     pub tcp_ns: u64,
     /// After it was closed or reset.
     pub closing_ns: u64,
+    /// After its opener alone has ended it, with a reset.
+    pub reset_ns: u64,
     /// UDP.
     pub udp_ns: u64,
 }
@@ -29,6 +31,8 @@ mod seen {
     pub const FIN: u8 = 8;
     pub const OTHER_FIN: u8 = 16;
     pub const RESET: u8 = 32;
+    /// The opener has reset it while it was open, and the other end has not ended it.
+    pub const BY_OPENER: u8 = 64;
 }
 
 /// The state of a connection's packet set.
@@ -37,7 +41,7 @@ mod seen {
 pub struct Connection {
     /// The owner for which it is counted.
     pub(super) owner: IpAddress,
-    /// 1 if it is counted; 0 if it was reopened and refused, or there was no room to count it.
+    /// 1 if it is counted; 0 if there was no room to count it.
     pub(super) counted: u8,
     seen: u8,
     /// Whether the opener sends against the direction of the set's key.
@@ -45,36 +49,17 @@ pub struct Connection {
     unused: [u8; 5],
 }
 
-/// What a packet without a known connection does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opening {
-    /// It opens a connection for its sender.
-    BySender,
-    /// It continues one that its receiver has opened: an answer to a SYN.
-    ByReceiver,
-    /// It ends a connection, if anything.
-    Not,
-}
-
-impl Opening {
-    /// Classifies a packet. A connection older than this function begins with its next packet, as one that the packet's
-    /// sender opened.
-    pub fn of(packet: &Packet<'_>) -> Opening {
-        match packet.tcp_flags() {
-            Some(flags) if flags & (RST | FIN) != 0 => Opening::Not,
-            Some(flags) if flags & (SYN | ACK) == SYN | ACK => Opening::ByReceiver,
-            _ => Opening::BySender,
-        }
-    }
+/// Whether a packet without a known connection opens one for its sender. A connection older than this function begins
+/// with its next packet; a reset, a FIN or the answer to a SYN that nobody saw ends or continues one, if anything.
+pub fn opens(packet: &Packet<'_>) -> bool {
+    packet.tcp_flags().is_none_or(|flags| flags & (RST | FIN) == 0 && flags & (SYN | ACK) != SYN | ACK)
 }
 
 impl Connection {
-    /// A connection that begins with this packet.
-    pub fn begin(owner: IpAddress, packet: &Packet<'_>, opening: Opening, reversed: bool) -> Connection {
-        let by_sender = opening != Opening::ByReceiver;
-        let seen = if packet.tcp_flags().is_some() { seen::TCP } else { 0 } | if by_sender { 0 } else { seen::ANSWER };
-        let opener_reversed = u8::from(reversed == by_sender);
-        Connection { owner, counted: 1, seen, opener_reversed, unused: [0; 5] }
+    /// A connection that the sender of this packet opens.
+    pub fn begin(owner: IpAddress, packet: &Packet<'_>, reversed: bool) -> Connection {
+        let seen = if packet.tcp_flags().is_some() { seen::TCP } else { 0 };
+        Connection { owner, counted: 1, seen, opener_reversed: reversed.into(), unused: [0; 5] }
     }
 
     /// Notes a further packet.
@@ -85,15 +70,28 @@ impl Connection {
             self.seen |= if by_opener { 0 } else { seen::ANSWER };
             return;
         };
-        if flags & RST != 0 {
-            self.seen |= seen::RESET;
-        } else if flags & FIN != 0 {
-            self.seen |= if by_opener { seen::FIN } else { seen::OTHER_FIN };
+        if flags & (RST | FIN) != 0 {
+            self.note_end(packet, flags, by_opener);
         }
         if !by_opener {
             self.seen |= seen::ANSWER;
         } else if flags & SYN == 0 && self.seen & seen::ANSWER != 0 {
             self.seen |= seen::CONFIRMED;
+        }
+    }
+
+    /// Notes a FIN or a reset. A damaged reset ends nothing.
+    fn note_end(&mut self, packet: &Packet<'_>, flags: u8, by_opener: bool) {
+        if flags & RST == 0 {
+            self.seen |= if by_opener { seen::FIN } else { seen::OTHER_FIN };
+        } else if !packet.checksums_ok() {
+            return;
+        } else {
+            let is_open = self.is_assured() && self.seen & seen::OTHER_FIN == 0;
+            self.seen |= seen::RESET | if by_opener && is_open { seen::BY_OPENER } else { 0 };
+        }
+        if !by_opener {
+            self.seen &= !seen::BY_OPENER;
         }
     }
 
@@ -113,6 +111,8 @@ impl Connection {
     pub fn timeout_ns(&self, timeouts: &Timeouts) -> u64 {
         if self.seen & seen::TCP == 0 {
             timeouts.udp_ns
+        } else if self.seen & seen::BY_OPENER != 0 {
+            timeouts.reset_ns
         } else if self.is_over() {
             timeouts.closing_ns
         } else if self.seen & seen::CONFIRMED == 0 {

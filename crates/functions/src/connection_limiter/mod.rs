@@ -8,8 +8,8 @@ mod config;
 mod connection;
 mod owners;
 
-pub use config::{Action, By, Config, Lengths, WhenFull};
-pub use connection::{Connection, Opening, Timeouts};
+pub use config::{Action, By, Config, WhenFull};
+pub use connection::{Connection, Timeouts, opens};
 pub use owners::{Most, Owners};
 
 use std::time::Duration;
@@ -19,7 +19,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::DistributedConfig;
 
-use crate::parts::{Alerts, AnswerRate, Side, Sides, answer, seconds};
+use crate::parts::{Alerts, AnswerRate, Lengths, Side, Sides, answer, seconds};
 use crate::{ConfigError, FromConfig};
 
 /// The first refusal of an owner.
@@ -59,7 +59,7 @@ impl FromConfig for ConnectionLimiter {
         let uncounted = DistributedConfig { name: "uncounted".into(), staleness_ns: 0 };
         Ok(ConnectionLimiter {
             by: config.by,
-            lengths: config.lengths()?,
+            lengths: config.prefix.check("prefix")?,
             sides: config.sides(ports)?,
             action: config.action,
             when_full: config.when_full,
@@ -108,13 +108,12 @@ impl NetworkFunction for ConnectionLimiter {
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Connection>) -> Handled {
-        let opening = Opening::of(packet);
-        let Some(owner) = self.owner(packet, opening) else { return Ok(cx.pass()) };
-        let counted = match self.admit(cx, &owner)? {
+        let Some(owner) = self.owner(packet).filter(|_| opens(packet)) else { return Ok(cx.pass()) };
+        let counted = match self.admit(cx, &owner, 0)? {
             Ok(counted) => counted,
             Err(reason) => return self.refuse(cx, packet, &owner, reason),
         };
-        let mut connection = Connection::begin(owner, packet, opening, cx.reversed());
+        let mut connection = Connection::begin(owner, packet, cx.reversed());
         connection.counted = counted.into();
         let is_there = set.register(cx, connection);
         if counted && !is_there {
@@ -167,28 +166,23 @@ fn is_syn(flags: u8) -> bool {
 }
 
 impl ConnectionLimiter {
-    /// The owner of the connection that a packet opens; `None` if it opens none, or belongs to no subscriber.
-    fn owner(&self, packet: &Packet<'_>, opening: Opening) -> Option<IpAddress> {
-        let (opener, other) = match opening {
-            Opening::BySender => (packet.src_ip(), packet.dst_ip()),
-            Opening::ByReceiver => (packet.dst_ip(), packet.src_ip()),
-            Opening::Not => return None,
-        };
+    /// The owner of the connection that a packet opens; `None` if it belongs to no subscriber.
+    fn owner(&self, packet: &Packet<'_>) -> Option<IpAddress> {
         let owner = match self.by {
-            By::Source => opener,
-            By::Destination => other,
+            By::Source => packet.src_ip(),
+            By::Destination => packet.dst_ip(),
             By::Subscriber => match self.sides.of(packet.port())? {
                 Side::Inside => packet.src_ip(),
                 Side::Outside => packet.dst_ip(),
             },
         };
-        Some(owner.prefix(if owner.is_v4() { self.lengths.v4 } else { self.lengths.v6 }))
+        Some(self.lengths.range_of(owner))
     }
 
-    /// Admits a connection, and says whether it is counted: it may pass uncounted if there is no room for its owner. Or
-    /// returns the reason to refuse it.
-    fn admit(&self, cx: &mut Cx<'_>, owner: &IpAddress) -> Result<Result<bool, Reason>, Conflict> {
-        Ok(match self.owners.admit(cx, owner)? {
+    /// Admits a connection instead of so many others of the same owner, and says whether it is counted: it may pass
+    /// uncounted if there is no room for its owner. Or returns the reason to refuse it.
+    fn admit(&self, cx: &mut Cx<'_>, owner: &IpAddress, instead: u64) -> Result<Result<bool, Reason>, Conflict> {
+        Ok(match self.owners.admit(cx, owner, instead)? {
             Err(owners::TABLE_FULL) if self.when_full == WhenFull::Pass => Ok(false),
             admitted => admitted.map(|()| true),
         })
@@ -214,20 +208,20 @@ impl ConnectionLimiter {
         Ok(Verdict::Drop(reason))
     }
 
-    /// Opens a connection with the addresses and ports of an ended one: the old one no longer counts, and the new one is
-    /// admitted as usual.
+    /// Opens a connection with the addresses and ports of an ended one, which no longer counts. One that is refused changes nothing:
+    /// the other end may hold the old one open, as after a reset that it ignored.
     #[cold]
     fn open_again(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, connection: &mut Connection) -> Handled {
-        if connection.counted != 0 {
-            self.owners.release(cx, &connection.owner)?;
-            connection.counted = 0;
-        }
-        let Some(owner) = self.owner(packet, Opening::BySender) else { return Ok(cx.pass()) };
-        let counted = match self.admit(cx, &owner)? {
+        let Some(owner) = self.owner(packet) else { return Ok(cx.pass()) };
+        let (was_counted, is_same) = (connection.counted != 0, connection.owner == owner);
+        let counted = match self.admit(cx, &owner, u64::from(was_counted && is_same))? {
             Ok(counted) => counted,
             Err(reason) => return self.refuse(cx, packet, &owner, reason),
         };
-        *connection = Connection::begin(owner, packet, Opening::BySender, cx.reversed());
+        if was_counted && !is_same {
+            self.owners.release(cx, &connection.owner)?;
+        }
+        *connection = Connection::begin(owner, packet, cx.reversed());
         connection.counted = counted.into();
         if counted { Ok(cx.pass()) } else { self.pass_uncounted(cx) }
     }

@@ -64,11 +64,12 @@ impl Owners {
         Ok(Owners { most, table: Map::new(builder, &config)? })
     }
 
-    /// Counts a new connection, or returns the reason to refuse it.
-    pub fn admit(&self, cx: &mut Cx<'_>, address: &IpAddress) -> Result<Result<(), Reason>, Conflict> {
+    /// Counts a new connection instead of so many that end with it, or returns the reason to refuse it.
+    pub fn admit(&self, cx: &mut Cx<'_>, address: &IpAddress, instead: u64) -> Result<Result<(), Reason>, Conflict> {
         let now = cx.now();
         let full = || self.most.per_second.map_or(Bucket::default(), |limit| limit.full(now));
         let mut owner = self.table.get(cx, address)?.unwrap_or_else(|| Owner { connections: 0, bucket: full() });
+        owner.connections = owner.connections.saturating_sub(instead);
         if self.most.connections != 0 && owner.connections >= u64::from(self.most.connections) {
             return Ok(Err(TOO_MANY));
         }

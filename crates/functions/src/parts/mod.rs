@@ -53,7 +53,7 @@ pub(crate) use alerts::Alerts;
 pub use answer_rate::AnswerRate;
 pub(crate) use fragments::{Fate, Fragments};
 pub use many::Many;
-pub use prefix::{Prefix, PrefixError, PrefixesV4};
+pub use prefix::{Lengths, Prefix, PrefixError, PrefixesV4};
 pub use sides::{Across, Side, Sides};
 pub(crate) use syslog::Syslog;
 pub(crate) use unkept::Unkept;

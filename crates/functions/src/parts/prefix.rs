@@ -6,7 +6,7 @@ use braid_nf::packet::IpAddress;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-use crate::config::backwards;
+use crate::config::{ConfigError, backwards, check_lengths};
 
 /// All addresses that share their first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -24,6 +24,37 @@ pub struct Prefix {
 pub struct PrefixError(pub String);
 
 braid_nf::plain!(Prefix);
+
+/// Prefix lengths of the address ranges that are one host to a limit: an IPv6 host may use any address of its /64 (RFC 8981).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Lengths {
+    /// For IPv4.
+    pub v4: u8,
+    /// For IPv6.
+    pub v6: u8,
+}
+
+braid_nf::plain!(Lengths);
+
+impl Default for Lengths {
+    fn default() -> Lengths {
+        Lengths { v4: 32, v6: 64 }
+    }
+}
+
+impl Lengths {
+    /// Checks that addresses have so many bits; the error names this key.
+    pub(crate) fn check(self, key: &str) -> Result<Lengths, ConfigError> {
+        check_lengths(key, self.v4, self.v6)?;
+        Ok(self)
+    }
+
+    /// The range of an address, as its first address.
+    pub fn range_of(self, address: IpAddress) -> IpAddress {
+        address.prefix(if address.is_v4() { self.v4 } else { self.v6 })
+    }
+}
 
 impl Prefix {
     /// Returns the range of the addresses that share the first `bits` bits with `address`. `bits` counts within the address's
