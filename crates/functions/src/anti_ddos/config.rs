@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::Sources;
 use super::cookies::{CookieConfig, Tally};
 use crate::config::{ConfigError, idle_ns, share, span_ns};
+use crate::parts::Lengths;
 use crate::token_bucket::Limit;
 
 /// The default number of flows that each source may begin per second.
@@ -51,6 +52,8 @@ pub struct Config {
     pub flows_burst: Option<u64>,
     /// For `limit`: the capacity of the table of sources; a source that finds no room may begin no flow.
     pub sources_max: Option<u32>,
+    /// For `limit`: prefix lengths of the address ranges that are one source.
+    pub prefix: Option<Lengths>,
     /// For `mark`: the code point.
     pub dscp: Option<u8>,
     /// For `cookies`: their parameters and the hosts they protect.
@@ -70,6 +73,7 @@ impl Default for Config {
             flows_per_s: None,
             flows_burst: None,
             sources_max: None,
+            prefix: None,
             dscp: None,
             cookies: None,
             staleness_us: 0,
@@ -90,6 +94,7 @@ impl Config {
                 ("flows_per_s", self.flows_per_s.is_some()),
                 ("flows_burst", self.flows_burst.is_some()),
                 ("sources_max", self.sources_max.is_some()),
+                ("prefix", self.prefix.is_some()),
             ];
             return match given.iter().find(|(_, given)| *given) {
                 Some((key, _)) => Err(ConfigError::new(key, "no source is limited", "write `action = \"limit\"`")),
@@ -98,7 +103,8 @@ impl Config {
         }
         let rate = self.flows_per_s.unwrap_or(FLOWS_PER_S);
         let limit = Limit::new("flows_per_s", rate, "flows_burst", self.flows_burst.unwrap_or(rate))?;
-        let sources = Sources::new(builder, limit, self.sources_max.unwrap_or(SOURCES_MAX));
+        let lengths = self.prefix.unwrap_or_default().check("prefix")?;
+        let sources = Sources::new(builder, (limit, lengths), self.sources_max.unwrap_or(SOURCES_MAX));
         sources.map(Some).map_err(|error| ConfigError::state("sources_max", &error))
     }
 

@@ -10,7 +10,7 @@ use braid_nf::{Findings, Part};
 
 pub use crate::parts::aged::SWEEP_EVERY;
 use crate::parts::aged::Stamp;
-use crate::parts::{Aged, Unkept};
+use crate::parts::{Aged, Lengths, Unkept};
 use crate::token_bucket::{Bucket, Limit};
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -30,20 +30,26 @@ impl Stamp for Used {
 #[derive(Debug)]
 pub struct Sources {
     limit: Limit,
+    lengths: Lengths,
     table: Aged<IpAddress, Used>,
     unkept: Unkept,
 }
 
 impl Sources {
-    /// An empty table.
-    pub fn new(builder: &mut StateBuilder, limit: Limit, most: u32) -> Result<Sources, StateError> {
+    /// An empty table. Each range of addresses with these prefix lengths is one source.
+    pub fn new(
+        builder: &mut StateBuilder,
+        (limit, lengths): (Limit, Lengths),
+        most: u32,
+    ) -> Result<Sources, StateError> {
         let table = Aged::new(builder, "sources", most, limit.timeout_ns())?;
-        Ok(Sources { limit, table, unkept: Unkept::new(builder, "unkept", "flows whose source found no room")? })
+        let unkept = Unkept::new(builder, "unkept", "flows whose source found no room")?;
+        Ok(Sources { limit, lengths, table, unkept })
     }
 
-    /// Whether a source may begin one more flow; false if the table has no room for the source.
-    pub fn admit(&self, cx: &mut Cx<'_>, source: IpAddress) -> Result<bool, Conflict> {
-        let now = cx.now();
+    /// Whether the source with this address may begin one more flow; false if the table has no room for the source.
+    pub fn admit(&self, cx: &mut Cx<'_>, address: IpAddress) -> Result<bool, Conflict> {
+        let (now, source) = (cx.now(), self.lengths.range_of(address));
         let known = self.table.get(cx, &source)?;
         let mut bucket = known.map_or_else(|| self.limit.full(now), |used| used.bucket);
         if !self.limit.take(&mut bucket, now, 1) {

@@ -133,6 +133,8 @@ fn refuse(config: &str, expected: &str) {
 #[test]
 fn keys_of_other_actions_are_refused() {
     refuse("flows_per_s = 1", "`flows_per_s`: no source is limited; write `action = \"limit\"`");
+    refuse("prefix = { v6 = 64 }", "`prefix`: no source is limited; write `action = \"limit\"`");
+    refuse("action = 'limit'\nprefix = { v6 = 129 }", "`prefix.v6`: no IPv6 address has 129 bits; write at most 128");
     refuse("dscp = 1", "`dscp`: nothing is marked; write `action = \"mark\"`");
     refuse("action = 'mark'", "`dscp`: missing for `mark`; write a code point, such as 8");
     refuse("action = 'mark'\ndscp = 64", "`dscp`: 64 is no code point; write 0 to 63");
