@@ -10,6 +10,8 @@ use braid_nf::{FieldUse, Port};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 
+use crate::parts::elsewhere;
+
 /// The longest idle timeout of a packet set, whose age is counted modulo 2³² milliseconds.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(24 * 24 * 60 * 60);
 const _: () = assert!(IDLE_MAX.as_millis() < SetMeta::LONGEST_MS as u128, "a greater age means that time went back");
@@ -127,12 +129,19 @@ fn explain(message: &str, whole: &str) -> ConfigError {
     if let Some(("", unknown, expected)) = split_quoted(message.strip_prefix("unknown field ").unwrap_or("")) {
         let known: Vec<&str> = quoted(expected).collect();
         let key = at.map_or_else(|| unknown.to_owned(), |at| format!("{at}.{unknown}"));
-        let instead = match braid_nf::suggest::nearest(unknown, known.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None if known.is_empty() => "this function has no configuration: remove it".to_owned(),
-            None => format!("known keys are {}", known.join(", ")),
+        let near = || braid_nf::suggest::nearest(unknown, known.iter().copied());
+        let instead = match elsewhere::key(unknown, &known).map_or_else(|| Err(near()), Ok) {
+            Ok(meant) => meant,
+            Err(Some(near)) => format!("did you mean `{near}`?"),
+            Err(None) if known.is_empty() => "this function has no configuration: remove it".to_owned(),
+            Err(None) => format!("known keys are {}", known.join(", ")),
         };
         return ConfigError::new(&key, "no such key", instead);
+    }
+    if let Some(("", unknown, expected)) = split_quoted(message.strip_prefix("unknown variant ").unwrap_or(""))
+        && let Some(instead) = elsewhere::value(unknown, &quoted(expected).collect::<Vec<_>>())
+    {
+        return ConfigError::new(at.unwrap_or("?"), format!("unknown variant `{unknown}`"), instead);
     }
     let missing = message.strip_prefix("missing field ").and_then(|rest| quoted(rest).next());
     if let Some(missing) = missing {
@@ -195,6 +204,7 @@ fn in_words<'a>(expected: &'a str, reason: &str) -> &'a str {
         "" if reason.contains("IPv6") => "an IPv6 address such as \"2001:db8::1\", and nothing else",
         "" if reason.contains("IP") => "an address such as \"192.0.2.1\" or \"2001:db8::1\", and nothing else",
         "" => "another value",
+        "struct Backend" => "{ address = \"10.0.0.1\", port = 8080 }",
         table if table.starts_with("struct ") => "a table, as { key = value }",
         other => other,
     }

@@ -2,13 +2,17 @@
 //!
 //! All input arrives in packets, so a certificate covers it and a capture replays it.
 
+use std::sync::Arc;
+
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
+use braid_nf::state::{StateBuilder, StateError, StateObject};
+use braid_nf::{Findings, Part};
 
 use super::LoadBalancer;
 use super::settings::Server;
-use crate::parts::{Side, lengths};
+use crate::parts::{Side, Unkept, lengths};
 
 /// A backend's announcement or a monitor's report, consumed here.
 pub const HEARTBEAT: Reason = Reason("heartbeat");
@@ -18,6 +22,15 @@ const WATCHED: u64 = u64::MAX;
 
 /// In place of a state (0: down, 1: up): nothing has been reported yet.
 pub(super) const AS_CONFIGURED: u64 = 2;
+
+/// Counts the lines of monitors' reports that change nothing.
+#[derive(Debug)]
+pub(super) struct Unheeded {
+    /// Those that say nothing.
+    unread: Unkept,
+    /// Those about an address at which there is no backend.
+    nobodys: Unkept,
+}
 
 /// A monitor's report about a backend: `up 10.0.0.1`, `down 10.0.0.1:8080`.
 struct Word {
@@ -56,8 +69,10 @@ impl LoadBalancer {
         }
         if self.settings.monitors.contains(&packet.src_ip()) {
             for line in packet.payload().split(|byte| *byte == b'\n') {
-                if let Some(word) = Word::read(line) {
-                    self.believe(cx, &word)?;
+                match Word::read(line) {
+                    Some(word) => self.believe(cx, &word)?,
+                    None if line.trim_ascii().is_empty() => {}
+                    None => self.unheeded.unread.count(cx)?,
                 }
             }
         }
@@ -73,15 +88,17 @@ impl LoadBalancer {
     }
 
     fn believe(&self, cx: &mut Cx<'_>, word: &Word) -> Result<(), Conflict> {
+        let mut is_known = false;
         for (backend, server) in self.present_at(word.address) {
-            if word.port.is_none_or(|port| port == server.port) {
+            if word.port.is_none_or(|port| server.serves(port)) {
+                is_known = true;
                 if self.heard.get(cx, backend)? != Some(WATCHED) {
                     self.heard.set(cx, backend, WATCHED)?;
                 }
                 self.note(cx, backend, word.is_up)?;
             }
         }
-        Ok(())
+        if is_known { Ok(()) } else { self.unheeded.nobodys.count(cx) }
     }
 
     /// Writes the state only if it changes, because every flow reads it. It replaces the configured state.
@@ -125,15 +142,38 @@ impl LoadBalancer {
     }
 }
 
+impl Unheeded {
+    pub(super) fn new(builder: &mut StateBuilder) -> Result<Unheeded, StateError> {
+        Ok(Unheeded {
+            unread: Unkept::new(builder, "unread_reports", "lines of monitors that say nothing")?,
+            nobodys: Unkept::new(builder, "nobodys_reports", "lines of monitors about no backend")?,
+        })
+    }
+
+    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.unread.report(cx, into)?;
+        self.nobodys.report(cx, into)
+    }
+}
+
+impl Part for Unheeded {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.unread.objects(into);
+        self.nobodys.objects(into);
+    }
+}
+
 impl Word {
+    /// Reads a line: a state and a backend, with any blanks around them.
     fn read(line: &[u8]) -> Option<Word> {
-        let line = std::str::from_utf8(line).ok()?;
-        let (state, backend) = line.trim().split_once(' ')?;
+        let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
+        let (state, backend, None) = (words.next()?, words.next()?, words.next()) else { return None };
         let is_up = match state {
-            "up" => true,
-            "down" => false,
+            up if up.eq_ignore_ascii_case("up") => true,
+            down if down.eq_ignore_ascii_case("down") => false,
             _ => return None,
         };
+        let backend = backend.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(backend);
         match (backend.parse::<std::net::SocketAddr>(), backend.parse()) {
             (Ok(end), _) => Some(Word { is_up, address: end.ip().into(), port: Some(end.port()) }),
             (_, Ok(address)) => Some(Word { is_up, address, port: None }),

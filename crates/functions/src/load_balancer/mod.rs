@@ -75,6 +75,7 @@ network_function! {
         up: Vector<u64>,
         /// Per backend, when it was last heard, in nanoseconds; 0: never.
         heard: Vector<u64>,
+        unheeded: health::Unheeded,
         /// Clients that persist on one backend.
         kept: Aged<Client, Kept>,
         unkept_clients: Unkept,
@@ -125,6 +126,7 @@ impl FromConfig for LoadBalancer {
             .map_err(|error| ConfigError::state("persistence_max", &error))?;
         let unkept_strays = Unkept::new(builder, "unkept_strays", "looks at strays that found no room")
             .map_err(|error| ConfigError::state("strays_max", &error))?;
+        let unheeded = health::Unheeded::new(builder).map_err(|error| ConfigError::state("monitors", &error))?;
         let load =
             Tallies::new(builder, "load", len, load::STEP).map_err(|error| ConfigError::state("service", &error))?;
         let traffic = Tallies::new(builder, "traffic", if config.traffic { len } else { 0 }, load::STEP)
@@ -135,6 +137,7 @@ impl FromConfig for LoadBalancer {
             names,
             up,
             heard,
+            unheeded,
             kept,
             unkept_clients,
             strays,
@@ -282,6 +285,7 @@ impl NetworkFunction for LoadBalancer {
         self.tell_load(cx, into)?;
         self.unkept_clients.report(cx, into)?;
         self.unkept_strays.report(cx, into)?;
+        self.unheeded.report(cx, into)?;
         self.answers.report(cx, into)
     }
 

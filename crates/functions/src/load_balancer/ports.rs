@@ -74,7 +74,7 @@ impl Ports {
         self.last - self.first
     }
 
-    fn has(self, port: u16) -> bool {
+    pub(super) fn has(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
 

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use braid_nf::packet::MacAddress;
+
 use super::config::{Backend, Check, CheckKind, Config, Mode, Persistence, Service, Together, Transport, WEIGHT_MAX};
 use super::ports::Ports;
 use crate::config::ConfigError;
@@ -116,6 +118,10 @@ pub(super) fn check_check(check: &Check, service: &Service, config: &Config) -> 
     if check.host.as_ref().is_some_and(|host| host.is_empty() || host.contains(char::is_whitespace)) {
         return Err(("`host` is no name of a host".into(), "write host = \"www.example.com\", or leave it out"));
     }
+    if service.protocol == Some(Transport::Udp) && check.port.is_none() {
+        let reason = "a check opens a TCP connection, which no backend accepts at a UDP port";
+        return Err((reason.into(), "write a `port` at which they accept TCP, or use heartbeat_port, with monitors"));
+    }
     Ok(())
 }
 
@@ -153,6 +159,9 @@ pub(super) fn check_backend(service: &Service, backend: &Backend) -> Result<(), 
         }
         (Mode::Direct, Some(mac)) if mac.is_group() => {
             return Err((format!("{mac} is a group address"), "write the one of the backend"));
+        }
+        (Mode::Direct, Some(MacAddress([0, 0, 0, 0, 0, 0]))) => {
+            return Err(("no host has the Ethernet address of zeros".into(), "write the one of the backend"));
         }
         (Mode::Direct, Some(_)) | (_, None) => {}
         (_, Some(_)) => {

@@ -80,6 +80,11 @@ pub(super) struct Server {
 }
 
 impl Server {
+    /// Whether it is asked at this port.
+    pub(super) fn serves(&self, port: u16) -> bool {
+        if self.port == 0 { self.service_ports.has(port) } else { self.port == port }
+    }
+
     /// The backend of a roster line that the configuration no longer names.
     fn departed(line: &Line, number: usize) -> Server {
         let name = line.name;

@@ -16,6 +16,7 @@ pub(crate) mod discovery;
 pub(crate) mod dns;
 pub(crate) mod dscp;
 pub(crate) mod ecn;
+pub(crate) mod elsewhere;
 pub mod endpoints;
 pub(crate) mod fragments;
 pub(crate) mod hairpin;

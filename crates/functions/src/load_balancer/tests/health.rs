@@ -68,3 +68,20 @@ fn only_backends_announce_themselves() {
     check(&mut lb, 0, 0, heartbeat("10.0.0.77"), "1: udp 10.0.0.77:9000 > 203.0.113.10:7000 ttl 64");
     check(&mut lb, 1, 0, heartbeat("10.0.0.1"), "0: udp 10.0.0.1:9000 > 203.0.113.10:7000 ttl 64");
 }
+
+#[test]
+fn reports_that_change_nothing_are_counted() {
+    let mut lb = bench(&format!("heartbeat_port = 7000\nmonitors = ['10.0.9.9']\n{WEB}"));
+    let mut report = |words: &str| {
+        let frame = Frame::udp("10.0.9.9:9", "203.0.113.10:7000").payload(words.as_bytes());
+        check(&mut lb, 0, 1, frame, "drop heartbeat");
+    };
+    report("down 10.0.0.1\n\nDOWN\t10.0.0.2:8080\r\n");
+    report("down\ngone 10.0.0.1\nup 10.0.0.3:http\nup 10.0.0.1 10.0.0.2");
+    report("down 10.0.0.77\ndown 10.0.0.3:80");
+    assert_eq!(backend(&mut lb, 1, 2, "S"), "10.0.0.3:8080");
+    let findings = lb.findings();
+    let sums = findings.sums();
+    assert_eq!(sums["lines of monitors that say nothing"], 4);
+    assert_eq!(sums["lines of monitors about no backend"], 2);
+}

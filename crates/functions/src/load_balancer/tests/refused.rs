@@ -132,5 +132,41 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         "check = { kind = \"tcp\" }",
         "`service[2].check`: nothing says at which port 10.0.0.9 is asked, for the service has several; write the `port` into the check, such as",
     );
+    check_error(
+        "port = 53",
+        "port = 53\n    check = {}",
+        "`service[2].check`: a check opens a TCP connection, which no backend accepts at a UDP port; write a `port` at",
+    );
     check_error("port = 53", page, "`service[2].check`: a connection alone asks for no page; write kind = \"http\"");
+}
+
+#[test]
+fn an_ethernet_address_is_a_hosts() {
+    let direct = |mac: &str, expected: &str| {
+        let service = format!(
+            "[[service]]\naddress = '203.0.113.10'\nmode = 'direct'\nbackends = [{{ address = '10.0.0.1', mac = '{mac}' }}]"
+        );
+        check_text(&service, expected);
+    };
+    direct("00:00:00:00:00:00", "no host has the Ethernet address of zeros; write the one of the backend");
+    direct("01:00:5e:00:00:01", "is a group address; write the one of the backend");
+}
+
+#[test]
+fn words_of_other_balancers_are_translated() {
+    let service = |line: &str, expected: &str| check_error("port = 80", &format!("port = 80\n    {line}"), expected);
+    service("persistence_timeout = 600", "no such key; write persistence = \"source\", and `persistence_s` beside");
+    service("lb_algo = 'rr'", "leave it out: it is always Maglev hashing");
+    service("lvs-sched = 'rr'", "leave it out: it is always Maglev hashing");
+    service("sorry_server = '10.0.0.9'", "write backup = true in one of the `backends`");
+    service("mode = 'DR'", "`service[0].mode`: unknown variant `DR`; write \"direct\"");
+    service("mode = 'TUN'", "write \"ipip\", \"gre\" or \"gue\"");
+    service("mode = 'NAT'", "write \"nat\"");
+    service("check = { interval = 5 }", "no such key; write it as `every_ms`");
+    service("check = { kind = 'https' }", "write \"tcp\": checks speak no TLS");
+    check_error("\"tcp\"", "\"TCP\"", "`service[0].protocol`: unknown variant `TCP`; write \"tcp\"");
+    check_error("port = 8080 }]", "port = 8080, drain = true }]", "write weight = 0, so that it gets no new");
+    let list = "backends = [\"10.0.0.9:53\"]";
+    check_error("backends = [{ address = \"10.0.0.9\" }]", list, "write { address = \"10.0.0.1\", port = 8080 }");
+    check_text("[[virtual_server]]\naddress = '203.0.113.10'", "write [[nf.config.service]], with `address`");
 }
