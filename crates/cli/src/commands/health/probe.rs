@@ -1,7 +1,7 @@
 //! One check of one backend: whether it accepts a connection, or serves a page (RFC 9110, in the syntax of HTTP/1.1).
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use braid_functions::load_balancer::{Check, CheckKind};
@@ -46,10 +46,27 @@ impl From<io::Error> for Bad {
     }
 }
 
+impl Bad {
+    /// Why no connection was opened. Routers and backends refuse with ICMP errors that Linux turns into the errors of a machine
+    /// without a route, or whose own route prohibits the packet (net/ipv4/icmp.c `icmp_err_convert`, net/ipv6/icmp.c
+    /// `tab_unreach`). Only this machine's routes tell whose refusal it was; EPERM comes from no packet.
+    fn connecting(error: io::Error, end: SocketAddr) -> Bad {
+        let errno = error.raw_os_error();
+        let may_be_theirs = [Errno::NETUNREACH, Errno::ACCESS].iter().any(|told| errno == Some(told.raw_os_error()));
+        if may_be_theirs && has_route(end) { Bad::Io(error) } else { error.into() }
+    }
+}
+
+/// Whether this machine has a route to an address that prohibits nothing. Connecting a UDP socket sends nothing.
+fn has_route(end: SocketAddr) -> bool {
+    let any = if end.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    UdpSocket::bind(SocketAddr::new(any, 0)).and_then(|socket| socket.connect(end)).is_ok()
+}
+
 /// Performs the check; the answer must arrive within `timeout` in total.
 pub fn ask(end: SocketAddr, check: &Check, timeout: Duration) -> Result<(), Bad> {
     let begun = Instant::now();
-    let mut stream = TcpStream::connect_timeout(&end, timeout)?;
+    let mut stream = TcpStream::connect_timeout(&end, timeout).map_err(|error| Bad::connecting(error, end))?;
     if check.kind == CheckKind::Tcp {
         return Ok(());
     }
@@ -147,6 +164,21 @@ mod tests {
         drop(server);
         assert!(matches!(ask(end, &Check::default(), second), Err(Bad::Io(_))));
         assert!(matches!(Bad::from(io::Error::from(io::ErrorKind::NetworkUnreachable)), Bad::Unasked(_)));
+    }
+
+    #[test]
+    fn who_can_be_asked_and_prohibits_it_is_bad() {
+        // What "administratively prohibited" (ICMPv6) and "network unknown" (ICMP) become, and there is a route.
+        let end: SocketAddr = "127.0.0.1:80".parse().unwrap();
+        for errno in [Errno::ACCESS, Errno::NETUNREACH] {
+            assert!(matches!(Bad::connecting(errno.into(), end), Bad::Io(_)), "{errno}");
+        }
+        for errno in [Errno::PERM, Errno::ADDRNOTAVAIL, Errno::MFILE] {
+            assert!(matches!(Bad::connecting(errno.into(), end), Bad::Unasked(_)), "{errno}");
+        }
+        // To an address without a zone there is no route within a link (RFC 4007 section 6).
+        let nowhere: SocketAddr = "[fe80::1]:80".parse().unwrap();
+        assert!(matches!(Bad::connecting(Errno::NETUNREACH.into(), nowhere), Bad::Unasked(_)));
     }
 
     #[test]
