@@ -33,8 +33,9 @@ use std::time::Duration;
 use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::Alone;
-use braid_nf::{Fate, Relaxation, TableEntry};
+use braid_nf::{Fate, FieldUse, Relaxation, TableEntry};
 
+use crate::config::READS_WIRE_LEN;
 use crate::parts::scope::BAD_SOURCE;
 use crate::{ConfigError, FromConfig};
 
@@ -47,8 +48,6 @@ const NOT_A_MEMBER: Reason = Reason("not_a_member");
 const ISOLATED: Reason = Reason("isolated");
 /// Nobody wants the group.
 const NO_MEMBER: Reason = Reason("no_member");
-/// A message about groups, or the IP header before it, has a wrong checksum.
-const BAD_CHECKSUM: Reason = Reason("bad_checksum");
 
 /// Entries that one tick examines.
 const SWEEP: u32 = 64;
@@ -155,6 +154,10 @@ impl NetworkFunction for Bridge {
     }
 
     /// Frames between two stations keep their order.
+    fn fields(&self) -> Vec<FieldUse> {
+        self.snooping.iter().map(|_| READS_WIRE_LEN).collect()
+    }
+
     fn packet_set(&self) -> Option<SetDef> {
         let mut pair = SetDef::mac_pair();
         pair.fields.extend(self.vlan_aware.then_some(FieldId::VlanId));
@@ -364,7 +367,7 @@ impl Bridge {
         let ports = match course {
             Course::Only(ports) => ports,
             Course::Everywhere => return self.flood(cx, packet, vlan, known, 0),
-            Course::Nowhere => return Ok(Verdict::Drop(BAD_CHECKSUM)),
+            Course::Nowhere(objection) => return Ok(Verdict::Drop(objection)),
         };
         known.decide(packet.port(), FLOOD, 0);
         let reach = self.switches.map_or(u64::MAX, |switches| switches.reach(packet.port()));

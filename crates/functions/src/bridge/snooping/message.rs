@@ -4,10 +4,13 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion, checksum};
 use braid_nf::prelude::*;
 
+use crate::parts::icmpv6::ALL_NODES;
 use crate::parts::scope;
 
 /// The protocol number of IGMP.
 pub(super) const IGMP: u8 = 2;
+/// A message about groups, or the IP header before it, has a wrong checksum.
+const BAD_CHECKSUM: Reason = Reason("bad_checksum");
 /// How long hosts may take to answer a query that does not say it, as of IGMPv1: the query response interval (RFC 3376 section 8.3).
 const ANSWER_S: u32 = 10;
 
@@ -18,9 +21,10 @@ pub(super) enum Said {
     Query {
         /// Whether a router sent it.
         is_routers: bool,
-        /// If it asks for all groups, in how many seconds all hosts have answered. One that asks for a group makes only that group's members
-        /// report.
+        /// If it asks for all groups, in how many seconds all hosts have answered.
         answer_s: Option<u32>,
+        /// The group that it asks for, if all members of it are to answer, and in how many seconds they have.
+        group: Option<(IpAddress, u32)>,
     },
     /// A host wants the group.
     Joins(IpAddress),
@@ -62,6 +66,9 @@ impl<'p> Message<'p> {
             (0x11 | 130, _) if may_ask(packet.src_ip()) => Next::One(Said::Query {
                 is_routers: packet.src_ip() != IpAddress::from_v4([0; 4]),
                 answer_s: is_general.then(|| answer_s(bytes, version)),
+                group: group
+                    .filter(|_| !is_general && asks_all_members(bytes, version))
+                    .map(|group| (group, answer_s(bytes, version))),
             }),
             (0x12 | 0x16 | 131, Some(group)) => Next::One(Said::Joins(group)),
             (0x17 | 132, Some(group)) => Next::One(Said::Leaves(group)),
@@ -124,6 +131,17 @@ fn answer_s(query: &[u8], version: IpVersion) -> u32 {
     if code == 0 { ANSWER_S } else { code.div_ceil(per_s) }
 }
 
+/// Whether a query for a group concerns all its members: it is not about sources, and does not say that routers ignore it (RFC 3376
+/// sections 4.1.5 and 4.1.8, RFC 3810 sections 5.1.7 and 5.1.10).
+fn asks_all_members(query: &[u8], version: IpVersion) -> bool {
+    const SUPPRESS: u8 = 0x08;
+    let newest = if version == IpVersion::V4 { 8 } else { 24 };
+    match query.get(newest..) {
+        Some([flags, _, high, low, ..]) => flags & SUPPRESS == 0 && (*high, *low) == (0, 0),
+        _ => true,
+    }
+}
+
 fn address(bytes: &[u8]) -> IpAddress {
     match (bytes.first_chunk::<16>(), bytes.first_chunk::<4>()) {
         (Some(v6), _) => IpAddress::from(std::net::IpAddr::from(*v6)),
@@ -144,11 +162,38 @@ pub(super) fn is_mld(packet: &Packet<'_>, version: IpVersion) -> bool {
     is_icmp && matches!(packet.ip_payload().first(), Some(130 | 131 | 132 | 143))
 }
 
-/// Whether the checksums of a message, and of the IP header before it, are correct. For truncated packets and fragments this
-/// cannot be determined, and they are accepted.
-pub(super) fn is_sound(packet: &Packet<'_>, is_igmp: bool) -> bool {
-    let unknown = !is_igmp || packet.is_short() || packet.is_fragment();
-    packet.checksums_ok() && (unknown || checksum::ipv4_header_ok(packet.ip_payload()))
+/// What is wrong with a message: its checksums, and that of the IP header before it, or its form. For fragments and what a capture has cut
+/// this cannot be determined, and they are accepted.
+pub(super) fn objection(packet: &Packet<'_>, is_igmp: bool) -> Option<Reason> {
+    let (body, is_cut) = (packet.ip_payload(), packet.wire_len() as usize > packet.len());
+    let is_whole = !is_cut && !packet.is_fragment();
+    if !packet.checksums_ok() || (is_whole && !packet.is_short() && is_igmp && !checksum::ipv4_header_ok(body)) {
+        return Some(BAD_CHECKSUM);
+    }
+    let is_possible = if is_igmp { is_igmp_possible(packet, body) } else { is_mld_possible(packet, body) };
+    (is_whole && (packet.is_short() || !is_possible)).then_some(Reason::MALFORMED)
+}
+
+/// A general query goes to all hosts (RFC 3376 section 4.1.12): others would not hear it, and lose what they do not repeat.
+fn is_igmp_possible(packet: &Packet<'_>, body: &[u8]) -> bool {
+    const ALL_HOSTS: [u8; 4] = [224, 0, 0, 1];
+    match body.first_chunk::<8>() {
+        Some([0x11, _, _, _, 0, 0, 0, 0]) => packet.dst_ip() == IpAddress::from_v4(ALL_HOSTS),
+        Some(_) => true,
+        None => false,
+    }
+}
+
+/// A general query goes to all nodes (RFC 3810 section 5.1.15).
+fn is_mld_possible(packet: &Packet<'_>, body: &[u8]) -> bool {
+    match (body.first(), body.get(8..24)) {
+        (Some(130), Some(group)) => {
+            let is_general = group.iter().all(|byte| *byte == 0);
+            !is_general || packet.dst_ip() == ALL_NODES
+        }
+        (Some(130..=132), None) => false,
+        _ => true,
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! IGMP and MLD snooping (RFC 4541): learns which ports want which group from what hosts and routers send each other.
 //!
 //! A port that sends a report (IGMPv1 to v3, MLDv1 and v2) wants the group until the membership time passes without another
-//! report, or until shortly after a leave if no other report follows. Queries show where routers are, which want all groups,
+//! report, or until shortly after a leave, or after the time that a querier allows for answers, if no other report follows. Queries show where routers are, which want all groups,
 //! and make all members report. Without a querier, members that reported long ago stay silent (hosts report once), so groups
 //! are then sent everywhere. Times are kept in whole seconds, rounded up. Sources of IGMPv3 and MLDv2 are not distinguished: a
 //! host that wants a group from some sources gets it from all.
@@ -18,7 +18,7 @@ use braid_nf::state::{Inserted, MapConfig, StateBuilder, StateObject, Tx, Visit}
 use braid_nf::{About, Fate, Part, Port, TableEntry};
 use serde::Deserialize;
 
-use self::message::{IGMP, Message, Said, asking, is_mld, is_sound};
+use self::message::{IGMP, Message, Said, asking, is_mld};
 use super::vlans::PORTS_MAX;
 use crate::config::{ConfigError, span_ns};
 use crate::parts::SECOND;
@@ -110,8 +110,8 @@ pub(super) enum Course {
     Everywhere,
     /// To these ports only.
     Only(u64),
-    /// Nowhere: it is a message with a wrong checksum.
-    Nowhere,
+    /// Nowhere: it is a damaged message.
+    Nowhere(Reason),
 }
 
 /// The members of groups, and the queriers.
@@ -168,8 +168,10 @@ impl Snooping {
         }
         // RFC 4541 section 2.1.1 (5): damaged messages are ignored.
         let is_igmp = packet.protocol() == IGMP && version == IpVersion::V4;
-        if (is_igmp || is_mld(packet, version)) && !is_sound(packet, is_igmp) {
-            return Ok((Course::Nowhere, true));
+        if (is_igmp || is_mld(packet, version))
+            && let Some(objection) = message::objection(packet, is_igmp)
+        {
+            return Ok((Course::Nowhere(objection), true));
         }
         if let Some(message) = Message::of(packet, version) {
             return self.hear(cx, (packet.port(), vlan), group.is_v4(), message);
@@ -204,7 +206,10 @@ impl Snooping {
         let mut has_room = true;
         for said in message {
             match said {
-                Said::Query { is_routers, answer_s } => {
+                Said::Query { is_routers, answer_s, group } => {
+                    if let Some((group, answer_s)) = group {
+                        self.ask(cx, group, vlan, answer_s)?;
+                    }
                     has_room &= self.note(cx, asking(is_v4), (vlan, port), (is_routers, answer_s))?;
                     return Ok((Course::Everywhere, has_room));
                 }
@@ -257,7 +262,18 @@ impl Snooping {
         Ok(!is_news || self.table_of(address).insert(cx, &group, &members)? != Inserted::Full)
     }
 
-    /// Lets a port's membership end soon, unless another report follows.
+    /// Lets the membership of all ports of a group end when the time is over that its querier allows for answers, twice: one query may get
+    /// lost. That is later than a leave alone says, if the querier allows more (RFC 3376 section 8.9, Linux `br_ip4_multicast_query`).
+    fn ask(&self, cx: &mut Cx<'_>, address: IpAddress, vlan: u16, answer_s: u32) -> Result<(), Conflict> {
+        let now_s = seconds(cx);
+        let until_s = now_s + (2 * answer_s + 1).min(self.membership_s + 1);
+        self.table.update(cx, &Group { address, vlan: vlan.into() }, |members| {
+            members.until_s.iter_mut().filter(|own| **own > now_s).for_each(|own| *own = until_s);
+        })?;
+        Ok(())
+    }
+
+    /// Lets a port's membership end soon, unless another report follows or a querier asks for the group and allows more time.
     fn leave(&self, cx: &mut Cx<'_>, address: IpAddress, vlan: u16, port: Port) -> Result<(), Conflict> {
         let until_s = seconds(cx) + LEAVE_S + 1;
         self.table.update(cx, &Group { address, vlan: vlan.into() }, |members| {
