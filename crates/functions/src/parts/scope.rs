@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use braid_nf::packet::headers::{ether_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion, Link};
-use braid_nf::{Packet, Reason};
+use braid_nf::{Cx, Packet, Reason, Verdict};
 
 /// To or from an address that is not a host's: a group, broadcast, loopback or unspecified address.
 pub const NOT_UNICAST: Reason = Reason("not_unicast");
@@ -22,6 +22,12 @@ pub fn is_damaged_ip(packet: &Packet<'_>) -> bool {
         _ => matches!(packet.ether_type(), Some(ether_type::IPV4 | ether_type::IPV6)),
     };
     !packet.is_ip() && (announced || packet.is_short())
+}
+
+/// What a limit decides about a packet in no set: what is not IP passes, but not what a reader takes for IP, which could evade
+/// the limit by a wrong length.
+pub fn pass_unless_damaged(cx: &Cx<'_>, packet: &Packet<'_>) -> Verdict {
+    if is_damaged_ip(packet) { Verdict::Drop(Reason::MALFORMED) } else { cx.pass() }
 }
 
 /// Whether a packet stays on its link because an end is link-local: a link-local IPv6 address, an unspecified source, or a

@@ -46,7 +46,7 @@ pub struct Config {
     pub ceil_burst_bytes: Option<u64>,
     /// Bytes that an address may borrow before it is the next one's turn.
     pub quantum_bytes: Option<u32>,
-    /// The most addresses that may borrow; packets of others are dropped.
+    /// The most addresses of which packets wait for the link, or that may borrow; packets of others are dropped.
     pub addresses_max: Option<u32>,
     /// Groups of address ranges that share a rate, between their addresses and the link.
     pub group: Vec<Group>,
@@ -182,10 +182,13 @@ impl Config {
         let given = [
             ("ceil_burst_bytes", self.ceil_burst_bytes.is_some()),
             ("quantum_bytes", self.quantum_bytes.is_some()),
-            ("addresses_max", self.addresses_max.is_some()),
             ("group", !self.group.is_empty()),
             ("priority", !self.priority.is_empty()),
         ];
+        if self.addresses_max.is_some() && self.link.is_none() {
+            let reason = "without a link each address waits for itself, and has no place in a table";
+            return Err(ConfigError::new("addresses_max", reason, "give `link`, or leave it out"));
+        }
         match given.iter().find(|(_, given)| *given) {
             Some((key, _)) => Err(ConfigError::new(key, "nobody borrows", "give `ceil_bytes_per_s`")),
             None => Ok(()),

@@ -1,36 +1,37 @@
 //! Limits the traffic of every address to a rate by delaying packets: a policer that delays instead of dropping.
 //!
 //! When a packet arrives, it is known when its address will have the credit for it, after all packets that wait for the same
-//! address. A packet that may leave at once does; any other waits in a [`Wheel`], and a tick sends it when it is due and the
-//! link has credit for it too. Addresses that may borrow what others leave of the link are handled by another function,
-//! [`Borrower`].
+//! address. A packet that may leave at once does; any other waits in a [`Wheel`], and a tick sends it when it is due. Where all
+//! addresses share a link, a packet leaves when the link has credit for it too, and only then is it charged to its address
+//! ([`SharedLink`]). Addresses that may borrow what others leave of the link are handled by another function, [`Borrower`].
 
-mod accounts;
 mod bands;
 mod borrow;
 mod config;
+mod link;
 mod store;
 mod wheel;
 
 pub use bands::Fits;
 pub use borrow::{Borrower, Class};
 pub use config::{Config, Group, Link, Rates};
+pub use link::SharedLink;
 pub use store::{HELD_MAX, Store, Waiting};
-pub use wheel::Wheel;
+pub use wheel::{Departure, Wheel};
 
 use std::time::Duration;
 
 use braid_nf::prelude::*;
-use braid_nf::state::VectorConfig;
 use braid_nf::{FieldUse, Instance, Stage};
 
 use crate::config::READS_WIRE_LEN;
 use crate::parts::SECOND;
 use crate::parts::counted::Counted;
+use crate::parts::scope::pass_unless_damaged;
 use crate::policer::By;
 use crate::token_bucket::{Bucket, LARGER_THAN_BURST, Limit};
 use crate::{ConfigError, FromConfig};
-use accounts::{Account, Accounts};
+use link::Place;
 
 /// The packet waits; it leaves later, as a copy.
 const WAITS: Reason = Reason("waits_for_credit");
@@ -38,11 +39,15 @@ const WAITS: Reason = Reason("waits_for_credit");
 const QUEUE_FULL: Reason = Reason("queue_full");
 /// There is no room for another waiting packet.
 const NO_ROOM: Reason = Reason("no_room_to_wait");
+/// There is no room for another address, with a link.
+const ADDRESS_TABLE_FULL: Reason = Reason("address_table_full");
 /// A packet that is longer than any that can wait.
 const TOO_LONG: Reason = Reason("too_long_to_wait");
 
 /// The period at which packets that are due are sent.
 const TICK: Duration = Duration::from_millis(1);
+/// The most addresses of which packets wait for a link, unless the plan says otherwise.
+const ADDRESSES_MAX: u32 = 65_536;
 /// The shortest timeout of a set: a set whose packets wait must not be forgotten.
 const TIMEOUT_MIN_NS: u64 = 10 * SECOND;
 
@@ -56,8 +61,8 @@ pub struct Shaped {
     last_ns: u64,
     /// The turn of the wheel until which its packets wait; 0 if none ever has.
     last_turn: u64,
-    /// Its account, if packets of it wait for the link.
-    account: Account,
+    /// With a link, its queue, which has the bucket while packets wait.
+    place: Place,
 }
 
 network_function! {
@@ -68,11 +73,7 @@ network_function! {
         wait_max_ns: u64,
         by: By,
         from_port: Option<Port>,
-        link: Option<Limit>,
-        /// The link's credit, as of its last packet.
-        credit: Vector<Bucket>,
-        /// With a link, how many bytes of each address wait, and may.
-        accounts: Option<Accounts>,
+        link: Option<SharedLink>,
         queue_bytes: u64,
         wheel: Wheel,
     }
@@ -83,12 +84,8 @@ impl FromConfig for Shaper {
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Shaper, ConfigError> {
         config.without_borrowing()?;
-        let link = config.link_limit()?;
-        let full = link.map_or(Bucket::default(), |limit| limit.full(0));
-        let rate = link.map_or_else(|| "no limit".to_owned(), |limit| limit.in_words("bytes"));
-        builder.agree("link", format!("a shaper's bucket of {rate}"));
-        let credit = Vector::new(builder, &VectorConfig { name: "link".into(), len: 1 }, full);
-        let accounts = link.map(|_| Accounts::new(builder, config.queue_packets)).transpose();
+        let addresses = config.addresses_max.unwrap_or(ADDRESSES_MAX);
+        let link = config.link_limit()?.map(|limit| SharedLink::new(builder, limit, addresses)).transpose()?;
         let store = Store::new(builder, config.queue_packets, config.mark_ns()?);
         let wheel = store.and_then(|store| Wheel::new(builder, store));
         Ok(Shaper {
@@ -98,8 +95,6 @@ impl FromConfig for Shaper {
             by: config.by,
             from_port: config.checked_port(ports)?,
             link,
-            credit: credit.map_err(|error| ConfigError::state("link", &error))?,
-            accounts: accounts.map_err(|error| ConfigError::state("queue_packets", &error))?,
             queue_bytes: config.queue_bytes()?,
             wheel: wheel.map_err(|error| ConfigError::state("queue_packets", &error))?,
         })
@@ -113,8 +108,10 @@ impl NetworkFunction for Shaper {
 
     /// Credit keeps its value under any limit, and waiting packets keep their times.
     fn inherits(&self, older: &Self) -> Result<(), String> {
-        if self.by != older.by || self.wheel.store().room() != older.wheel.store().room() {
-            return Err("packets wait where they lie: `by` and `queue_packets` stay".to_owned());
+        let room = |of: &Self| (of.wheel.store().room(), of.link.as_ref().map(SharedLink::addresses));
+        if self.by != older.by || room(self) != room(older) {
+            let stays = "`by`, `queue_packets`, `addresses_max` and whether there is a `link` stay";
+            return Err(format!("packets wait where they lie: {stays}"));
         }
         Ok(())
     }
@@ -163,21 +160,20 @@ impl NetworkFunction for Shaper {
         self.shape(cx, packet, shaped)
     }
 
-    fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
-        Ok(cx.pass())
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        Ok(if self.shapes(packet) { pass_unless_damaged(cx, packet) } else { cx.pass() })
+    }
+
+    fn expired(&self, cx: &mut Cx<'_>, _: &SetKey, shaped: &Shaped) -> Result<(), Conflict> {
+        self.link.iter().try_for_each(|link| link.forget(cx, shaped.place))
     }
 
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
         let now = cx.now();
-        self.wheel.release(cx, |cx, packet| {
-            let Some(limit) = &self.link else { return Ok(true) };
-            // As if the packet left when it was due, however late the tick is.
-            let take = |bucket: &mut Bucket| limit.take_by(bucket, packet.due_ns, now, packet.cost);
-            let leaves = self.credit.update(cx, 0, take)?.unwrap_or(true);
-            if let Some(accounts) = self.accounts.as_ref().filter(|_| leaves) {
-                accounts.take_off(cx, packet.account, packet.cost)?;
-            }
-            Ok(leaves)
+        self.wheel.release(cx, |cx, packet| match &self.link {
+            Some(link) => link.departure(cx, self.wheel.store(), &self.limit, packet),
+            None if packet.due_ns > now => Ok(Departure::Later),
+            None => Ok(Departure::Now),
         })
     }
 
@@ -188,12 +184,12 @@ impl NetworkFunction for Shaper {
     const HOLDS: bool = true;
 
     fn holds(&self, cx: &mut Cx<'_>) -> Result<Option<u64>, Conflict> {
-        let (Some((turn_ns, packet)), credit) = (self.wheel.first(cx)?, self.credit.get(cx, 0)?) else {
-            return Ok(None);
+        let Some((turn_ns, packet)) = self.wheel.first(cx)? else { return Ok(None) };
+        let link_ns = match &self.link {
+            Some(link) => link.ready_ns(cx, &packet)?,
+            None => 0,
         };
-        let link =
-            self.link.zip(credit).map(|(limit, mut credit)| limit.take_after(&mut credit, packet.due_ns, packet.cost));
-        Ok(Some(turn_ns.max(link.unwrap_or(0))))
+        Ok(Some(turn_ns.max(link_ns)))
     }
 }
 
@@ -207,46 +203,71 @@ impl Shaper {
     #[inline(never)]
     fn shape(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, shaped: &mut Shaped) -> Handled {
         let (now, cost) = (cx.now(), self.counted.cost(packet));
-        if u64::from(cost) > self.limit.burst().min(self.link.map_or(u64::MAX, |link| link.burst())) {
+        if u64::from(cost) > self.limit.burst().min(self.link.as_ref().map_or(u64::MAX, SharedLink::burst)) {
             return Ok(Verdict::Drop(LARGER_THAN_BURST));
+        }
+        if let Some(link) = &self.link {
+            return self.shape_for(cx, packet, shaped, link);
         }
         let mut bucket = shaped.bucket;
         let due_ns = self.limit.take_after(&mut bucket, now.max(shaped.last_ns), cost);
-        if due_ns == now && self.goes_at_once(cx, shaped, now, cost)? {
+        if due_ns == now && self.wheel.progress(cx)?.has_released(shaped.last_turn) {
             *shaped = Shaped { bucket, last_ns: now, last_turn: 0, ..*shaped };
             return Ok(cx.pass());
         }
-        let waits_for_link = match &self.accounts {
-            Some(accounts) => accounts.bytes(cx, shaped.account)?,
-            None => 0,
-        };
-        let is_over = waits_for_link > 0 && waits_for_link + u64::from(cost) > self.queue_bytes;
-        if due_ns - now > self.wait_max_ns || is_over {
+        if due_ns - now > self.wait_max_ns {
             return Ok(Verdict::Drop(QUEUE_FULL));
         }
         if packet.bytes().len() > HELD_MAX {
             return Ok(Verdict::Drop(TOO_LONG));
         }
-        let account = match &self.accounts {
-            Some(accounts) => accounts.add(cx, shaped.account, cost)?,
-            None => Account::default(),
-        };
-        if !self.wheel.hold(cx, packet, (cost, due_ns, account.number))? {
-            self.accounts.iter().try_for_each(|accounts| accounts.take_off(cx, account.number, cost))?;
+        if self.wheel.hold(cx, packet, (cost, due_ns, 0))?.is_none() {
             return Ok(Verdict::Drop(NO_ROOM));
         }
-        *shaped = Shaped { bucket, last_ns: due_ns, last_turn: wheel::turn(due_ns), account };
+        *shaped = Shaped { bucket, last_ns: due_ns, last_turn: wheel::turn(due_ns), ..*shaped };
         Ok(Verdict::Drop(WAITS))
     }
 
-    /// Whether no packet waits before one that is due now, and the link has credit for it.
-    fn goes_at_once(&self, cx: &mut Cx<'_>, shaped: &Shaped, now: u64, cost: u32) -> Result<bool, Conflict> {
-        let progress = self.wheel.progress(cx)?;
-        match &self.link {
-            None => Ok(progress.has_released(shaped.last_turn)),
-            Some(_) if progress.waiting > 0 => Ok(false),
-            Some(limit) => Ok(self.credit.update(cx, 0, |bucket| limit.take(bucket, now, cost))? == Some(true)),
+    /// Sends a packet that finds credit of its address and of the link, and no packet that waits; any other waits in the queue
+    /// of its address.
+    fn shape_for(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, shaped: &mut Shaped, link: &SharedLink) -> Handled {
+        let (now, cost) = (cx.now(), self.counted.cost(packet));
+        let known = link.queue(cx, shaped.place)?;
+        let is_first = known.is_none_or(|queue| queue.packets == 0);
+        let before = known.map_or(shaped.bucket, |queue| queue.bucket);
+        let mut bucket = before;
+        let due_ns = self.limit.take_after(&mut bucket, now, cost);
+        if is_first && due_ns == now && self.wheel.progress(cx)?.waiting == 0 && link.take(cx, cost)? {
+            known.iter().try_for_each(|queue| link.close(cx, queue))?;
+            *shaped = Shaped { bucket, place: Place::default(), ..*shaped };
+            return Ok(cx.pass());
         }
+        let is_full = match is_first {
+            true => due_ns - now > self.wait_max_ns,
+            false => known.is_some_and(|queue| queue.bytes + u64::from(cost) > self.queue_bytes),
+        };
+        if is_full {
+            return Ok(Verdict::Drop(QUEUE_FULL));
+        }
+        if packet.bytes().len() > HELD_MAX {
+            return Ok(Verdict::Drop(TOO_LONG));
+        }
+        let Some(queue) = known.map_or_else(|| link.open(cx, before), |queue| Ok(Some(queue)))? else {
+            return Ok(Verdict::Drop(ADDRESS_TABLE_FULL));
+        };
+        // Only the first packet of an address is in the wheel; when others are due is known when it has left.
+        let stored = match is_first {
+            true => self.wheel.hold(cx, packet, (cost, due_ns, queue.index()))?,
+            false => self.wheel.store().put(cx, packet, (cost, now, queue.index()), None)?,
+        };
+        let Some(stored) = stored else {
+            if known.is_none() {
+                link.close(cx, &queue)?;
+            }
+            return Ok(Verdict::Drop(NO_ROOM));
+        };
+        shaped.place = link.append(cx, self.wheel.store(), queue, (stored, cost))?;
+        Ok(Verdict::Drop(WAITS))
     }
 }
 

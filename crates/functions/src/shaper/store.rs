@@ -28,8 +28,12 @@ pub struct Waiting {
     port: Port,
     /// The next packet of its list.
     pub next: Lease,
+    /// The packet of the same address that waits behind it for the link (`link.rs`).
+    pub behind: Lease,
     /// Whether there is a next packet.
-    pub has_next: u32,
+    pub has_next: u16,
+    /// Whether one of the same address waits behind it.
+    pub has_behind: u16,
     /// The port by which it arrived, and its link type.
     came_by: Port,
     link: u16,
@@ -37,8 +41,8 @@ pub struct Waiting {
     came_ns: u64,
     /// The offset of its IP header.
     ip: u32,
-    /// The number of its address's account (`accounts.rs`), 0 without one.
-    pub account: u32,
+    /// Its address's queue (`link.rs`), where there is a link.
+    pub queue: u32,
 }
 
 /// The bytes of a packet.
@@ -83,7 +87,7 @@ impl Store {
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (cost, due_ns, account): (u32, u64, u32),
+        (cost, due_ns, queue): (u32, u64, u32),
         last: Option<Lease>,
     ) -> Result<Option<Lease>, Conflict> {
         let Some(lease) = self.room.allocate(cx)? else { return Ok(None) };
@@ -93,12 +97,27 @@ impl Store {
         self.bytes.set(cx, lease.index, bytes)?;
         let (port, came_by, link) = (cx.leaves_by(), packet.port(), packet.link() as u16);
         let (len, ip, came_ns) = (frame.len() as u16, packet.record().l3.into(), cx.now());
-        let waiting = Waiting { due_ns, cost, len, port, came_by, link, came_ns, ip, account, ..Waiting::default() };
+        let waiting = Waiting { due_ns, cost, len, port, came_by, link, came_ns, ip, queue, ..Waiting::default() };
         self.packets.set(cx, lease.index, waiting)?;
         if let Some(last) = last {
-            self.packets.update(cx, last.index, |last| (last.next, last.has_next) = (lease, 1))?;
+            self.link(cx, last, lease)?;
         }
         Ok(Some(lease))
+    }
+
+    /// Links a packet behind the last of a list.
+    pub fn link(&self, cx: &mut Cx<'_>, last: Lease, lease: Lease) -> Result<(), Conflict> {
+        self.packets.update(cx, last.index, |last| (last.next, last.has_next) = (lease, 1)).map(drop)
+    }
+
+    /// Lets a packet wait behind the last of its address.
+    pub fn follow(&self, cx: &mut Cx<'_>, last: Lease, lease: Lease) -> Result<(), Conflict> {
+        self.packets.update(cx, last.index, |last| (last.behind, last.has_behind) = (lease, 1)).map(drop)
+    }
+
+    /// Says when a packet is due.
+    pub fn set_due(&self, cx: &mut Cx<'_>, lease: Lease, due_ns: u64) -> Result<(), Conflict> {
+        self.packets.update(cx, lease.index, |packet| packet.due_ns = due_ns).map(drop)
     }
 
     /// What is known of a packet.

@@ -165,6 +165,68 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Whatever arrives, and however long the link lets it wait: packets of an address leave in order, none is lost, and over any
+    /// period no address exceeds its rate, nor all together the link.
+    #[test]
+    fn a_link_breaks_neither_order_nor_the_rate_of_an_address(
+        packets in prop::collection::vec((0u64..4, 0u8..6, 60usize..1500), 1..200),
+    ) {
+        let config = "bytes_per_s = 300000\nburst_bytes = 2000\nqueue_bytes = 30000
+            link = { bytes_per_s = 500000, burst_bytes = 3000 }";
+        let mut bench = bench(config);
+        let (mut now, mut came, mut went) = (0, vec![Vec::new(); 6], Vec::new());
+        let mut note = |now: u64, sent: &[(Port, Vec<u8>)]| {
+            let frames = sent.iter().filter(|(_, frame)| frame[12..14] == [8, 0]);
+            went.extend(frames.map(|(_, frame)| (now, frame[33], frame.len() as u64, frame[frame.len() - 1])));
+        };
+        for (n, (gap, host, len)) in packets.into_iter().enumerate() {
+            now += gap;
+            let outcome = bench.send(1, now, &to(&format!("10.0.0.{host}"), len, n as u8));
+            if matches!(outcome.dropped, None | Some("waits_for_credit")) {
+                came[usize::from(host)].push(n as u8);
+            }
+            note(now, &outcome.sent);
+        }
+        for _ in 0..900 {
+            now += 1;
+            note(now, &bench.send(1, now, &Frame::arp("10.0.0.1", "10.0.0.2").bytes()).sent);
+        }
+        for (host, came) in came.iter().enumerate() {
+            let numbers: Vec<u8> = went.iter().filter(|(_, to, ..)| usize::from(*to) == host).map(|(.., n)| *n).collect();
+            prop_assert_eq!(came, &numbers);
+        }
+        // A tick sends what was due since the last one, which is at most as long ago as the bench's steps, and turns are longer.
+        let late = 6;
+        for (first, (from, ..)) in went.iter().enumerate() {
+            let mut all = [0; 7];
+            for (at, host, len, _) in &went[first..] {
+                all[6] += len;
+                all[usize::from(*host)] += len;
+                let ms = at - from + late;
+                prop_assert!(all[6] <= 3000 + 500 * ms, "{} of the link in {ms} ms", all[6]);
+                let own = all[usize::from(*host)];
+                prop_assert!(own <= 2000 + 300 * ms, "{own} to {host} in {ms} ms");
+            }
+        }
+    }
+}
+
+#[test]
+fn addresses_of_which_packets_wait_for_the_link_are_bounded() {
+    let mut bench = bench("addresses_max = 2\nlink = { bytes_per_s = 1000, burst_bytes = 2000 }");
+    let outcomes: Vec<_> =
+        (1..=4).map(|host| bench.send(1, 0, &to(&format!("10.0.0.{host}"), 1500, host)).dropped).collect();
+    assert_eq!(outcomes, [None, Some("waits_for_credit"), Some("waits_for_credit"), Some("address_table_full")]);
+    assert_eq!(left(&mut bench, 1003), [2]);
+    assert_eq!(left(&mut bench, 2503), [3]);
+    // The second address, of which nothing waits any more, gives its place to another.
+    assert_eq!(bench.send(1, 4100, &to("10.0.0.2", 100, 5)).ports(), [0]);
+    assert_eq!(bench.send(1, 4100, &to("10.0.0.4", 1500, 6)).dropped, Some("waits_for_credit"));
+}
+
 #[track_caller]
 fn refuse(config: &str, expected: &str) {
     crate::parts::refuse::refuse("shaper", config, expected);
@@ -178,6 +240,10 @@ fn impossible_values_are_refused() {
         "`queue_bytes`: at 1000 a second a queue of 20000 bytes takes longer than seven seconds; write at most 7516";
     refuse("bytes_per_s = 1000\nqueue_bytes = 20000", long);
     let none = "every packet is longer than a burst of 9, so none would pass; write at least 20, and 1514 for full";
+    refuse(
+        "addresses_max = 9",
+        "`addresses_max`: without a link each address waits for itself, and has no place in a table; give `link`, or leave it out",
+    );
     for (config, key) in [
         ("bytes_per_s = 100\nburst_bytes = 9", "burst_bytes"),
         ("link = { bytes_per_s = 100, burst_bytes = 9 }", "link.burst_bytes"),

@@ -2,7 +2,8 @@
 //!
 //! A turn is 2^20 ns, slightly more than a millisecond; a list holds the packets that are due in one turn, in order of arrival.
 //! [`Wheel::release`] takes off turns one after another, never before they are over, so a packet may leave late but never
-//! early. If the caller does not let a packet go yet, it stays, with everything behind it.
+//! early. If the caller does not let a packet go yet, it stays, with everything behind it. Of packets that wait for a link only
+//! the first of each address is in the wheel; when it leaves, the caller names the one that takes its place.
 
 use std::sync::Arc;
 
@@ -36,14 +37,29 @@ struct List {
 pub struct Progress {
     /// The first turn that has not been taken off.
     turn: u64,
-    /// Number of waiting packets.
+    /// Number of packets in the wheel.
     pub waiting: u64,
+}
+
+/// Whether the first packet of the wheel leaves.
+pub enum Departure {
+    /// Not yet.
+    Later,
+    /// It leaves.
+    Now,
+    /// It leaves, and this packet of its address comes into the wheel, due at this time.
+    NowBefore(Lease, u64),
 }
 
 impl Progress {
     /// Whether no packet of this turn or an earlier one waits any more.
     pub fn has_released(&self, turn: u64) -> bool {
         self.waiting == 0 || self.turn > turn
+    }
+
+    /// The list of what is due then. If the wheel is so far behind that it has no turn for that time, the last turn must do.
+    fn at(&self, due_ns: u64) -> u32 {
+        (turn(due_ns).clamp(self.turn, self.turn + TURNS - 1) % TURNS) as u32
     }
 }
 
@@ -82,32 +98,40 @@ impl Wheel {
         Ok(self.progress.get(cx, 0)?.unwrap_or_default())
     }
 
-    /// Lets a packet wait until it is due. Returns false if there is no room, or it is due too late.
+    /// Lets a packet wait until it is due. Returns `None` if there is no room, or it is due too late.
     #[cold]
     pub fn hold(
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (cost, due_ns, account): (u32, u64, u32),
-    ) -> Result<bool, Conflict> {
-        let mut progress = self.progress(cx)?;
-        let (turn, now) = (turn(due_ns).max(progress.turn), cx.now());
-        if due_ns.saturating_sub(now) > WAIT_MAX_NS || (progress.waiting > 0 && turn - progress.turn >= TURNS) {
-            return Ok(false);
+        (cost, due_ns, queue): (u32, u64, u32),
+    ) -> Result<Option<Lease>, Conflict> {
+        let (mut progress, now) = (self.progress(cx)?, cx.now());
+        if due_ns.saturating_sub(now) > WAIT_MAX_NS {
+            return Ok(None);
         }
-        let at = (turn % TURNS) as u32;
-        let list = self.turns.get(cx, at)?.unwrap_or_default();
-        let last = (list.is_full == 1).then_some(list.last);
-        let Some(lease) = self.store.put(cx, packet, (cost, due_ns, account), last)? else { return Ok(false) };
-        let first = if list.is_full == 1 { list.first } else { lease };
-        self.turns.set(cx, at, List { first, last: lease, is_full: 1 })?;
+        let Some(lease) = self.store.put(cx, packet, (cost, due_ns, queue), None)? else { return Ok(None) };
         if progress.waiting == 0 {
             // Turns without packets need not be examined.
             progress.turn = progress.turn.max(self::turn(now));
         }
+        let at = progress.at(due_ns);
+        let mut list = self.turns.get(cx, at)?.unwrap_or_default();
+        self.append(cx, &mut list, lease)?;
+        self.turns.set(cx, at, list)?;
         progress.waiting += 1;
         self.progress.set(cx, 0, progress)?;
-        Ok(true)
+        Ok(Some(lease))
+    }
+
+    /// Appends a packet to a list.
+    fn append(&self, cx: &mut Cx<'_>, list: &mut List, lease: Lease) -> Result<(), Conflict> {
+        let first = if list.is_full == 1 { list.first } else { lease };
+        if list.is_full == 1 {
+            self.store.link(cx, list.last, lease)?;
+        }
+        *list = List { first, last: lease, is_full: 1 };
+        Ok(())
     }
 
     /// The packet that leaves first, and when its turn is over; `None` if no packet waits.
@@ -122,11 +146,11 @@ impl Wheel {
         Ok(None)
     }
 
-    /// Sends packets of turns that are over, in order, as long as `may_leave` lets them go.
+    /// Sends packets of turns that are over, in order, as long as `leaves` lets them go.
     pub fn release(
         &self,
         cx: &mut Cx<'_>,
-        mut may_leave: impl FnMut(&mut Cx<'_>, &Waiting) -> Result<bool, Conflict>,
+        mut leaves: impl FnMut(&mut Cx<'_>, &Waiting) -> Result<Departure, Conflict>,
     ) -> Result<(), Conflict> {
         let (before, now) = (self.progress(cx)?, turn(cx.now()));
         let mut progress = before;
@@ -136,19 +160,22 @@ impl Wheel {
             let full = self.turns.get(cx, at)?.unwrap_or_default();
             let mut list = full;
             while list.is_full == 1 && left > 0 {
-                let packet = self.store.get(cx, list.first)?;
-                if !may_leave(cx, &packet)? {
+                let (lease, packet) = (list.first, self.store.get(cx, list.first)?);
+                let departure = leaves(cx, &packet)?;
+                if matches!(departure, Departure::Later) {
                     left = 0;
                     break;
                 }
-                self.store.send(cx, list.first, &packet)?;
-                list.is_full = packet.has_next.into();
-                list.first = packet.next;
-                progress.waiting -= 1;
+                self.store.send(cx, lease, &packet)?;
+                list = if packet.has_next == 1 { List { first: packet.next, ..list } } else { List::default() };
+                match departure {
+                    Departure::NowBefore(lease, due_ns) => self.replace(cx, &progress, &mut list, (lease, due_ns))?,
+                    _ => progress.waiting -= 1,
+                }
                 left -= 1;
             }
             if list != full {
-                self.turns.set(cx, at, if list.is_full == 1 { list } else { List::default() })?;
+                self.turns.set(cx, at, list)?;
             }
             progress.turn += u64::from(list.is_full == 0);
         }
@@ -156,6 +183,24 @@ impl Wheel {
             self.progress.set(cx, 0, progress)?;
         }
         Ok(())
+    }
+
+    /// Puts a packet, already stored, into the wheel, of which `list` is the turn being taken off.
+    fn replace(
+        &self,
+        cx: &mut Cx<'_>,
+        progress: &Progress,
+        list: &mut List,
+        (lease, due_ns): (Lease, u64),
+    ) -> Result<(), Conflict> {
+        self.store.set_due(cx, lease, due_ns)?;
+        let at = progress.at(due_ns);
+        if at == progress.at(0) {
+            return self.append(cx, list, lease);
+        }
+        let mut later = self.turns.get(cx, at)?.unwrap_or_default();
+        self.append(cx, &mut later, lease)?;
+        self.turns.set(cx, at, later).map(drop)
     }
 }
 

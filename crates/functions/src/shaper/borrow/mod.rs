@@ -26,17 +26,18 @@ pub use self::class::{Class, Limits, Place, Terms};
 use self::queues::Queues;
 use super::bands::Bands;
 use super::store::{HELD_MAX, Store};
-use super::{Config, LARGER_THAN_BURST, NO_ROOM, QUEUE_FULL, TICK, TIMEOUT_MIN_NS, TOO_LONG, WAITS};
+use super::{
+    ADDRESS_TABLE_FULL, ADDRESSES_MAX, Config, LARGER_THAN_BURST, NO_ROOM, QUEUE_FULL, TICK, TIMEOUT_MIN_NS, TOO_LONG,
+    WAITS,
+};
 use crate::ConfigError;
 use crate::config::READS_WIRE_LEN;
 use crate::parts::Prefix;
 use crate::parts::counted::Counted;
+use crate::parts::scope::pass_unless_damaged;
 use crate::policer::By;
 use crate::token_bucket::Limit;
 
-/// There is no room for another address.
-const ADDRESS_TABLE_FULL: Reason = Reason("address_table_full");
-const ADDRESSES_MAX: u32 = 65_536;
 /// Two full Ethernet frames.
 const QUANTUM: u32 = 3028;
 
@@ -173,8 +174,8 @@ impl NetworkFunction for Borrower {
         Ok(if goes { cx.pass() } else { Verdict::Drop(WAITS) })
     }
 
-    fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
-        Ok(cx.pass())
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        Ok(if self.shapes(packet) { pass_unless_damaged(cx, packet) } else { cx.pass() })
     }
 
     fn expired(&self, cx: &mut Cx<'_>, _: &SetKey, place: &Place) -> Result<(), Conflict> {
