@@ -8,7 +8,8 @@ use braid_nf::FieldUse;
 use braid_nf::prelude::*;
 
 use crate::config::READS_WIRE_LEN;
-use crate::token_bucket::{Bucket, Limit, RATE_EXCEEDED};
+use crate::parts::scope::pass_unless_damaged;
+use crate::token_bucket::{Bucket, LARGER_THAN_BURST, Limit, RATE_EXCEEDED};
 use crate::{ConfigError, FromConfig};
 
 network_function! {
@@ -57,6 +58,9 @@ impl NetworkFunction for RateLimiter {
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Bucket>) -> Handled {
+        if u64::from(self.cost(packet)) > self.limit.burst() {
+            return Ok(Verdict::Drop(LARGER_THAN_BURST));
+        }
         let mut bucket = self.limit.full(cx.now());
         let verdict = self.packet(cx, packet, &mut bucket)?;
         if !set.register(cx, bucket) {
@@ -67,8 +71,11 @@ impl NetworkFunction for RateLimiter {
 
     #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, bucket: &mut Bucket) -> Handled {
-        let cost = if self.in_packets { 1 } else { packet.wire_len() };
-        Ok(if self.limit.take(bucket, cx.now(), cost) { cx.pass() } else { Verdict::Drop(RATE_EXCEEDED) })
+        let cost = self.cost(packet);
+        if self.limit.take(bucket, cx.now(), cost) {
+            return Ok(cx.pass());
+        }
+        Ok(Verdict::Drop(if u64::from(cost) > self.limit.burst() { LARGER_THAN_BURST } else { RATE_EXCEEDED }))
     }
 
     fn describe(&self, cx: &mut Cx<'_>, _: &SetKey, bucket: &Bucket) -> Result<Option<String>, Conflict> {
@@ -76,8 +83,15 @@ impl NetworkFunction for RateLimiter {
         Ok(Some(self.limit.credit_in_words(bucket, cx.now(), unit)))
     }
 
-    fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
-        Ok(cx.pass())
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        Ok(pass_unless_damaged(cx, packet))
+    }
+}
+
+impl RateLimiter {
+    #[inline(always)]
+    fn cost(&self, packet: &Packet<'_>) -> u32 {
+        if self.in_packets { 1 } else { packet.wire_len() }
     }
 }
 
