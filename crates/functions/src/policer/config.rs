@@ -40,6 +40,8 @@ pub struct Config {
     pub peak_burst: Option<Amount>,
     /// Whether packets that arrive marked yellow or red keep at least that colour.
     pub colour_aware: bool,
+    /// From which colour on packets are dropped.
+    pub drop: Drops,
     /// The code points to write, by colour.
     pub dscp: Marks,
     /// Which address is policed.
@@ -71,6 +73,7 @@ impl Default for Config {
             peak_per_s: None,
             peak_burst: None,
             colour_aware: false,
+            drop: Drops::Red,
             dscp: Marks::default(),
             by: By::Destination,
             prefix: None,
@@ -119,6 +122,16 @@ pub struct Marks {
     pub yellow: Option<CodePoint>,
     /// For red packets.
     pub red: Option<CodePoint>,
+}
+
+/// From which colour on packets are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Drops {
+    /// Red ones, unless they have a mark.
+    Red,
+    /// Yellow ones too, which take nothing from any bucket: only what all buckets hold passes, as with `peakrate` of tc.
+    Yellow,
 }
 
 /// Prefix lengths of address ranges, and their maximum number.
@@ -269,7 +282,16 @@ impl Config {
                 return Err(ConfigError::new(key, reason, "leave it out, or choose another `meter`"));
             }
         }
-        if self.dscp.yellow.is_some() && self.meter == Kind::Single && !self.colour_aware {
+        let has_yellow = self.meter != Kind::Single || self.colour_aware;
+        if self.drop == Drops::Yellow && !has_yellow {
+            let instead = "leave it out, or choose another `meter`, or colour_aware = true";
+            return Err(ConfigError::new("drop", "the meter `single` makes no packet yellow", instead));
+        }
+        if self.drop == Drops::Yellow && (self.dscp.yellow.is_some() || self.dscp.red.is_some()) {
+            let reason = "yellow and red packets are dropped, so nothing is written into them";
+            return Err(ConfigError::new("drop", reason, "leave it out, or `yellow` and `red` of `dscp`"));
+        }
+        if self.dscp.yellow.is_some() && !has_yellow {
             let instead = "leave it out, or choose another `meter`, or colour_aware = true";
             return Err(ConfigError::new("dscp.yellow", "the meter `single` makes no packet yellow", instead));
         }

@@ -8,7 +8,7 @@ mod config;
 mod groups;
 mod meter;
 
-pub use config::{By, Config, Kind, Lengths, Link, Marks};
+pub use config::{By, Config, Drops, Kind, Lengths, Link, Marks};
 pub use groups::Groups;
 pub use meter::{Colour, Meter, Metered};
 
@@ -22,6 +22,7 @@ use braid_nf::state::VectorConfig;
 use self::colours::Met;
 use crate::config::READS_WIRE_LEN;
 use crate::parts::counted::Counted;
+use crate::parts::scope::pass_unless_damaged;
 use crate::parts::tallies::Tallies;
 use crate::parts::{Volume, dscp};
 use crate::token_bucket::{Bucket, LARGER_THAN_BURST, Limit, RATE_EXCEEDED};
@@ -42,6 +43,7 @@ network_function! {
         in_packets: bool,
         counted: Counted,
         colour_aware: bool,
+        drops_yellow: bool,
         marks: Marks,
         by: By,
         from_port: Option<Port>,
@@ -82,6 +84,7 @@ impl FromConfig for Policer {
             in_packets: config.in_packets()?,
             counted,
             colour_aware: config.colour_aware,
+            drops_yellow: config.drop == Drops::Yellow,
             marks,
             by: config.by,
             from_port: config.checked_port(ports)?,
@@ -168,8 +171,8 @@ impl NetworkFunction for Policer {
         })
     }
 
-    fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
-        Ok(cx.pass())
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        Ok(if self.polices(packet) { pass_unless_damaged(cx, packet) } else { cx.pass() })
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
@@ -225,6 +228,9 @@ impl Policer {
         let (now, cost) = (cx.now(), self.cost(packet));
         let before = *metered;
         let colour = self.meter.colour(metered, now, cost, came);
+        if colour == Colour::Yellow && self.drops_yellow {
+            *metered = before;
+        }
         if let Some((limit, bucket)) = &self.link
             && self.lets_pass(colour)
             && bucket.update(cx, 0, |bucket| limit.take(bucket, now, cost))? != Some(true)
@@ -248,7 +254,11 @@ impl Policer {
     /// Whether packets of a colour pass, as far as the link lets them.
     #[inline(always)]
     fn lets_pass(&self, colour: Colour) -> bool {
-        colour != Colour::Red || self.marks.red.is_some()
+        match colour {
+            Colour::Green => true,
+            Colour::Yellow => !self.drops_yellow,
+            Colour::Red => self.marks.red.is_some(),
+        }
     }
 
     /// Gives the link back what was taken for a packet that is dropped because there is no room for its meter.
@@ -284,6 +294,7 @@ impl Policer {
     fn mark(&self, cx: &Cx<'_>, packet: &mut Packet<'_>, colour: Colour) -> Verdict {
         let mark = match colour {
             Colour::Green => self.marks.green,
+            Colour::Yellow if self.drops_yellow => return Verdict::Drop(RATE_EXCEEDED),
             Colour::Yellow => self.marks.yellow,
             Colour::Red if self.marks.red.is_none() => {
                 return Verdict::Drop(if self.is_hopeless(packet) { LARGER_THAN_BURST } else { RATE_EXCEEDED });

@@ -213,6 +213,14 @@ fn impossible_meters_are_refused() {
         "[dscp]\nyellow = 12",
         "`dscp.yellow`: the meter `single` makes no packet yellow; leave it out, or choose another `meter`, or colour_aware = true",
     );
+    refuse(
+        "drop = 'yellow'",
+        "`drop`: the meter `single` makes no packet yellow; leave it out, or choose another `meter`, or colour_aware = true",
+    );
+    refuse(
+        "colour_aware = true\ndrop = 'yellow'\n[dscp]\nred = 12",
+        "`drop`: yellow and red packets are dropped, so nothing is written into them; leave it out, or `yellow` and `red` of `dscp`",
+    );
     refuse("burst_packets = 5", "`burst_packets`: there is no `packets_per_s`; add it");
 }
 
