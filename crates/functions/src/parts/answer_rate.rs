@@ -34,7 +34,8 @@ impl AnswerRate {
         };
         let full = limit.map_or(Bucket::default(), |limit| limit.full(0));
         builder.agree("icmp_errors", format!("{per_second} answers a second by each port"));
-        let buckets = VectorConfig { name: "icmp_errors".into(), len: ports.max(1).into() };
+        // The second half is for messages of path MTU discovery.
+        let buckets = VectorConfig { name: "icmp_errors".into(), len: 2 * u32::from(ports.max(1)) };
         let withheld = DistributedConfig { name: "icmp_errors_withheld".into(), staleness_ns: 0 };
         let state = |error| ConfigError::state(KEY, &error);
         Ok(AnswerRate {
@@ -53,12 +54,24 @@ impl AnswerRate {
     /// Like [`admits`](Self::admits), for a packet that [`may_be_answered`] and arrived on this port.
     #[cold]
     pub fn admits_by(&self, cx: &mut Cx<'_>, port: Port) -> Result<bool, Conflict> {
-        let (now, port) = (cx.now(), port.into());
+        self.take(cx, port.into())
+    }
+
+    /// Like [`admits`](Self::admits), for the message that a packet is too long. These have a limit of their own at each port: without them
+    /// connections hang, so no other errors may use it up (Linux does not limit them at all).
+    #[cold]
+    pub fn admits_too_long(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<bool, Conflict> {
+        let second = self.buckets.len() / 2;
+        if !may_be_answered(packet) { Ok(false) } else { self.take(cx, second + u32::from(packet.port())) }
+    }
+
+    fn take(&self, cx: &mut Cx<'_>, at: u32) -> Result<bool, Conflict> {
+        let now = cx.now();
         if let Some(limit) = &self.limit
-            && let Some(mut bucket) = self.buckets.get(cx, port)?
+            && let Some(mut bucket) = self.buckets.get(cx, at)?
             && limit.take(&mut bucket, now, 1)
         {
-            return self.buckets.set(cx, port, bucket);
+            return self.buckets.set(cx, at, bucket);
         }
         // An empty bucket is not written: when most packets go unanswered, workers would conflict on it for nothing.
         self.withheld.update(cx, |count| *count += 1)?;

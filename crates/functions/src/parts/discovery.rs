@@ -17,6 +17,9 @@ const DISCOVERY_FRAME: usize = 86;
 /// The hop limit of neighbour discovery; it shows that no router has forwarded the message (RFC 4861 section 7.1).
 const UNTOUCHED: u8 = 255;
 
+/// The flag of an advertisement that answers a question.
+const SOLICITED: u8 = 0x40;
+
 /// Who answers a neighbour solicitation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
@@ -51,6 +54,18 @@ impl Message {
             }
             _ => None,
         }
+    }
+
+    /// Asks for `target` only the station that had it when it was last heard of, which answers if it still has (RFC 1122 section 2.3.2.1 (2),
+    /// RFC 4861 section 7.3.3).
+    pub fn ask_station(mac: MacAddress, own: IpAddress, target: IpAddress, station: MacAddress) -> Option<Message> {
+        let mut question = Message::ask(mac, own, target)?;
+        if target.is_v4() {
+            question.bytes[..6].copy_from_slice(&station.0);
+            return Some(question);
+        }
+        let head = [icmpv6_type::NEIGHBOUR_SOLICITATION, 0];
+        Some(Message::discovery((station, target), (mac, own), head, 0, target))
     }
 
     /// Announces one of a router's own addresses to everybody on its link.
@@ -119,7 +134,6 @@ impl Message {
 /// Whether a neighbour solicitation or advertisement is valid (RFC 4861 sections 7.1.1 and 7.1.2). The hop limit and checksum
 /// are not checked here.
 pub fn is_valid(body: &[u8], source: IpAddress, destination: IpAddress) -> bool {
-    const SOLICITED: u8 = 0x40;
     const SOURCE_OPTION: u8 = 1;
     let [kind, code, _, _, flags, ..] = *body else { return false };
     let is_group = |address: IpAddress| address.octets()[0] == 0xff;
@@ -142,19 +156,28 @@ pub fn overrides(body: &[u8]) -> bool {
     body.get(4).is_some_and(|flags| flags & OVERRIDE != 0)
 }
 
+/// Whether an advertisement answers a question (RFC 4861 section 4.4).
+pub fn is_solicited(body: &[u8]) -> bool {
+    body.get(4).is_some_and(|flags| flags & SOLICITED != 0)
+}
+
 /// What a neighbour discovery message says: its target, and the link-layer address in its option of this type.
-pub fn heard(body: &[u8], option: u8) -> Option<(IpAddress, Option<MacAddress>)> {
+pub fn heard(body: &[u8], kind: u8) -> Option<(IpAddress, Option<MacAddress>)> {
     let target = IpAddress::from_v6(*body.get(8..)?.first_chunk()?);
-    let mut options = body.get(24..)?;
+    Some((target, option(body.get(24..)?, kind)?))
+}
+
+/// The link-layer address in the option of this type; `None` if the options are malformed.
+pub fn option(mut options: &[u8], wanted: u8) -> Option<Option<MacAddress>> {
     let mut mac = None;
     while let [kind, units, ..] = options {
         // An option of length zero is malformed (RFC 4861 section 4.6).
         let len = usize::from(*units) * 8;
         let whole = options.get(..len).filter(|whole| !whole.is_empty())?;
-        if *kind == option {
+        if *kind == wanted {
             mac = whole.get(2..8).and_then(|bytes| bytes.first_chunk()).map(|bytes| MacAddress(*bytes));
         }
         options = &options[len..];
     }
-    Some((target, mac.filter(|mac| !mac.is_group())))
+    Some(mac.filter(|mac| !mac.is_group()))
 }

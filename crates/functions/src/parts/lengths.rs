@@ -23,6 +23,17 @@ pub fn ip_len(packet: &Packet<'_>) -> usize {
     }
 }
 
+/// Cuts off what follows an IP packet in its frame: it belongs to the link by which it came, as Linux' `ip_rcv_core` has it. Short frames
+/// keep their padding.
+#[inline(always)]
+pub fn cut_tail(packet: &mut Packet<'_>) {
+    const SHORTEST_FRAME: usize = 60;
+    let end = SHORTEST_FRAME.max(usize::from(packet.record().l3) + ip_len(packet));
+    if packet.len() > end {
+        packet.out_of_line(|packet| packet.set_len(end));
+    }
+}
+
 /// Whether an IPv4 packet is longer than `most` bytes and must not be fragmented. For a packet truncated by a capture, the
 /// bytes that are left count.
 #[inline(always)]

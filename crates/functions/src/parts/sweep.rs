@@ -113,15 +113,17 @@ pub fn take_out<K: Plain, V: Plain>(
     }
 }
 
-/// The keys of the live entries in these ranges, at most a [`ROW`](braid_nf::state::ROW) at a time.
+/// The keys of the live entries in these ranges that `is_it` selects, at most a [`ROW`](braid_nf::state::ROW) at a time.
 pub fn keys<K: Plain, V: Plain>(
     cx: &mut Cx<'_>,
     map: &Map<K, V>,
     among: impl Iterator<Item = Range<u32>>,
+    is_it: impl Fn(&K, &V) -> bool,
 ) -> Result<Vec<K>, Conflict> {
     let (mut glances, mut keys) = (Glances::at(among), Vec::new());
-    while let Some(index) = glances.next(cx, map, true, |_, _| true)? {
-        keys.extend(map.entry_at(cx, index)?.map(|(_, key, _)| key));
+    while let Some(index) = glances.next(cx, map, true, &is_it)? {
+        let entry = map.entry_at(cx, index)?.filter(|(_, key, value)| is_it(key, value));
+        keys.extend(entry.map(|(_, key, _)| key));
     }
     Ok(keys)
 }

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use braid_nf::Part;
-use braid_nf::packet::IpAddress;
+use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 use braid_nf::state::{StateBuilder, StateObject, VectorConfig};
@@ -15,6 +15,7 @@ use super::interface::{Interface, LINKS_MAX};
 use super::links::{Link, Links};
 use crate::config::ConfigError;
 use crate::parts::SECOND;
+use crate::parts::discovery;
 use crate::parts::icmpv6::{self, ALL_NODES, to_group};
 use crate::parts::scope::is_link_local_v6;
 
@@ -127,9 +128,16 @@ impl Advertisements {
 
 /// Whether a packet is a host's question for routers (RFC 4861 section 6.1.1).
 pub(super) fn is_solicitation(packet: &Packet<'_>) -> bool {
-    packet.icmpv6().is_some_and(|icmp| icmp.kind() == ROUTER_SOLICITATION)
-        && packet.ttl() == Some(255)
-        && packet.checksums_ok()
+    packet.icmpv6().is_some_and(|icmp| icmp.kind() == ROUTER_SOLICITATION) && is_valid(packet)
+}
+
+/// Whether a solicitation may be believed (RFC 4861 section 6.1.1). Who has no address yet names no link-layer address.
+fn is_valid(packet: &Packet<'_>) -> bool {
+    const SOURCE_OPTION: u8 = 1;
+    let body = packet.ip_payload();
+    let source = body.get(8..).and_then(|options| discovery::option(options, SOURCE_OPTION));
+    let is_fit = |mac: Option<MacAddress>| mac.is_none() || packet.src_ip() != IpAddress::UNSPECIFIED;
+    packet.ttl() == Some(255) && body.get(1) == Some(&0) && source.is_some_and(is_fit) && packet.checksums_ok()
 }
 
 /// An advertisement as a frame, to all nodes of the link.

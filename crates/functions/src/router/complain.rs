@@ -133,8 +133,12 @@ impl Errors {
         reason: Reason,
     ) -> Handled {
         let own = complaint.speaker(interface, packet.src_ip(), Some(packet.dst_ip()));
+        let admits = match complaint {
+            Complaint::TooLong(_) => AnswerRate::admits_too_long,
+            _ => AnswerRate::admits,
+        };
         if let Some(own) = own.or_else(|| self.elsewhere(packet.src_ip()))
-            && self.admits(cx, packet)?
+            && admits(&self.rate, cx, packet)?
         {
             let (head, word) = complaint.message(own.is_v4());
             answer::error(cx, packet, own, head, word);

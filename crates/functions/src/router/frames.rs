@@ -15,9 +15,10 @@ impl Router {
         to == interface.mac || (self.promiscuous || frame.source() == interface.mac) && !to.is_group()
     }
 
-    /// Whether a frame is for this router or for a group: what another station is told tells this router nothing.
+    /// Whether a frame is for this router or for a group: what another station, or another VLAN, is told tells this router nothing.
     pub(super) fn hears(&self, interface: &Interface, packet: &Packet<'_>) -> bool {
         packet.ethernet().is_some_and(|frame| frame.destination().is_group() || self.takes(interface, frame))
+            && !self.links.is_of_other_vlan(packet, interface)
     }
 
     /// Whether a packet claims to come from this router itself; no other station has its addresses (RFC 1812 section 5.3.7). An

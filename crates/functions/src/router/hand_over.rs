@@ -1,14 +1,14 @@
 //! Hands a packet over to its next hop: which neighbour that is where there are several, its Ethernet address, and what happens
 //! to the packet until the address is known.
 
-use braid_nf::packet::IpAddress;
+use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
-use braid_nf::{Cx, Handled};
+use braid_nf::{Cx, Handled, Port};
 
 use super::complain::Complaint;
 use super::interface::Interface;
 use super::links::Link;
-use super::neighbours::{Hop, Resolved, Says, Station};
+use super::neighbours::{Hop, Resolved, Says, Station, Whom};
 use super::waiting::Held;
 use super::{
     ABSENT, BY_PORTS, COUNTS, Known, NEIGHBOURS_FULL, NO_INTERFACE, Router, TOO_LONG, WAITING_FULL, WAITS, fragment,
@@ -31,7 +31,7 @@ impl Router {
         };
         let hop = Hop::new(neighbour, out.place());
         match self.resolve(cx, hop)? {
-            Resolved::At(station, until) | Resolved::Doubtful(station, until) => {
+            Resolved::At(station, until) | Resolved::Doubtful(station, until, _) => {
                 let at = Station { port: out.port_of(station), ..station };
                 if self.redirects && to == from && !objections::has_source_route(packet) {
                     self.errors.redirect(cx, packet, came, hop.address)?;
@@ -71,10 +71,13 @@ impl Router {
         &self,
         cx: &mut Cx<'_>,
         interface: &Interface,
-        (neighbour, station): (IpAddress, Station),
+        (neighbour, mac, port): (IpAddress, Option<MacAddress>, Port),
         says: Says,
     ) -> Result<(), Conflict> {
         let hop = Hop::new(neighbour, interface.place());
+        // Who gives no Ethernet address has the one that is known (RFC 4861 section 7.2.4), if any is.
+        let Some(mac) = mac.map_or_else(|| self.neighbours.mac(cx, hop), |mac| Ok(Some(mac.0)))? else { return Ok(()) };
+        let station = Station { mac, port };
         for mut held in self.neighbours.learn(cx, hop, station, says)? {
             held.send(cx, station, interface.mtu);
         }
@@ -92,12 +95,21 @@ impl Router {
     /// Looks up a neighbour, and asks for it if that is due.
     pub(super) fn resolve(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<Resolved, Conflict> {
         let resolved = self.neighbours.resolve(cx, hop)?;
-        if matches!(resolved, Resolved::Waits { ask: true } | Resolved::Doubtful(..))
-            && let Some(out) = self.links.get(self.links.at(hop.port, hop.vlan))
-            && let Some(own) = out.address_towards(hop.address)
-            && let Some(question) = Message::ask(out.mac, own, hop.address)
-        {
-            out.ask(cx, question.bytes());
+        let whom = match resolved {
+            Resolved::Waits { ask: true } | Resolved::Doubtful(_, _, Whom::Everybody) => Whom::Everybody,
+            Resolved::Doubtful(_, _, whom) => whom,
+            _ => return Ok(resolved),
+        };
+        let Some(out) = self.links.get(self.links.at(hop.port, hop.vlan)) else { return Ok(resolved) };
+        let Some(own) = out.address_towards(hop.address) else { return Ok(resolved) };
+        match whom {
+            Whom::Everybody => {
+                Message::ask(out.mac, own, hop.address).iter().for_each(|question| out.ask(cx, question.bytes()));
+            }
+            Whom::Station(station) => {
+                let question = Message::ask_station(out.mac, own, hop.address, MacAddress(station.mac));
+                question.iter().for_each(|question| out.say(cx, out.port_of(station), question.bytes()));
+            }
         }
         Ok(resolved)
     }

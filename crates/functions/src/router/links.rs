@@ -154,6 +154,11 @@ impl Links {
         }
     }
 
+    /// Whether a packet has the tag of a VLAN though its interface has none: it comes from another link than that of the interface.
+    pub fn is_of_other_vlan(&self, packet: &Packet<'_>, interface: &Interface) -> bool {
+        interface.vlan.is_none() && packet.vlans().any(|tag| tag.id() != 0)
+    }
+
     /// Gives a packet the tag of the interface by which it leaves. Returns false if there is no room for it.
     #[inline(always)]
     pub fn retag(&self, packet: &mut Packet<'_>, to: &Interface) -> bool {

@@ -56,11 +56,15 @@ impl Router {
         if arp.sender_mac().is_group() || arp.sender_mac() == interface.mac || !is_known {
             return Ok(Verdict::Drop(ARP));
         }
+        // Nobody has the broadcast address of a network (RFC 1122 section 3.2.1.3 (d)).
+        if self.links.is_broadcast(sender) {
+            return Ok(Verdict::Drop(ARP));
+        }
         let is_neighbour = self.is_on_link(interface, sender) && !interface.owns(sender);
         let asks = interface.owns(target);
         if is_neighbour {
-            let says = if asks { Says::Asks } else { Says::IsHere };
-            self.hear(cx, interface, (sender, station), says)?;
+            let says = if asks { Says::Asks } else { Says::Answers };
+            self.hear(cx, interface, (sender, Some(arp.sender_mac()), port), says)?;
         }
         if asks
             && arp.operation() == ArpOperation::Request
@@ -93,16 +97,17 @@ impl Router {
             false if asks => return Ok(Verdict::Drop(DISCOVERY)),
             false => By::Router,
         };
-        let (teller, says) = match (asks, discovery::overrides(body)) {
-            (true, _) => (source, Says::Asks),
-            (false, true) => (target, Says::IsHere),
-            (false, false) => (target, Says::MayBeHere),
+        let (teller, says) = match (asks, discovery::is_solicited(body), discovery::overrides(body)) {
+            (true, ..) => (source, Says::Asks),
+            (false, true, true) => (target, Says::Answers),
+            (false, true, false) => (target, Says::MayBeHere),
+            (false, false, true) => (target, Says::Announces),
+            (false, false, false) => (target, Says::MayBeHereUnasked),
         };
-        if let Some(mac) = mac
-            && self.is_on_link(interface, teller)
-            && !interface.owns(teller)
-        {
-            self.hear(cx, interface, (teller, Station { mac: mac.0, ..sender }), says)?;
+        // No other station has this router's Ethernet address. Only an advertisement may go without one.
+        let is_told = mac.map_or(!asks, |mac| mac != interface.mac);
+        if is_told && self.is_on_link(interface, teller) && !interface.owns(teller) {
+            self.hear(cx, interface, (teller, mac, packet.port()), says)?;
         }
         if asks {
             let answer = Message::advertisement(interface.mac, target, (from, source), by);
@@ -229,6 +234,7 @@ fn echo_back(cx: &mut Cx<'_>, packet: &mut Packet<'_>, mac: MacAddress, own: IpA
         packet.change(at..at + 1).fill(if is_v4 { icmp_type::ECHO_REPLY } else { icmpv6_type::ECHO_REPLY });
     }
     packet.fill_checksums();
+    lengths::cut_tail(packet);
     packet.set_eth_src(mac);
     packet.set_eth_dst(asker);
     cx.emit_back(packet.port(), packet.bytes());

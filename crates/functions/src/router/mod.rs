@@ -341,10 +341,13 @@ impl NetworkFunction for Router {
         }
     }
 
-    /// Forgets old neighbours. Asks again for those that packets wait for, and for those among several next hops that did not
-    /// answer. Gives up datagrams whose fragments have not all arrived.
+    /// Forgets old neighbours. Asks again for those that have been asked and have not answered, for those that packets wait for, and for
+    /// those among several next hops that are silent. Gives up datagrams whose fragments have not all arrived.
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
         self.neighbours.sweep(cx)?;
+        for hop in self.neighbours.doubtful(cx)? {
+            self.resolve(cx, hop)?;
+        }
         for hop in self.neighbours.waited_for(cx)? {
             let resolved = self.resolve(cx, hop)?;
             for held in self.neighbours.give_up(cx, hop, resolved)? {

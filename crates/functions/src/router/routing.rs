@@ -14,6 +14,7 @@ use super::{
     BLACKHOLE, BY_PORTS, COUNTS, Hops, Known, NO_INTERFACE, NO_ROUTE, PROHIBITED, Router, TABLE_AT, TOO_LONG,
     UNREACHABLE, frames, local, objections, reverse_path,
 };
+use crate::parts::lengths::cut_tail;
 use crate::parts::membership::Query;
 use crate::parts::segment_size::Limit;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
@@ -191,6 +192,7 @@ impl Router {
         if counts {
             packet.decrement_ttl();
         }
+        cut_tail(packet);
         if let Some(ethernet) = packet.ethernet_mut() {
             ethernet.set_source(out.mac);
             ethernet.set_destination(MacAddress(next.mac));

@@ -2,35 +2,40 @@
 //! packets that wait for those answers.
 //!
 //! A neighbour that has not answered is asked once a second, three times. One that has answered is trusted for its lifetime;
-//! then it is asked again, and still used until three queries have gone unanswered. The last sixteen packets for a neighbour wait
+//! then it is asked again, the first two times at its own Ethernet address, and still used until three queries, a second apart, have
+//! gone unanswered. The last sixteen packets for a neighbour wait
 //! (RFC 1122 section 2.3.2.2 asks for at least one); the senders of those that have waited in vain are told.
 //!
 //! A host that sends to all addresses of a network makes this router ask for all of them (RFC 6583). Therefore neighbours that
 //! have not answered are forgotten soon, and make room for others when the table is full.
 
+mod entry;
+mod held;
+
+pub use entry::{Hop, Says, Station};
+
 use std::iter::once;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_nf::packet::{IpAddress, MacAddress};
+use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{
     DistributedVector, DistributedVectorConfig, Inserted, MapConfig, ROW, Share, StateBuilder, StateError, StateObject,
     VectorConfig, Visit,
 };
-use braid_nf::{About, Fate, Part, Port, TableEntry};
+use braid_nf::{Part, Port};
 
 use super::waiting::Held;
 use crate::ConfigError;
-use crate::parts::sweep::{Over, Sweep, keys, make_room, take_out};
+use crate::parts::sweep::{Sweep, keys, make_room, take_out};
 use crate::parts::{SECOND, fragments};
+use entry::{FIXED, MISSED, Neighbour, Old, Silent};
 
 /// How often a neighbour is asked before it is considered absent.
 const TRIES: u8 = 3;
 /// How long an absent neighbour is not asked again, and how long a packet waits.
 const REST_NS: u64 = 3 * SECOND;
-/// The most packets that wait for one neighbour.
-const PLACES: u8 = 16;
 /// The period at which [`Neighbours::sweep`] must be called.
 pub const SWEEP_EVERY: Duration = Duration::from_millis(100);
 /// The schedules of sweeps: neighbours are asked again each second if packets wait for them.
@@ -38,74 +43,6 @@ const SWEEP: Sweep = Sweep { every: SWEEP_EVERY, round: Duration::from_secs(1) }
 const SWEEP_WAITING: Sweep = Sweep { every: SWEEP_EVERY, round: Duration::from_millis(500) };
 /// The most neighbours that one sweep forgets.
 const MOST: u32 = 1024;
-
-/// A neighbour's address and the interface on which it is looked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Hop {
-    /// The address.
-    pub address: IpAddress,
-    /// The port.
-    pub port: Port,
-    /// In keys of waiting packets: the index of the packet.
-    place: u8,
-    zero: u8,
-    /// The VLAN on that port; 0: none.
-    pub vlan: u16,
-    zeros: [u8; 2],
-}
-
-impl Hop {
-    /// A neighbour at a port, or in a VLAN of it.
-    pub fn new(address: IpAddress, (port, vlan): (Port, Option<u16>)) -> Hop {
-        Hop { address, port, place: 0, zero: 0, vlan: vlan.unwrap_or(0), zeros: [0; 2] }
-    }
-
-    /// The keys of the packets that may wait for it.
-    fn places(self) -> impl Iterator<Item = Hop> {
-        (0..PLACES).map(move |place| Hop { place, ..self })
-    }
-}
-
-/// What is known of a neighbour.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Neighbour {
-    /// When it last answered; for ever, if it is static.
-    seen_ns: u64,
-    asked_ns: u64,
-    /// Where it is, if it is known.
-    at: Station,
-    /// Unanswered queries.
-    tries: u8,
-    /// 1 if it is known where it is, [`MISSED`] if the neighbour did not answer when it was last asked.
-    known: u8,
-    unused: [u8; 6],
-}
-
-/// Where a neighbour is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Station {
-    /// Its Ethernet address.
-    pub mac: [u8; 6],
-    /// The port by which it was heard.
-    pub port: Port,
-}
-
-const MISSED: u8 = 2;
-const FIXED: u64 = u64::MAX;
-
-/// What a neighbour's message says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Says {
-    /// It asks for this router; it is added if it is not known.
-    Asks,
-    /// Where it is; ignored unless this router has asked for it.
-    IsHere,
-    /// Where it may be, if nothing else is known: an advertisement without the override flag (RFC 4861 section 7.2.5).
-    MayBeHere,
-}
 
 /// The result of looking up a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,12 +54,21 @@ pub enum Resolved {
         /// Whether the caller must ask for it now.
         ask: bool,
     },
-    /// Where it was, and the time as in `At`; the caller must ask for it again now.
-    Doubtful(Station, u64),
+    /// Where it was, and the time as in `At`; the caller must ask again now.
+    Doubtful(Station, u64, Whom),
     /// It does not answer.
     Absent,
     /// There is no room for another neighbour.
     Full,
+}
+
+/// Who is asked for a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// The station where it was: nobody else on the link is disturbed, or has occasion to answer.
+    Station(Station),
+    /// All stations of the link.
+    Everybody,
 }
 
 /// The neighbour table and the packets that wait.
@@ -142,40 +88,6 @@ const IN_VAIN: u32 = 0;
 const REPLACED: u32 = 1;
 /// Counts not packets but neighbours: those that made room for others.
 const CROWDED_OUT: u32 = 2;
-
-/// Matches neighbours that have not answered and were asked at least `age_ns` ago, except those in `but`.
-struct Silent<'a> {
-    now_ns: u64,
-    age_ns: u64,
-    but: &'a [Hop],
-}
-
-impl Over<Hop, Neighbour> for Silent<'_> {
-    fn is_over(&self, hop: &Hop, entry: &Neighbour) -> bool {
-        let age_ns = self.now_ns.saturating_sub(entry.asked_ns);
-        entry.known != 1 && age_ns >= self.age_ns && !self.but.contains(hop)
-    }
-}
-
-/// Matches neighbours that have been silent for long or have never answered.
-struct Old {
-    now_ns: u64,
-    lifetime_ns: u64,
-    /// How many that had answered were removed.
-    known: u64,
-}
-
-impl Over<Hop, Neighbour> for Old {
-    fn is_over(&self, _: &Hop, entry: &Neighbour) -> bool {
-        let kept_ns = 2 * REST_NS + if entry.known == 1 { self.lifetime_ns } else { 0 };
-        entry.seen_ns.max(entry.asked_ns).saturating_add(kept_ns) < self.now_ns
-    }
-
-    fn ended(&mut self, _: &mut Cx<'_>, _: &Hop, entry: &Neighbour) -> Result<(), Conflict> {
-        self.known += u64::from(entry.known == 1);
-        Ok(())
-    }
-}
 
 impl Neighbours {
     /// Creates an empty table.
@@ -202,52 +114,6 @@ impl Neighbours {
         })
     }
 
-    /// Tells of those of so many neighbours (second) from a number (first) on, and forgets those that are to end; returns where to go on.
-    /// Packets that wait for one have it asked for again.
-    pub fn list(
-        &self,
-        cx: &mut Cx<'_>,
-        (from, count): (u32, u32),
-        tell: &mut dyn FnMut(TableEntry) -> Fate,
-    ) -> Result<Option<u32>, Conflict> {
-        let (now, mut forgotten) = (cx.now(), 0);
-        let next = self.table.for_each(cx, from, count, |_, hop, entry| match tell(self.shown(hop, entry, now)) {
-            Fate::Keep => Ok(Visit::Keep),
-            Fate::End => {
-                forgotten += u64::from(entry.known != 0);
-                Ok(Visit::Remove)
-            }
-        })?;
-        if forgotten > 0 {
-            self.changes.update(cx, 0, |changes| *changes += forgotten)?;
-        }
-        Ok(next)
-    }
-
-    fn shown(&self, hop: &Hop, entry: &Neighbour, now: u64) -> TableEntry {
-        let is_known = entry.known == 1;
-        let left_ns = entry.seen_ns.saturating_add(self.lifetime_ns).saturating_sub(now);
-        let detail = match (is_known, entry.tries) {
-            (true, _) if entry.seen_ns == FIXED => "static".to_owned(),
-            (true, _) if left_ns > 0 => String::new(),
-            (true, _) => "to be asked again".to_owned(),
-            (false, tries) if tries >= TRIES => "silent".to_owned(),
-            (false, tries) => format!("asked {tries} of {TRIES} times"),
-        };
-        TableEntry {
-            kind: "neighbour",
-            about: About::OnLink {
-                address: Some(hop.address),
-                mac: is_known.then_some(MacAddress(entry.at.mac)),
-                vlan: Some(hop.vlan).filter(|vlan| *vlan != 0),
-                ports: vec![if is_known { entry.at.port } else { hop.port }],
-            },
-            detail,
-            left_ns: (is_known && entry.seen_ns != FIXED && left_ns > 0).then_some(left_ns),
-            is_configured: entry.seen_ns == FIXED,
-        }
-    }
-
     /// A number that grows whenever a neighbour moves, comes back or is forgotten. While it stays the same, the results of
     /// [`resolve`](Self::resolve) stay valid until the time that they state.
     #[inline(always)]
@@ -257,7 +123,7 @@ impl Neighbours {
 
     /// Adds a static neighbour.
     pub fn fix(&self, cx: &mut Cx<'_>, hop: Hop, at: Station) -> Result<(), Conflict> {
-        let fixed = Neighbour { seen_ns: FIXED, at, known: 1, ..Neighbour::default() };
+        let fixed = Neighbour { seen_ns: FIXED, at, known: 1, proved: 1, ..Neighbour::default() };
         self.table.insert(cx, &hop, &fixed).map(drop)
     }
 
@@ -272,13 +138,17 @@ impl Neighbours {
             return Ok(if has_room { Resolved::Waits { ask: true } } else { Resolved::Full });
         };
         let (station, known) = (entry.at, entry.known == 1);
+        if known && entry.proved == 0 {
+            self.table.update(cx, &hop, |entry| entry.proved = 1)?;
+        }
         let until = entry.seen_ns.saturating_add(self.lifetime_ns);
         if known && now < until {
             return Ok(Resolved::At(station, until));
         }
         let since = now.saturating_sub(entry.asked_ns);
-        // If there was an answer since, the count belongs to an earlier doubt.
-        let tries = if entry.asked_ns < entry.seen_ns || since >= REST_NS { 0 } else { entry.tries };
+        // If there was an answer since, the count belongs to an earlier doubt. Who is absent is asked anew after a rest.
+        let has_rested = since >= REST_NS && !known;
+        let tries = if entry.asked_ns < entry.seen_ns || has_rested { 0 } else { entry.tries };
         if tries > 0 && since < SECOND {
             let at = Resolved::At(station, entry.asked_ns + SECOND);
             return Ok(if known { at } else { Resolved::Waits { ask: false } });
@@ -299,7 +169,9 @@ impl Neighbours {
             }
             (entry.asked_ns, entry.tries) = (now, tries + 1);
         })?;
-        Ok(if known { Resolved::Doubtful(station, now + SECOND) } else { Resolved::Waits { ask: true } })
+        // Asked last is everybody: it may have another Ethernet address by now.
+        let whom = if tries + 1 < TRIES { Whom::Station(station) } else { Whom::Everybody };
+        Ok(if known { Resolved::Doubtful(station, now + SECOND, whom) } else { Resolved::Waits { ask: true } })
     }
 
     /// Whether a neighbour did not answer when it was last asked, so that another next hop of the same route is preferable.
@@ -327,6 +199,11 @@ impl Neighbours {
         Ok(next)
     }
 
+    /// The Ethernet address of a neighbour, if it is known.
+    pub fn mac(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<Option<[u8; 6]>, Conflict> {
+        Ok(self.table.get(cx, &hop)?.filter(|entry| entry.known == 1).map(|entry| entry.at.mac))
+    }
+
     /// Records where a neighbour says it is, and returns the packets that have waited for it, in order.
     pub fn learn(&self, cx: &mut Cx<'_>, hop: Hop, at: Station, says: Says) -> Result<Vec<Held>, Conflict> {
         let now = cx.now();
@@ -335,12 +212,23 @@ impl Neighbours {
         if MacAddress(at.mac).is_group() || is_unknown || before.is_some_and(|entry| entry.seen_ns == FIXED) {
             return Ok(Vec::new());
         }
-        if says == Says::MayBeHere && before.is_some_and(|entry| entry.known == 1 && entry.at.mac != at.mac) {
+        let known = before.filter(|entry| entry.known == 1);
+        let has_moved = known.is_some_and(|entry| entry.at.mac != at.mac);
+        if has_moved && !says.overrides() {
             self.doubt(cx, hop)?;
             return Ok(Vec::new());
         }
-        let seen_ns = before.map_or(now, |entry| entry.seen_ns.max(now));
-        let entry = Neighbour { seen_ns, at, known: 1, ..Neighbour::default() };
+        let entry = match (says.proves(), known.filter(|_| !has_moved)) {
+            (true, _) => {
+                Neighbour { seen_ns: before.map_or(now, |entry| entry.seen_ns.max(now)), ..Neighbour::default() }
+            }
+            (false, Some(entry)) => entry,
+            // It is used, and asked at once.
+            (false, None) => Neighbour { seen_ns: now.saturating_sub(self.lifetime_ns), ..Neighbour::default() },
+        };
+        let is_proved =
+            says == Says::Answers || says == Says::MayBeHere || before.is_some_and(|entry| entry.proved == 1);
+        let entry = Neighbour { at, known: 1, proved: is_proved.into(), ..entry };
         self.enter(cx, &hop, &entry, 0)?;
         let is_news = |entry: Neighbour| match entry.known {
             0 => false,
@@ -399,36 +287,12 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Keeps a packet until the neighbour answers, replacing the earliest one if sixteen are waiting already. Returns false if
-    /// there is no room.
-    pub fn hold(&self, cx: &mut Cx<'_>, hop: Hop, held: &Held) -> Result<bool, Conflict> {
-        let mut earliest = (u64::MAX, hop);
-        for place in hop.places() {
-            match self.waiting.get(cx, &place)? {
-                Some(other) if other.since_ns < earliest.0 => earliest = (other.since_ns, place),
-                Some(_) => {}
-                None => return Ok(self.waiting.insert(cx, &place, held)? != Inserted::Full),
-            }
-        }
-        self.ends.update(cx, REPLACED, |count| *count += 1)?;
-        Ok(self.waiting.insert(cx, &earliest.1, held)? != Inserted::Full)
-    }
-
-    /// Reports how many packets waited in vain or were replaced, and how many neighbours made room for others.
-    pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
-        let ends = [
-            (IN_VAIN, "waited_in_vain"),
-            (REPLACED, "replaced_while_waiting"),
-            (CROWDED_OUT, "silent_neighbours_crowded_out"),
-        ];
-        for (end, name) in ends {
-            let mut sum = 0;
-            self.ends.visit(cx, end, |count| sum += count)?;
-            if sum > 0 {
-                into.add(name, sum);
-            }
-        }
-        Ok(())
+    /// The neighbours, from one piece of the table, that have been asked a second ago, have not answered, and are still used. They are asked
+    /// again whether or not more packets come for them (RFC 4861 section 7.3.3).
+    pub fn doubtful(&self, cx: &mut Cx<'_>) -> Result<Vec<Hop>, Conflict> {
+        let now = cx.now();
+        let piece = SWEEP_WAITING.piece(now, self.table.capacity(), Share::ALL);
+        keys(cx, &self.table, piece, |_, entry| entry.is_doubtful(now, SECOND))
     }
 
     /// Forgets neighbours that have been silent for long or have never answered, one piece of the table at a time.
@@ -440,32 +304,6 @@ impl Neighbours {
             self.changes.update(cx, 0, |changes| *changes += old.known)?;
         }
         Ok(())
-    }
-
-    /// The neighbours for which packets wait, from one piece of the table.
-    pub fn waited_for(&self, cx: &mut Cx<'_>) -> Result<Vec<Hop>, Conflict> {
-        let piece = SWEEP_WAITING.piece(cx.now(), self.waiting.capacity(), Share::ALL);
-        let mut hops = keys(cx, &self.waiting, piece)?;
-        hops.iter_mut().for_each(|hop| hop.place = 0);
-        hops.sort_unstable_by_key(|hop: &Hop| (hop.address, hop.port, hop.vlan));
-        hops.dedup();
-        Ok(hops)
-    }
-
-    /// Removes the packets that wait for a neighbour: all of them if it is absent, otherwise those that have waited long
-    /// enough.
-    pub fn give_up(&self, cx: &mut Cx<'_>, hop: Hop, resolved: Resolved) -> Result<Vec<Held>, Conflict> {
-        let now = cx.now();
-        let mut given_up = Vec::new();
-        for place in hop.places() {
-            let Some(held) = self.waiting.get(cx, &place)? else { continue };
-            if resolved == Resolved::Absent || held.since_ns.saturating_add(REST_NS) <= now {
-                self.waiting.remove(cx, &place)?;
-                self.ends.update(cx, IN_VAIN, |count| *count += 1)?;
-                given_up.push(held);
-            }
-        }
-        Ok(given_up)
     }
 }
 

@@ -1,0 +1,72 @@
+//! The packets that wait for neighbours, sixteen at most for each.
+
+use braid_nf::prelude::*;
+use braid_nf::state::{Inserted, Share};
+
+use super::entry::Hop;
+use super::{CROWDED_OUT, IN_VAIN, Neighbours, REPLACED, REST_NS, Resolved, SWEEP_WAITING};
+use crate::parts::sweep::keys;
+use crate::router::waiting::Held;
+
+/// The most packets that wait for one neighbour.
+pub(super) const PLACES: u8 = 16;
+
+impl Neighbours {
+    /// Keeps a packet until the neighbour answers, replacing the earliest one if sixteen are waiting already. Returns false if
+    /// there is no room.
+    pub fn hold(&self, cx: &mut Cx<'_>, hop: Hop, held: &Held) -> Result<bool, Conflict> {
+        let mut earliest = (u64::MAX, hop);
+        for place in hop.places() {
+            match self.waiting.get(cx, &place)? {
+                Some(other) if other.since_ns < earliest.0 => earliest = (other.since_ns, place),
+                Some(_) => {}
+                None => return Ok(self.waiting.insert(cx, &place, held)? != Inserted::Full),
+            }
+        }
+        self.ends.update(cx, REPLACED, |count| *count += 1)?;
+        Ok(self.waiting.insert(cx, &earliest.1, held)? != Inserted::Full)
+    }
+
+    /// Reports how many packets waited in vain or were replaced, and how many neighbours made room for others.
+    pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        let ends = [
+            (IN_VAIN, "waited_in_vain"),
+            (REPLACED, "replaced_while_waiting"),
+            (CROWDED_OUT, "silent_neighbours_crowded_out"),
+        ];
+        for (end, name) in ends {
+            let mut sum = 0;
+            self.ends.visit(cx, end, |count| sum += count)?;
+            if sum > 0 {
+                into.add(name, sum);
+            }
+        }
+        Ok(())
+    }
+
+    /// The neighbours for which packets wait, from one piece of the table.
+    pub fn waited_for(&self, cx: &mut Cx<'_>) -> Result<Vec<Hop>, Conflict> {
+        let piece = SWEEP_WAITING.piece(cx.now(), self.waiting.capacity(), Share::ALL);
+        let mut hops = keys(cx, &self.waiting, piece, |_, _| true)?;
+        hops.iter_mut().for_each(|hop| hop.place = 0);
+        hops.sort_unstable_by_key(|hop: &Hop| (hop.address, hop.port, hop.vlan));
+        hops.dedup();
+        Ok(hops)
+    }
+
+    /// Removes the packets that wait for a neighbour: all of them if it is absent, otherwise those that have waited long
+    /// enough.
+    pub fn give_up(&self, cx: &mut Cx<'_>, hop: Hop, resolved: Resolved) -> Result<Vec<Held>, Conflict> {
+        let now = cx.now();
+        let mut given_up = Vec::new();
+        for place in hop.places() {
+            let Some(held) = self.waiting.get(cx, &place)? else { continue };
+            if resolved == Resolved::Absent || held.since_ns.saturating_add(REST_NS) <= now {
+                self.waiting.remove(cx, &place)?;
+                self.ends.update(cx, IN_VAIN, |count| *count += 1)?;
+                given_up.push(held);
+            }
+        }
+        Ok(given_up)
+    }
+}
