@@ -5,7 +5,7 @@ use braid_nf::state::Vacancy;
 
 use super::claim::Claim;
 use super::endpoint::{Inside, Kept, slot};
-use super::entry::{Entry, NEVER};
+use super::entry::{Entry, Heard, NEVER};
 use super::hosts::{Entered, MAPPING_TABLE_FULL, NO_FREE_PORT};
 use super::mappings::{Mapping, Mappings};
 use crate::parts::tallies::Tally;
@@ -51,8 +51,10 @@ impl<K: Kept> Mappings<K> {
             Ok(place) => place,
             Err(reason) => return self.refuse(cx, inside, reason),
         };
-        let ends_ns = cx.now() + lives_ns + self.refresh_ns;
-        self.insert(cx, (inside, vacancy), Entry { ends_ns, address, port, home, ..Entry::default() })
+        let heard = if self.counts_sets(inside.protocol) { Heard::Nothing } else { Heard::Answered };
+        let mut entry = Entry { address, port, home, heard, ..Entry::default() };
+        entry.prolong(cx.now(), lives_ns, &self.waits);
+        self.insert(cx, (inside, vacancy), entry)
     }
 
     #[inline(always)]

@@ -57,6 +57,7 @@ pub struct Config {
     pub icmp_s: u64,
     pub portless_s: u64,
     pub portless_max: u32,
+    pub portless_per_host: u32,
     pub refresh_ms: u64,
     pub rest_s: u64,
     #[serde(deserialize_with = "capacity")]
@@ -274,6 +275,7 @@ impl Default for Config {
             icmp_s: 60,
             portless_s: 600,
             portless_max: 8192,
+            portless_per_host: 256,
             refresh_ms: 30_000,
             rest_s: 120,
             mappings_max: 1 << 20,

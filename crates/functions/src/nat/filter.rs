@@ -145,6 +145,13 @@ impl Filter {
         Ok(true)
     }
 
+    /// Whether `inside` has sent to `remote`, as far as is known. Nothing is prolonged.
+    pub(crate) fn has_sent(&self, cx: &mut Cx<'_>, inside: Inside, remote: Endpoint) -> Result<bool, Conflict> {
+        let Some(peers) = &self.peers else { return Ok(true) };
+        let (held, now) = (peers.get(cx, &self.peer(inside, remote))?, cx.now());
+        Ok(held.is_some_and(|held| held.holds(now)))
+    }
+
     /// Counts a set from `inside` to `remote`. False if there is no room for another peer.
     pub(crate) fn enter(
         &self,

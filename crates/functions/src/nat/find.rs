@@ -2,7 +2,7 @@
 
 use braid_nf::packet::headers::icmp_type;
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpVersion, Segments};
+use braid_nf::packet::{IpAddress, IpVersion, Segments};
 use braid_nf::prelude::*;
 use braid_nf::state::Handle;
 
@@ -14,9 +14,9 @@ use super::networks::{Behind, NO_NETWORK};
 use super::rewrite::{Rewrite, Track};
 use super::session::{INWARD, OUTWARD, Phase, Session};
 use super::{Nat, UNWANTED};
-pub use crate::parts::scope::{BAD_SOURCE, NOT_UNICAST};
+pub use crate::parts::scope::{BAD_SOURCE, LINK_SCOPE, NOT_UNICAST};
 pub use crate::parts::sides::NO_SIDE;
-use crate::parts::{Fate, Side, scope};
+use crate::parts::{Fate, Side, lengths, scope};
 
 /// A packet from outside to an external endpoint without a mapping, or to a private address.
 pub const NO_MAPPING: Reason = Reason("no_mapping");
@@ -88,6 +88,7 @@ impl Nat {
                 Others::Drop => Found::No(UNWANTED),
                 Others::Pass if self.settings.is_for_router(packet) => to_router,
                 Others::Pass if scope::stays_on_link(packet) => Found::Untouched(across),
+                Others::Pass if scope::is_to_all_of_link(packet) => Found::No(NOT_UNICAST),
                 Others::Pass => Found::Once(Rewrite::none(across)),
             });
         }
@@ -97,6 +98,16 @@ impl Nat {
         if !scope::is_unicast_v4(source, destination) {
             return Ok(Found::No(NOT_UNICAST));
         }
+        if scope::is_to_all_of_link(packet) {
+            return Ok(Found::No(NOT_UNICAST));
+        }
+        // Errors get no answers, so their sources need not be the only ones of their kind.
+        let is_error = || packet.icmp().is_some_and(|icmp| icmp.is_error());
+        let is_link_local = |address: [u8; 4]| scope::is_link_local_v4(IpAddress::from_v4(address));
+        // Link-local addresses stay on their link (RFC 3927 section 7).
+        if is_link_local(destination) || is_link_local(source) && !is_error() {
+            return Ok(Found::No(LINK_SCOPE));
+        }
         if side == Side::Inside && self.settings.networks.of(packet) == Segments::OTHER {
             return Ok(Found::No(NO_NETWORK));
         }
@@ -104,10 +115,13 @@ impl Nat {
             return Ok(to_router);
         }
         let is_ours = side == Side::Inside && self.settings.is_inside(source);
-        // No other host may use its addresses as source, because answers would reach the owner of the port. Errors get no
-        // answers, and a router beside it may send them from a shared address.
-        let is_error = || packet.icmp().is_some_and(|icmp| icmp.is_error());
+        // No other host may use its addresses as source, because answers would reach the owner of the port. A router beside it may send
+        // errors from a shared address.
         if !is_ours && self.settings.is_external(source) && !is_error() {
+            return Ok(Found::No(BAD_SOURCE));
+        }
+        // Nor has anybody outside an address of inside, to which an answer would not go out (RFC 2827).
+        if side == Side::Outside && self.settings.is_inside(source) && !self.settings.is_exempt(source) && !is_error() {
             return Ok(Found::No(BAD_SOURCE));
         }
         let inward = self.settings.is_external(destination);
@@ -165,6 +179,12 @@ impl Nat {
         })
     }
 
+    /// Whether [`end`](Self::end) will not let a packet out.
+    fn ends_here(&self, packet: &Packet<'_>, to: Port) -> bool {
+        let mtu = self.settings.mtu(self.settings.towards(to, Behind::Outside));
+        packet.ttl().is_some_and(|ttl| ttl <= 1) || lengths::is_too_long_and_whole(packet, mtu)
+    }
+
     /// Whether a packet is an ICMP error about one that was sent to an exempt address, for its sender. A router on the way has any address.
     fn is_about_exempt(&self, packet: &Packet<'_>) -> bool {
         packet.icmp().is_some_and(|icmp| icmp.is_error())
@@ -191,6 +211,16 @@ impl Nat {
         (source, destination): ([u8; 4], [u8; 4]),
         course: Course,
     ) -> Result<Found, Conflict> {
+        // What goes no further makes no mapping. Its new source does not matter.
+        if course.outward && !course.inward && self.ends_here(packet, course.across) {
+            let source = Some(Endpoint::new(source, 0, packet.protocol()));
+            return Ok(Found::Once(Rewrite {
+                source,
+                to: course.across,
+                behind: Behind::Outside,
+                ..Rewrite::default()
+            }));
+        }
         if !self.settings.one_to_one.is_empty()
             && let Some(found) = self.find_one_to_one(cx, packet, (source, destination), course)?
         {
@@ -210,7 +240,8 @@ impl Nat {
             return Ok(self.find_error(cx, packet, course)?.unwrap_or_else(Found::No));
         }
         let Some((source, destination)) = ends_between(packet, source, destination) else {
-            return Ok(Found::No(Reason::MALFORMED));
+            // An intact ICMP message without an identifier is neither a query nor a reply.
+            return Ok(Found::No(if packet.icmp().is_some() { NOT_TRANSLATABLE } else { Reason::MALFORMED }));
         };
         if packet.icmp().is_some_and(|icmp| !icmp_may_go(icmp.kind(), course)) {
             return Ok(Found::No(NO_MAPPING));
@@ -269,7 +300,7 @@ fn icmp_may_go(kind: u8, course: Course) -> bool {
 impl From<Fate> for Rewrite {
     /// The rewrite of a later fragment: addresses only.
     fn from(fate: Fate) -> Rewrite {
-        let end = |address: braid_nf::packet::IpAddress| address.v4().map(|address| Endpoint::new(address, 0, 0));
+        let end = |address: IpAddress| address.v4().map(|address| Endpoint::new(address, 0, 0));
         let behind = Behind::from_bits(fate.behind);
         Rewrite { source: end(fate.source), destination: end(fate.destination), to: fate.port, behind }
     }

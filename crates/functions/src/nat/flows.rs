@@ -12,6 +12,7 @@ use braid_nf::{Part, Reason};
 
 use super::config::Filtering;
 use super::endpoint::{Endpoint, Inside, Kept};
+use super::entry::Waits;
 use super::filter::{Filter, Hold};
 use super::find::{FILTERED, NO_MAPPING};
 use super::fixed::Fixed;
@@ -61,7 +62,13 @@ impl<K: Kept> Flows<K> {
         inbound_refresh: bool,
         mappings_max: u32,
     ) -> Result<Flows<K>, ConfigError> {
-        let mappings = Mappings::new(builder, pool, fixed)?;
+        let tcp_ns = |phase| timeouts.after(protocol::TCP, phase) + ANSWER_NS;
+        let waits = Waits {
+            unanswered_ns: tcp_ns(Phase::Opening),
+            established_ns: tcp_ns(Phase::Established),
+            spare_ns: pool.refresh_ns,
+        };
+        let mappings = Mappings::new(builder, (pool, fixed), waits)?;
         let filter = Filter::new(builder, filtering, mappings_max)?;
         Ok(Flows { mappings, filter, timeouts, inbound_refresh, refresh_ns: pool.refresh_ns })
     }
@@ -123,6 +130,12 @@ impl<K: Kept> Flows<K> {
         Ok(Ok(mapping))
     }
 
+    /// Whether the owner of a mapping has sent to `remote`, which an ICMP error from anywhere says; true where nothing is filtered.
+    pub(crate) fn has_sent(&self, cx: &mut Cx<'_>, mapping: &Mapping, remote: Endpoint) -> Result<bool, Conflict> {
+        let is_free = remote.protocol == protocol::ICMP || mapping.is_static();
+        Ok(is_free || self.filter.has_sent(cx, mapping.inside, remote)?)
+    }
+
     /// How long inbound packets hold their sender in the filter: as long as they prolong the mapping.
     pub(crate) fn hold(&self, number: u8) -> Hold {
         match self.use_of(number, INWARD, Phase::Established) {
@@ -164,22 +177,22 @@ impl<K: Kept> Flows<K> {
         &self,
         cx: &mut Cx<'_>,
         peer: impl FnOnce() -> Option<(Inside, Endpoint)>,
-        (number, handle): (u8, Handle),
+        (kind, handle): ((u8, u8, Phase), Handle),
         register: impl FnOnce(&mut Cx<'_>) -> bool,
     ) -> Result<Result<(), Reason>, Conflict> {
         let peer = if self.filter.is_strict() { peer() } else { None };
         if let Some((inside, remote)) = peer
-            && !self.filter.enter(cx, inside, remote, self.hold(number))?
+            && !self.filter.enter(cx, inside, remote, self.hold(kind.0))?
         {
             return Ok(Err(MAPPING_TABLE_FULL));
         }
         if register(cx) {
-            self.mappings.attach(cx, number, handle)?;
+            self.mappings.attach(cx, kind, handle)?;
         } else if let Some((inside, remote)) = peer {
             self.filter.leave(cx, inside, remote)?;
             return Ok(Err(Reason::SET_TABLE_FULL));
         } else {
-            self.mappings.use_without_set(cx, number, handle)?;
+            self.mappings.use_without_set(cx, kind.0, handle)?;
         }
         Ok(Ok(()))
     }
@@ -211,12 +224,12 @@ impl<K: Kept> Flows<K> {
     pub(crate) fn exchange(
         &self,
         cx: &mut Cx<'_>,
-        number: u8,
+        kind: (u8, u8, Phase),
         (before, now): (Handle, Handle),
     ) -> Result<(), Conflict> {
         if before != now {
-            self.mappings.detach(cx, number, before)?;
-            self.mappings.attach(cx, number, now)?;
+            self.mappings.detach(cx, kind.0, before)?;
+            self.mappings.attach(cx, kind, now)?;
         }
         Ok(())
     }

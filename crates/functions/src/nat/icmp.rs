@@ -2,7 +2,7 @@
 //!
 //! An inbound error quotes a packet that went out, so the quoted source is an external endpoint. An outbound one quotes a
 //! packet that came in, so the quoted destination is an inside endpoint. Errors do not change or prolong mappings (RFC
-//! 4787 REQ-12, RFC 5508 REQ-6), and pass in both directions under any filter: the quoted packet proves the flow.
+//! 4787 REQ-12, RFC 5508 REQ-6). They come from any router, so a filter asks whether the owner of the mapping has sent to the quoted destination.
 
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{Embedded, IpAddress, checksum};
@@ -10,7 +10,7 @@ use braid_nf::prelude::*;
 
 use super::Nat;
 use super::endpoint::{Endpoint, is_told_by_port};
-use super::find::{Course, Found, NO_MAPPING};
+use super::find::{Course, FILTERED, Found, NO_MAPPING};
 use super::networks::Behind;
 use crate::parts::Side;
 use crate::parts::turn::turn;
@@ -66,11 +66,11 @@ impl Nat {
         };
         let has_ports = is_told_by_port(source.protocol);
         let mut rewrite = QuotedRewrite { to: course.across, ..QuotedRewrite::default() };
+        // The error must be addressed to the sender of the quoted packet.
+        if packet.dst_ip() != source.ip() {
+            return Ok(Err(NO_MAPPING));
+        }
         if course.inward {
-            // The error must be addressed to the sender of the quoted packet.
-            if packet.dst_ip() != source.ip() {
-                return Ok(Err(NO_MAPPING));
-            }
             let owner = match self.settings.one_to_one.inside_of(source.address) {
                 None if !has_ports => {
                     // A hairpin was quoted as its receiver saw it, which its sender knows by the external address.
@@ -84,6 +84,10 @@ impl Nat {
             } else {
                 let mapping = if has_ports { self.flows.mappings.inward(cx, source)? } else { None };
                 let Some(mapping) = mapping else { return Ok(Err(NO_MAPPING)) };
+                // From inside nothing is filtered.
+                if !course.outward && !self.flows.has_sent(cx, &mapping, destination)? {
+                    return Ok(Err(FILTERED));
+                }
                 (mapping.inside.end(), mapping.home, mapping.inside.network)
             };
             rewrite.destination = Some(end.ip());

@@ -6,7 +6,8 @@
 //! A mapping is valid until a time that packets extend. After that its port rests (RFC 6888 REQ-8), and only its owner
 //! may have it back; then a tick removes the mapping. Sets that cache a translation check the mapping again before it can
 //! have ended. For TCP mappings the live sets are counted too: with the last of them the mapping ends at once, unless
-//! flows without a set (hairpins, or flows that found no room) have used it.
+//! flows without a set (hairpins, or flows that found no room) have used it. A TCP mapping that nobody has answered lives no longer than an
+//! opening connection.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use super::block_log::Change;
 use super::census::Census;
 use super::config::Allocation;
 use super::endpoint::{Endpoint, Inside, Kept, slot};
-use super::entry::{Entry, NEVER, Packed};
+use super::entry::{Entry, NEVER, Packed, Waits};
 use super::fixed::{self, Fixed, Statics};
 use super::hosts::Hosts;
 use super::pause::Pause;
@@ -27,6 +28,7 @@ use super::pool::Pool;
 use super::ports::{Ports, row};
 use super::reclaim::HOSTS;
 use super::roster::Roster;
+use super::session::{INWARD, Phase};
 use crate::config::ConfigError;
 use crate::parts::SECOND;
 use crate::parts::tallies::Tally;
@@ -71,6 +73,7 @@ pub(crate) struct Mappings<K> {
     pub(super) first_port: u16,
     pub(super) last_port: u16,
     pub(super) refresh_ns: u64,
+    pub(super) waits: Waits,
     /// Recent fruitless searches for ended mappings: of the table, then of each row of ports.
     pub(super) searched: Pause,
     /// Recent fruitless searches for ports that hosts have to themselves, if they have any.
@@ -79,7 +82,11 @@ pub(crate) struct Mappings<K> {
 }
 
 impl<K: Kept> Mappings<K> {
-    pub(crate) fn new(builder: &mut StateBuilder, pool: &Pool, fixed: &[Fixed]) -> Result<Mappings<K>, ConfigError> {
+    pub(crate) fn new(
+        builder: &mut StateBuilder,
+        (pool, fixed): (&Pool, &[Fixed]),
+        waits: Waits,
+    ) -> Result<Mappings<K>, ConfigError> {
         let roster = Roster::new(builder, pool)?;
         let capacity = pool.mappings_max.min(pool.ports().saturating_mul(roster.room()).saturating_mul(3));
         let map = MapConfig { name: "mappings".into(), capacity, ..MapConfig::default() };
@@ -102,6 +109,7 @@ impl<K: Kept> Mappings<K> {
             first_port: pool.first_port,
             last_port: pool.last_port,
             refresh_ns: pool.refresh_ns,
+            waits,
             rest_ns: pool.rest_ns,
         };
         builder.together(&["mappings", "ports", "full_ports", "spent_ports", "external", "hosts", "blocks"]);
@@ -131,9 +139,9 @@ impl<K: Kept> Mappings<K> {
             return self.begin_anew(cx, inside, &entry);
         }
         let now = cx.now();
-        if entry.home != home || entry.ends_ns <= now + lives_ns {
+        let (_, is_prolonged) = entry.prolong(now, lives_ns, &self.waits);
+        if entry.home != home || is_prolonged {
             entry.home = home;
-            entry.ends_ns = entry.ends_ns.max(now + lives_ns + self.refresh_ns);
             self.entries.update_at(cx, handle, |at| *at = entry.into())?;
         }
         Ok(Ok(self.mapping(inside, handle, &entry)))
@@ -243,8 +251,8 @@ impl<K: Kept> Mappings<K> {
         let look_ns = match how {
             Use::Look => entry.ends_ns,
             Use::Refresh(lives_ns) => {
-                if entry.ends_ns <= now + lives_ns {
-                    entry.ends_ns = now + lives_ns + self.refresh_ns;
+                let (lives_ns, is_prolonged) = entry.prolong(now, lives_ns, &self.waits);
+                if is_prolonged {
                     self.entries.update_at(cx, handle, |at| *at = entry.into())?;
                 }
                 entry.ends_ns - lives_ns
@@ -266,10 +274,21 @@ impl<K: Kept> Mappings<K> {
         number == protocol::TCP
     }
 
-    /// Counts a set that uses the mapping from now on.
-    pub(crate) fn attach(&self, cx: &mut Cx<'_>, number: u8, handle: Handle) -> Result<(), Conflict> {
+    /// Counts a set that uses the mapping from now on, by its protocol, way and phase. From outside it answers the owner.
+    pub(crate) fn attach(
+        &self,
+        cx: &mut Cx<'_>,
+        (number, way, phase): (u8, u8, Phase),
+        handle: Handle,
+    ) -> Result<(), Conflict> {
         if self.counts_sets(number) {
-            self.change(cx, handle, Entry::attach)?;
+            let now = cx.now();
+            self.change(cx, handle, |entry| {
+                entry.attach();
+                if way == INWARD {
+                    entry.answer(now, phase == Phase::Established, &self.waits);
+                }
+            })?;
         }
         Ok(())
     }

@@ -32,6 +32,7 @@ mod one_to_one;
 mod pause;
 pub(crate) mod pool;
 mod portless;
+mod portless_quota;
 mod ports;
 mod reclaim;
 mod reserved;
@@ -116,7 +117,8 @@ impl FromConfig for Nat {
         )?;
         let portless = Portless::new(builder, &config, settings.pool.refresh_ns)?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)?
-            .ending(builder, &ENDS)?;
+            .ending(builder, &ENDS)?
+            .meeting(settings.networks.meeting(settings.sides));
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
         let way_out = WayOut::new(settings.sides, ports, builder);
         let tagged_needs = (settings.networks.are_tagged() || !way_out.is_fixed()).then(|| flows.needs());
@@ -385,7 +387,7 @@ impl Nat {
         }
         let (number, before) = (session.protocol(), self.handle_of(cx, session)?);
         before.map_or(Ok(()), |before| self.flows.mappings.detach(cx, number, before))?;
-        self.flows.mappings.attach(cx, number, fresh.handle)
+        self.flows.mappings.attach(cx, fresh.session.what(), fresh.handle)
     }
 
     /// The mapping of a TCP flow, if it still exists; other flows are not counted.
@@ -410,7 +412,7 @@ impl Nat {
             let (inside, remote) = ends(packet).filter(|_| session.way() == OUTWARD)?;
             Some((self.settings.inside(packet, inside), remote))
         };
-        self.flows.keep(cx, peer, (session.protocol(), flow.handle), |cx| set.register(cx, session))
+        self.flows.keep(cx, peer, (session.what(), flow.handle), |cx| set.register(cx, session))
     }
 
     /// The endpoints of an outward flow, from its key.

@@ -13,6 +13,7 @@ use braid_nf::prelude::*;
 use super::config::{Config, Networks, NextHop};
 use super::endpoint::NETWORK_MAX;
 use crate::config::ConfigError;
+use crate::parts::fragments::Meeting;
 use crate::parts::tags::{self, OuterTag, TagRange};
 use crate::parts::{Side, Sides};
 
@@ -142,6 +143,16 @@ impl Nets {
     /// Whether networks are distinguished by tags.
     pub(crate) fn are_tagged(&self) -> bool {
         self.tagged.is_some()
+    }
+
+    /// Whether networks are distinguished by ports.
+    fn are_told_by_port(&self) -> bool {
+        matches!(self.kind, Networks::ByPort | Networks::ByPortAndVlan)
+    }
+
+    /// In what the pieces of a datagram may differ: of two uplinks either may bring them.
+    pub(crate) fn meeting(&self, sides: Sides) -> Meeting {
+        Meeting::by_side(sides, self.are_told_by_port(), self.are_tagged())
     }
 
     /// Whether what leaves for the outside goes to a station that the plan names: no router behind looks where it goes.

@@ -9,6 +9,8 @@
 //! inside and under the external address. Both entries are written in one transaction, with the same time. All pieces of a
 //! datagram have these addresses, so none waits for another.
 //!
+//! A host may have so many translations, `portless_per_host`.
+//!
 //! Not translated is AH, whose checksum covers the addresses (RFC 4302 section 3.3.3.1.1).
 
 use std::sync::Arc;
@@ -23,10 +25,11 @@ use super::Nat;
 use super::config::Config;
 use super::endpoint::{Endpoint, Inside, Inside4, NETWORK_MAX, is_told_by_port};
 use super::find::{Course, Found, NO_MAPPING, NOT_TRANSLATABLE};
-use super::hosts::MAPPING_TABLE_FULL;
+use super::hosts::{MAPPING_TABLE_FULL, PORT_QUOTA};
 use super::mappings::Mappings;
 use super::networks::Behind;
 use super::one_to_one::Owner;
+use super::portless_quota::{Host, Quota};
 use super::rewrite::Rewrite;
 use crate::config::{ConfigError, idle_ns};
 use crate::parts::Aged;
@@ -55,6 +58,11 @@ impl Ends {
     fn of_inside(inside: Inside, remote: [u8; 4]) -> Ends {
         let address = inside.address.v4().unwrap_or_default();
         Ends { address, remote, network: inside.network, protocol: inside.protocol, zero: 0 }
+    }
+
+    /// The host that an inside address belongs to.
+    fn host(&self) -> Host {
+        Host { address: self.address, network: self.network }
     }
 
     fn of_external(address: [u8; 4], remote: [u8; 4], protocol: u8) -> Ends {
@@ -98,6 +106,7 @@ impl Stamp for Other {
 /// All translations by addresses.
 pub(super) struct Portless {
     table: Aged<Ends, Other>,
+    quota: Option<Quota>,
     refresh_ns: u64,
     inbound_refresh: bool,
 }
@@ -109,7 +118,8 @@ impl Portless {
         let room = config.portless_max.saturating_mul(2);
         let table = Aged::new(builder, "portless", room, lives_ns);
         let table = table.map_err(|error| ConfigError::state("portless_max", &error))?;
-        Ok(Portless { table, refresh_ns, inbound_refresh: config.inbound_refresh })
+        let quota = Quota::new(builder, config).map_err(|error| ConfigError::state("portless_max", &error))?;
+        Ok(Portless { table, quota, refresh_ns, inbound_refresh: config.inbound_refresh })
     }
 
     /// The external address from which an inside host sends to a remote one; it gets one if it has none.
@@ -166,15 +176,33 @@ impl Portless {
     /// Writes both entries of a translation, of which one is from an inside address. False if there is no room.
     fn note(&self, cx: &mut Cx<'_>, here: Ends, other: Other) -> Result<bool, Conflict> {
         let other = Other { seen_ns: cx.now(), ..other };
-        if !self.table.insert(cx, &here, &other)? {
+        if !self.table.insert_telling(cx, &here, &other, |cx, gone| self.uncount(cx, gone))? {
             return Ok(false);
         }
         let external = Ends::of_external(other.address, here.remote, here.protocol);
-        if self.table.insert(cx, &external, &Other { address: here.address, ..other })? {
+        let other = Other { address: here.address, ..other };
+        if self.table.insert_telling(cx, &external, &other, |cx, gone| self.uncount(cx, gone))? {
             return Ok(true);
         }
         self.table.remove(cx, &here)?;
         Ok(false)
+    }
+
+    /// Counts a translation that is about to be noted, unless it is an old one that has not been removed. False if the host has as many as it
+    /// may.
+    fn count(&self, cx: &mut Cx<'_>, here: &Ends) -> Result<bool, Conflict> {
+        match &self.quota {
+            Some(quota) if !self.table.has(cx, here)? => quota.enter(cx, here.host()),
+            _ => Ok(true),
+        }
+    }
+
+    /// Stops counting a translation that is gone. Each has two entries, of which that of the inside address counts.
+    fn uncount(&self, cx: &mut Cx<'_>, gone: &Ends) -> Result<(), Conflict> {
+        match &self.quota {
+            Some(quota) if gone.network != EXTERNAL => quota.leave(cx, gone.host()),
+            _ => Ok(()),
+        }
     }
 
     #[cold]
@@ -193,7 +221,14 @@ impl Portless {
                 continue;
             }
             let other = Other { seen_ns: 0, address, network: inside.network, home };
-            return Ok(if self.note(cx, here, other)? { Ok(address) } else { Err(MAPPING_TABLE_FULL) });
+            if !self.count(cx, &here)? {
+                return Ok(Err(PORT_QUOTA));
+            }
+            if self.note(cx, here, other)? {
+                return Ok(Ok(address));
+            }
+            self.uncount(cx, &here)?;
+            return Ok(Err(MAPPING_TABLE_FULL));
         }
         Ok(Err(NO_FREE_ADDRESS))
     }
@@ -226,13 +261,14 @@ impl Portless {
             })
         };
         self.table.list(cx, span, told, |cx, ends, other| {
+            self.uncount(cx, ends)?;
             self.table.remove(cx, &Ends::of_external(other.address, ends.remote, ends.protocol)).map(drop)
         })
     }
 
     /// Forgets translations that have ended.
     pub(super) fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
-        self.table.sweep(cx, share)
+        self.table.sweep_telling(cx, share, |cx, gone| self.uncount(cx, gone))
     }
 }
 
@@ -322,5 +358,6 @@ impl Nat {
 impl Part for Portless {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.table.objects(into);
+        self.quota.objects(into);
     }
 }

@@ -94,6 +94,11 @@ impl Session {
         self.rest & (SLOT as u32) << (GENERATION_BITS + SLOT_BIT) == 0
     }
 
+    /// Its protocol, way and phase.
+    pub(crate) fn what(&self) -> (u8, u8, Phase) {
+        (self.protocol(), self.way(), Phase::from_bits(self.phase()))
+    }
+
     #[inline(always)]
     pub(crate) fn protocol(&self) -> u8 {
         protocol_of(self.kind() >> SLOT_BIT & SLOT)

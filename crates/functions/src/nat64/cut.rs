@@ -57,7 +57,8 @@ fn write(headers: &mut [u8], from: usize, len: usize, more_behind: bool) {
         *headers[Ipv6::LEN..].first_chunk().unwrap_or(&[0; FRAGMENT_LEN]);
     let fields = u16::from_be_bytes([high, low]);
     let more = more_behind || fields & 1 != 0;
-    let offset = (fields & 0xfff8).wrapping_add(from as u16);
+    // `header.rs` has refused what ends behind 65,535 bytes.
+    let offset = (fields & 0xfff8).saturating_add(from as u16);
     headers[4..6].copy_from_slice(&((FRAGMENT_LEN + len) as u16).to_be_bytes());
     let fragment = fragment_header(number, offset, more, u16::from_be_bytes([id_high, id_low]));
     headers[Ipv6::LEN..HEADERS].copy_from_slice(&fragment);

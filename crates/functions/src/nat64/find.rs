@@ -19,10 +19,11 @@ use crate::nat::mappings::Mapping;
 use crate::nat::networks::Behind;
 use crate::nat::session::{INWARD, OUTWARD, Phase};
 use crate::nat::{
-    ADDRESS_LEFT, CountsHops, NO_MAPPING, NO_NETWORK, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST, Others, UNWANTED,
+    ADDRESS_LEFT, CountsHops, FILTERED, NO_MAPPING, NO_NETWORK, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST, Others,
+    UNWANTED,
 };
 use crate::parts::Side;
-use crate::parts::scope::{self, BAD_SOURCE, Reach};
+use crate::parts::scope::{self, BAD_SOURCE, LINK_SCOPE, Reach};
 
 /// An IPv6 packet to the prefix from an address that is not inside, or is under the prefix itself.
 pub const NOT_INSIDE: Reason = Reason("not_inside");
@@ -51,6 +52,8 @@ pub(super) enum Found {
     No(Reason),
     /// It is dropped because no mapping can be made, and its sender is told.
     Refused(Reason),
+    /// It is of a protocol that is not translated; its sender is told.
+    Foreign,
 }
 
 /// The ports of a packet as the mappings know them, its protocol and its TCP flags.
@@ -67,6 +70,9 @@ impl Nat64 {
         let across = self.way_out.of(cx, packet.port());
         let (source, destination) = (packet.src_ip(), packet.dst_ip());
         if packet.ip_version() == Some(IpVersion::V4) {
+            if scope::is_to_all_of_link(packet) {
+                return Ok(Found::No(NOT_UNICAST));
+            }
             // No other host may use its addresses as source, because answers would reach the owner of the port. Errors get no
             // answers, and a router beside it may send them from a shared address.
             if self.settings.pool.is_external(source) && packet.embedded().is_none() {
@@ -89,8 +95,15 @@ impl Nat64 {
             Reach::Nowhere(reason) => return Ok(Found::No(reason)),
             Reach::Beyond => {}
         }
+        if scope::is_to_all_of_link(packet) {
+            return Ok(Found::No(NOT_UNICAST));
+        }
         let Some(server) = self.settings.prefix.extract(destination) else {
-            return Ok(self.routed(destination, across));
+            // Only translators make sources under the prefix: whoever sends with one pretends to be an IPv4 host (RFC 6052 section 5.1).
+            return Ok(match self.settings.prefix.contains(source) {
+                true => Found::No(BAD_SOURCE),
+                false => self.routed(destination, across),
+            });
         };
         // A source under the prefix would be an IPv4 host; such packets would loop (RFC 6146 section 3.5).
         let is_ours = self.settings.pool.inside.iter().any(|range| range.contains(source));
@@ -106,6 +119,9 @@ impl Nat64 {
         let is_external = self.settings.pool.is_external(IpAddress::from_v4(server));
         if !self.settings.private && !is_external && is_private(server) {
             return Ok(Found::No(NOT_GLOBAL));
+        }
+        if scope::is_link_local_v4(IpAddress::from_v4(server)) {
+            return Ok(Found::No(LINK_SCOPE));
         }
         self.find_outward(cx, packet, (server, is_external), across)
     }
@@ -151,7 +167,7 @@ impl Nat64 {
         }
         let ends = match ends(packet, icmpv6_type::ECHO_REQUEST) {
             Ok(ends) => ends,
-            Err(reason) => return Ok(Found::No(reason)),
+            Err(found) => return Ok(found),
         };
         let destination = Endpoint::new(server, ends.destination, ends.number);
         if is_hairpin
@@ -163,6 +179,11 @@ impl Nat64 {
         if is_hairpin && ends.number == protocol::ICMP {
             // An echo request has one identifier, which cannot belong to two mappings.
             return Ok(Found::No(NO_MAPPING));
+        }
+        // What goes no further makes no mapping. Its new addresses do not matter.
+        if !is_hairpin && self.ends_here(packet, server, cx.now()) {
+            let ports = NewPorts::default();
+            return Ok(Found::Once(Rewrite { ends: (external, external), ports, to: across, behind: Behind::Outside }));
         }
         let source = Inside::new(self.settings.networks.of(packet), packet.src_ip(), ends.source, ends.number);
         let ours = match self.flows.outward(cx, source, packet.port(), ends.flags)? {
@@ -193,12 +214,15 @@ impl Nat64 {
         if !scope::is_unicast_v4(source, to) {
             return Ok(Found::No(NOT_UNICAST));
         }
+        if scope::is_link_local_v4(IpAddress::from_v4(source)) || scope::is_link_local_v4(IpAddress::from_v4(to)) {
+            return Ok(Found::No(LINK_SCOPE));
+        }
         if let Some(found) = self.find_special(cx, packet, packet.dst_ip(), |nat, cx| nat.error_inward(cx, packet))? {
             return Ok(found);
         }
         let ends = match ends(packet, icmp_type::ECHO_REPLY) {
             Ok(ends) => ends,
-            Err(reason) => return Ok(Found::No(reason)),
+            Err(found) => return Ok(found),
         };
         let remote = Endpoint::new(from, ends.source, ends.number);
         let external = Endpoint::new(to, ends.destination, ends.number);
@@ -328,7 +352,7 @@ impl Nat64 {
     fn error_inward(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Result<ErrorRewrite, Reason>, Conflict> {
         let quoted = packet.embedded().filter(|quoted| quoted.src_ip == packet.dst_ip());
         let quoted = quoted.and_then(|quoted| Some((quoted, quoted_ports(&quoted)?)));
-        let Some((quoted, (number, source, _))) = quoted else { return Ok(Err(NO_MAPPING)) };
+        let Some((quoted, (number, source, destination))) = quoted else { return Ok(Err(NO_MAPPING)) };
         let (Some(external), Some(server), Some(router)) =
             (quoted.src_ip.v4(), quoted.dst_ip.v4(), packet.src_ip().v4())
         else {
@@ -337,6 +361,9 @@ impl Nat64 {
         let Some(mapping) = self.flows.mappings.inward(cx, Endpoint::new(external, source, number))? else {
             return Ok(Err(NO_MAPPING));
         };
+        if !self.flows.has_sent(cx, &mapping, Endpoint::new(server, destination, number))? {
+            return Ok(Err(FILTERED));
+        }
         let host = mapping.inside.address;
         Ok(Ok(ErrorRewrite {
             ends: (self.settings.prefix.embed(router), host),
@@ -349,7 +376,7 @@ impl Nat64 {
 }
 
 /// Ports of TCP and UDP, or the identifier of an echo message if its type may go in this direction.
-fn ends(packet: &Packet<'_>, echo: u8) -> Result<Ends, Reason> {
+fn ends(packet: &Packet<'_>, echo: u8) -> Result<Ends, Found> {
     let number = packet.protocol();
     let (number, ports, flags) = match number {
         protocol::TCP => (number, packet.ports(), packet.tcp_flags()),
@@ -357,15 +384,19 @@ fn ends(packet: &Packet<'_>, echo: u8) -> Result<Ends, Reason> {
         protocol::ICMP | protocol::ICMPV6 => {
             let kind = packet.icmp().map(|icmp| icmp.kind()).or_else(|| packet.icmpv6().map(|icmp| icmp.kind()));
             if kind.is_some_and(|kind| kind != echo) {
-                return Err(NO_MAPPING);
+                return Err(Found::No(NO_MAPPING));
+            }
+            // A message of the other version means nothing here.
+            if kind.is_none() {
+                return Err(Found::No(NOT_TRANSLATABLE));
             }
             (protocol::ICMP, packet.icmp_id().map(|id| (id, id)), Some(0))
         }
-        _ => return Err(NOT_TRANSLATABLE),
+        _ => return Err(Found::Foreign),
     };
     match (ports, flags) {
         (Some((source, destination)), Some(flags)) => Ok(Ends { number, source, destination, flags }),
-        _ => Err(Reason::MALFORMED),
+        _ => Err(Found::No(Reason::MALFORMED)),
     }
 }
 

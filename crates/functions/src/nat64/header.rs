@@ -78,7 +78,8 @@ pub(super) fn to_v4(ip: &[u8], ends: ([u8; 4], [u8; 4]), hops: u8, now: u64) -> 
         number => number,
     };
     let carried = (Ipv6::LEN + usize::from(old.payload_len())).checked_sub(replaces);
-    let carried = carried.filter(|carried| *carried <= usize::from(u16::MAX) - Ipv4::LEN);
+    let begins = fragment.map_or(0, |(offset, ..)| usize::from(offset));
+    let carried = carried.filter(|carried| begins + carried <= usize::from(u16::MAX) - Ipv4::LEN);
     let carried = carried.ok_or(Untranslatable::Malformed)?;
 
     let mut new = Ipv4::new(number, carried as u16);
@@ -138,7 +139,9 @@ pub(super) fn to_v6(
     let is_cut = !old.dont_fragment() && Ipv6::LEN + carried > cut_above;
     let has_fragment = old.is_fragment() || is_cut;
     let extra = if has_fragment { FRAGMENT_LEN } else { 0 };
-    if carried + extra > usize::from(u16::MAX) {
+    // The offset of a piece that is cut off its end must not wrap: a host would take it for a datagram of its own.
+    let begins = usize::from(old.fragment_offset());
+    if begins + carried > usize::from(u16::MAX) || carried + extra > usize::from(u16::MAX) {
         return Err(Untranslatable::Malformed);
     }
 

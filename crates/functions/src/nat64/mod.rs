@@ -30,7 +30,7 @@ pub use rewrite::{NO_CHECKSUM, NO_ROOM, SOURCE_ROUTE, TOO_BIG};
 
 use std::time::Duration;
 
-use braid_nf::packet::headers::icmpv6_type;
+use braid_nf::packet::headers::{icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
@@ -42,6 +42,7 @@ use self::find::Found;
 use self::rewrite::Rewrite;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
+use crate::nat::NOT_TRANSLATABLE;
 use crate::nat::endpoint::{Endpoint, Inside};
 use crate::nat::flows::{self, Flows};
 use crate::nat::for_router;
@@ -93,6 +94,11 @@ pub struct Session {
 const HOME_NS: u64 = SECOND;
 
 impl Session {
+    /// Its protocol, way and phase.
+    fn what(&self) -> (u8, u8, Phase) {
+        (self.protocol, self.way, Phase::from_bits(self.phase))
+    }
+
     /// Has the mapping checked again at this time, or earlier if its host may have moved by then.
     fn look_by(&mut self, now_ns: u64, look_ns: u64) {
         self.look_ns = if self.way == INWARD { look_ns.min(now_ns + HOME_NS) } else { look_ns };
@@ -114,7 +120,8 @@ impl FromConfig for Nat64 {
             most,
         )?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)?
-            .ending(builder, &ENDS)?;
+            .ending(builder, &ENDS)?
+            .meeting(settings.networks.meeting(settings.sides));
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
         let way_out = WayOut::new(settings.sides, ports, builder);
         Ok(Nat64 { settings, flows, fragments, answers, way_out })
@@ -202,7 +209,7 @@ impl NetworkFunction for Nat64 {
         }
         let found = self.find(cx, packet)?;
         if let Found::Session(session) = &found {
-            let of = (session.protocol, session.handle);
+            let of = (session.what(), session.handle);
             let peer = || self.peer(session, (packet.src_ip(), packet.dst_ip()), packet.ports()?);
             if let Err(reason) = self.flows.keep(cx, peer, of, |cx| set.register(cx, *session))? {
                 return self.fragments.drop(cx, packet, reason);
@@ -306,7 +313,7 @@ impl Nat64 {
             && fresh.way == session.way
             && !packet.is_fragment()
         {
-            self.flows.exchange(cx, session.protocol, (session.handle, fresh.handle))?;
+            self.flows.exchange(cx, fresh.what(), (session.handle, fresh.handle))?;
             *session = Session { phase, ..*fresh };
         }
         self.conclude(cx, packet, &found)
@@ -365,19 +372,30 @@ impl Nat64 {
             Found::Waits => Ok(Verdict::Drop(self.fragments.hold(cx, packet)?)),
             Found::No(reason) => self.fragments.drop(cx, packet, *reason),
             Found::Refused(reason) => {
-                self.refuse(cx, packet)?;
+                // Address unreachable (RFC 6146 section 3.5.1.1).
+                self.refuse(cx, packet, (None, 3))?;
                 self.fragments.drop(cx, packet, *reason)
+            }
+            Found::Foreign => {
+                // Protocol unreachable, or port unreachable (RFC 6146 section 3.4).
+                self.refuse(cx, packet, (Some(2), 4))?;
+                self.fragments.drop(cx, packet, NOT_TRANSLATABLE)
             }
         }
     }
 
-    /// No mapping can be made: sends "address unreachable" (RFC 6146 section 3.5.1.1).
+    /// Tells the sender by "unreachable" that a packet does not go on: the codes in IPv4, if it is said there, and in IPv6.
     #[cold]
-    fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<(), Conflict> {
-        if let (Some(IpVersion::V6), Some(router)) = (packet.ip_version(), self.settings.router.v6)
+    fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, (v4, v6): (Option<u8>, u8)) -> Result<(), Conflict> {
+        let router = self.settings.router;
+        let said = match packet.ip_version() {
+            Some(IpVersion::V6) => router.v6.map(|router| (router, (icmpv6_type::UNREACHABLE, v6))),
+            _ => v4.map(|code| (router.v4, (icmp_type::UNREACHABLE, code))),
+        };
+        if let Some((router, message)) = said
             && self.answers.admits(cx, packet)?
         {
-            answer::error(cx, packet, router, (icmpv6_type::UNREACHABLE, 3), 0);
+            answer::error(cx, packet, router, message, 0);
         }
         Ok(())
     }

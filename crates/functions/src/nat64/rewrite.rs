@@ -109,6 +109,8 @@ impl Nat64 {
         }
         if packet.is_fragment() && !packet.is_later_fragment() {
             if !to_v4 && lacks_checksum(packet) {
+                // Communication administratively prohibited (RFC 7915 section 4.4).
+                self.refuse(cx, packet, (Some(13), 1))?;
                 return self.fragments.drop(cx, packet, NO_CHECKSUM);
             }
             if let Err(reason) = self.let_pieces_follow(cx, packet, rewrite)? {
@@ -122,6 +124,16 @@ impl Nat64 {
             return Ok(Verdict::Drop(NO_ROOM_FOR_TAG));
         }
         self.cut_if_long(cx, packet, &header, rewrite.to, mtu)
+    }
+
+    /// Whether [`send`](Self::send) will not let a packet to `server` go on: its hops are used up, or it is too long and must not be fragmented.
+    pub(super) fn ends_here(&self, packet: &Packet<'_>, server: [u8; 4], now: u64) -> bool {
+        let (ip, mtu) = (packet.bytes().get(packet.record().l3 as usize..).unwrap_or_default(), self.settings.mtus.v4);
+        let is_too_long = || {
+            let header = header::to_v4(ip, (server, server), 1, now);
+            header.is_ok_and(|header| header.whole && header.packet_len() > mtu.into())
+        };
+        packet.ttl().is_some_and(|ttl| ttl <= 1) || ip.len() > mtu.into() && is_too_long()
     }
 
     /// The new header; `None` if the packet's version does not change.
@@ -167,7 +179,8 @@ impl Nat64 {
             return Err(NO_ROOM);
         }
         if lacks_checksum {
-            packet.fill_checksums();
+            let (at, end) = (packet.l4_offset().unwrap_or(packet.len()), packet.len());
+            transport::fill_checksum(packet.change(at..end), rewrite.ends);
         }
         Ok(())
     }
@@ -217,7 +230,7 @@ impl Nat64 {
         }
         let is_v4 = packet.ip_version() == Some(IpVersion::V4);
         if is_v4 != rewrite.ends.0.is_v4() {
-            self.fragments.release_by(cx, packet, |cx, frame, ip| self.emit_piece(cx, frame, ip, rewrite))?;
+            self.fragments.release_by(cx, packet, 1, |cx, frame, ip| self.emit_piece(cx, frame, ip, rewrite))?;
         } else {
             let networks = &self.settings.networks;
             let retag = |frame: &[u8], ip, into: &mut [u8]| networks.retagged(frame, ip, rewrite.behind, into);
@@ -234,6 +247,16 @@ impl Nat64 {
             _ => header::arrived_to_v6(ip, rewrite.ends, self.settings.lowest_mtu.into()),
         };
         let Ok(header) = header else { return };
+        let (is_v4, mtus) = (rewrite.ends.0.is_v4(), self.settings.mtus);
+        // What must not be fragmented and does not fit is not sent, as when it comes after its first piece.
+        let most = match (is_v4, header.whole) {
+            (true, _) => mtus.v4,
+            (false, true) => mtus.v6,
+            (false, false) => self.settings.lowest_mtu,
+        };
+        if header.whole && header.packet_len() > most.into() {
+            return;
+        }
         let Some(carried) = ip.get(header.replaces..header.replaces + header.carried) else { return };
         let (begin, len) = (l3 + header.bytes().len(), header.bytes().len() + l3 + carried.len());
         let mut piece = [0; PIECE_ROOM];
@@ -241,10 +264,10 @@ impl Nat64 {
         room[..l3].copy_from_slice(&frame[..l3]);
         room[l3..begin].copy_from_slice(header.bytes());
         room[begin..].copy_from_slice(carried);
-        if !write_version(&mut room[..l3], rewrite.ends.0.is_v4(), None) {
+        if !write_version(&mut room[..l3], is_v4, None) {
             return;
         }
-        let most = if rewrite.ends.0.is_v4() { usize::MAX } else { self.settings.lowest_mtu.into() };
+        let most = if is_v4 { usize::MAX } else { most.into() };
         let mut tagged = [0; PIECE_ROOM + fragments::TAGS_MAX];
         match self.settings.networks.retagged(room, l3, rewrite.behind, &mut tagged) {
             Some(now) => cut::emit_pieces(cx, rewrite.to, &tagged[..now], l3 + now - len, most, 0),
@@ -272,7 +295,11 @@ impl Nat64 {
         let router = self.settings.router;
         let reason = match reason {
             Untranslatable::Malformed => Reason::MALFORMED,
-            Untranslatable::Extension => NOT_TRANSLATABLE,
+            Untranslatable::Extension => {
+                // Communication administratively prohibited (RFC 7915 section 5.4).
+                self.refuse(cx, packet, (Some(13), 1))?;
+                NOT_TRANSLATABLE
+            }
             Untranslatable::SourceRoute(at) => {
                 match (packet.ip_version(), router.v6) {
                     _ if !self.answers.admits(cx, packet)? => {}

@@ -174,6 +174,33 @@ fn long_datagrams_that_may_be_cut_reach_the_smallest_links() {
     assert_eq!(&datagram[8..], &frame[42..]);
 }
 
+/// The offset of its last part would wrap to 0: a datagram of its own, to any port, which hosts take by itself (RFC 6946 section 4).
+#[test]
+fn no_piece_reaches_beyond_the_longest_datagram() {
+    let mut nat = bench("");
+    nat.send(0, 0, &Frame::udp(HOST, SERVER).bytes());
+    let first = Frame::udp("203.0.113.66:7777", EXTERNAL).payload(&[1; 792]).fragment(9, 0, true).bytes();
+    assert_eq!(nat.send(1, 0, &first).ports(), [0]);
+    let later = |offset, len| {
+        Frame::ip("203.0.113.66", "198.51.100.1", 17).payload(&vec![2; len]).fragment(9, offset, false).bytes()
+    };
+    let outcome = nat.send(1, 0, &later(64304 / 8, 1280));
+    assert_eq!((outcome.ports(), outcome.dropped), (vec![], Some("malformed")));
+    assert_eq!(nat.send(1, 0, &later(64304 / 8, 1211)).ports(), [0], "the end of the longest datagram");
+}
+
+#[test]
+fn a_checksum_covers_what_a_datagram_says_that_it_has() {
+    let mut nat = bench("");
+    nat.send(0, 0, &Frame::udp(HOST, SERVER).bytes());
+    let datagram = [&[0, 80, 4, 76, 0, 20, 0, 0][..], b"hello world!", b"SURPLUS!"].concat();
+    let sent = nat.send(1, 0, &Frame::ip("192.0.2.9", "198.51.100.1", 17).payload(&datagram).bytes());
+    let frame = sent.only().1;
+    let address = |at: usize| IpAddress::from(<[u8; 16]>::try_from(&frame[at..at + 16]).unwrap());
+    assert_eq!(frame.len(), 54 + 28);
+    assert!(braid_nf::packet::checksum::transport_ok(address(22), address(38), 17, &frame[54..74]));
+}
+
 /// An IPv6 header, extension headers of which `first` is the first, and a UDP header.
 fn with_extensions(first: u8, extensions: &[u8]) -> Vec<u8> {
     let mut ip = vec![0x60, 0, 0, 0, 0, (extensions.len() + 8) as u8, first, 64];

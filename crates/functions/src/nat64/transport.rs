@@ -4,7 +4,7 @@
 //! wrong one wrong. An echo message changes its type, and gains or loses the pseudo header that only ICMPv6 has (RFC 7915
 //! sections 4.2, 5.2).
 
-use braid_nf::packet::headers::{icmp_type, icmpv6_type};
+use braid_nf::packet::headers::{Header, Udp, icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, checksum};
 
@@ -23,6 +23,16 @@ pub(super) struct NewPorts {
 /// Whether a UDP datagram over IPv4 has a checksum; over IPv6 it must have one.
 pub(super) fn has_checksum(segment: &[u8]) -> bool {
     segment.get(6..8).is_some_and(|sum| sum != [0, 0])
+}
+
+/// Gives a UDP datagram its checksum, over as many bytes as it says that it has: more may follow it in its packet (RFC 9868).
+pub(super) fn fill_checksum(segment: &mut [u8], ends: Addresses) {
+    let [_, _, _, _, high, low, ..] = *segment else { return };
+    let len = usize::from(u16::from_be_bytes([high, low]));
+    let Some(datagram) = segment.get_mut(..len).filter(|datagram| datagram.len() >= Udp::LEN) else { return };
+    datagram[6..8].fill(0);
+    let sum = checksum::udp_zero(checksum::transport(ends.0, ends.1, protocol::UDP, datagram));
+    datagram[6..8].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// Rewrites a TCP or UDP header, which may be truncated after its ports. False if it is truncated earlier.

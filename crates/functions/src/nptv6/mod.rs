@@ -25,7 +25,7 @@ use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::nat::CountsHops;
 use crate::parts::hairpin::{self, Way};
-use crate::parts::scope::{self, Reach};
+use crate::parts::scope::{self, BAD_SOURCE, NOT_UNICAST, Reach, SITE_SCOPE};
 pub use crate::parts::sides::NO_SIDE;
 use crate::parts::turn::turn;
 use crate::parts::{AnswerRate, Side, WayOut, answer, proxy};
@@ -110,6 +110,16 @@ impl NetworkFunction for Nptv6 {
             Reach::Nowhere(reason) => return Ok(Verdict::Drop(reason)),
             Reach::Beyond => {}
         }
+        if scope::is_to_all_of_link(packet) {
+            return Ok(Verdict::Drop(NOT_UNICAST));
+        }
+        // The border of a site is here (RFC 6092 REC-2).
+        if scope::is_group_of_site(packet.dst_ip()) {
+            return Ok(Verdict::Drop(SITE_SCOPE));
+        }
+        if self.pretends_to_be_inside(cx, packet, side) {
+            return Ok(Verdict::Drop(BAD_SOURCE));
+        }
         // To an inside address nothing is translated, and answers to one would stay inside (RFC 6092 REC-5). Errors get none.
         let has_inside_source = || self.settings.inside.contains(packet.src_ip()) && packet.embedded().is_none();
         if side == Side::Outside && (self.settings.inside.contains(packet.dst_ip()) || has_inside_source()) {
@@ -190,6 +200,20 @@ impl Nptv6 {
             }
         }
         Ok(change)
+    }
+
+    /// Whether a packet has an outside address of an inside host as its source, which this function alone writes: its answers would go to that
+    /// host (RFC 2827). What a function before this one sends back inside has been translated by it. Where this function answers for these
+    /// addresses on the link outside, neighbours there may have some of them.
+    fn pretends_to_be_inside(&self, cx: &Cx<'_>, packet: &Packet<'_>, side: Side) -> bool {
+        let source = packet.src_ip();
+        let is_router =
+            || [Side::Inside, Side::Outside].iter().any(|side| self.settings.router(*side).v6 == Some(source));
+        let is_excepted = || match side {
+            Side::Inside => self.way_out.back(cx, packet.port()).is_some(),
+            Side::Outside => self.settings.proxy.is_some(),
+        };
+        self.settings.outside.contains(source) && packet.embedded().is_none() && !is_router() && !is_excepted()
     }
 
     /// Whether a packet goes from inside to inside, by way of a router there: neither address is known outside.

@@ -161,6 +161,11 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
         Ok(self.map.get(cx, key)?.filter(|value| !self.is_dead(value, now)))
     }
 
+    /// Whether there is an entry of a key, too old or not.
+    pub fn has(&self, cx: &mut Cx<'_>, key: &K) -> Result<bool, Conflict> {
+        Ok(self.map.get(cx, key)?.is_some())
+    }
+
     /// Sets the value of a key, replacing dead entries if necessary. Returns false if the table is full.
     pub fn insert(&self, cx: &mut Cx<'_>, key: &K, value: &V) -> Result<bool, Conflict> {
         self.insert_telling(cx, key, value, |_, _| Ok(()))

@@ -42,6 +42,11 @@ pub fn is_too_long_to_cut(packet: &mut Packet<'_>, most: u16) -> bool {
         && packet.out_of_line(|packet| says_too_long(packet, most))
 }
 
+/// Like [`is_too_long_to_cut`], for first packets.
+pub fn is_too_long_and_whole(packet: &Packet<'_>, most: u16) -> bool {
+    packet.len() > usize::from(packet.record().l3) + usize::from(most) && says_too_long(packet, most)
+}
+
 /// Checks the same by the header's length, since a link may have padded the packet.
 #[cold]
 #[inline(never)]
@@ -131,8 +136,8 @@ pub fn hold_otherwise(packet: &Packet<'_>) -> bool {
 }
 
 /// Whether the lengths of a packet leave room for the headers that it claims to have (RFC 768, RFC 792, RFC 9293 section 3.1).
-/// A first fragment must contain its transport checksum, or a translator could not update it. Later fragments are not checked,
-/// nor is the length of the frame, because captures may truncate it.
+/// A first fragment must contain its transport checksum, or a translator could not update it. Of later fragments only the end is checked,
+/// and never the length of the frame, because captures may truncate it.
 #[inline]
 pub fn hold_the_headers(packet: &Packet<'_>) -> bool {
     packet.plain().is_some_and(|(ip, is_udp)| hold_plainly(ip, is_udp)) || hold_by_each_header(packet)
@@ -142,7 +147,9 @@ pub fn hold_the_headers(packet: &Packet<'_>) -> bool {
 #[inline(never)]
 fn hold_by_each_header(packet: &Packet<'_>) -> bool {
     // Behind a chain of extension headers that is too long to follow anything may hide.
-    let Some(l4) = packet.l4_offset() else { return !packet.is_ip() || packet.record().l4 != 0 };
+    let Some(l4) = packet.l4_offset() else {
+        return !packet.is_ip() || packet.record().l4 != 0 && !reaches_beyond_any_datagram(packet);
+    };
     let Some(room) = ip_len(packet).checked_sub(l4 - usize::from(packet.record().l3)) else { return false };
     match packet.protocol() {
         protocol::TCP if packet.is_fragment() => room >= TCP_CHECKSUM_END,
@@ -154,4 +161,17 @@ fn hold_by_each_header(packet: &Packet<'_>) -> bool {
         protocol::UDP => packet.udp().is_some_and(|udp| (8..=room).contains(&usize::from(udp.length()))),
         number => room >= least(number),
     }
+}
+
+/// Whether a later fragment ends behind the 65,535 bytes of the longest datagram (RFC 791 section 3.2, RFC 8200 section 4.5).
+fn reaches_beyond_any_datagram(packet: &Packet<'_>) -> bool {
+    let (begins, len) = match packet.ipv4() {
+        Some(ip) => (ip.fragment_offset(), usize::from(ip.total_len())),
+        None => {
+            let fragment = packet.ipv6().and_then(|ip| ip.extensions().find_map(|extension| extension.fragment()));
+            let headers = usize::from(packet.record().l4) * 4;
+            (fragment.map_or(0, |fragment| fragment.0), ip_len(packet).saturating_sub(headers))
+        }
+    };
+    usize::from(begins) + len > usize::from(u16::MAX)
 }

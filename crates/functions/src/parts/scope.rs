@@ -13,6 +13,8 @@ pub const NOT_UNICAST: Reason = Reason("not_unicast");
 pub const BAD_SOURCE: Reason = Reason("bad_source");
 /// For its own link only.
 pub const LINK_SCOPE: Reason = Reason("link_scope");
+/// For its own site only.
+pub const SITE_SCOPE: Reason = Reason("site_scope");
 
 /// Whether a packet without a parsed IP header is a damaged IP packet: truncated, or with an inconsistent header. Otherwise it
 /// is something else, such as ARP or spanning tree, which no IP function handles.
@@ -135,6 +137,19 @@ fn is_of_listeners(packet: &Packet<'_>) -> bool {
         && is_near(packet.src_ip())
         && packet.dst_ip().octets()[0] == 0xff
         && packet.icmpv6().is_some_and(|icmp| is_theirs(icmp.kind()))
+}
+
+/// Whether a frame is for many stations of its link, although its packet is for one host: no router forwards such (RFC 1812 section 5.3.4,
+/// RFC 1122 section 3.3.6), or each router of the link would.
+pub fn is_to_all_of_link(packet: &Packet<'_>) -> bool {
+    packet.ethernet().is_some_and(|frame| frame.destination().is_group())
+        && packet.dst_ip().v4().map_or(packet.dst_ip().octets()[0] != 0xff, is_host_v4)
+}
+
+/// Whether a group reaches further than a link but not beyond its site or organization (RFC 4291 section 2.7).
+pub fn is_group_of_site(address: IpAddress) -> bool {
+    let [a, b, ..] = address.octets();
+    a == 0xff && (3..=8).contains(&(b & 0x0f))
 }
 
 /// Whether an IPv4 address may be a host's: not a group, broadcast, loopback or unspecified.

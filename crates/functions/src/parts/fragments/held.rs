@@ -53,12 +53,21 @@ impl Piece {
         (&mut self.bytes[..self.len as usize], self.ip as usize)
     }
 
+    /// Whether more than `hops` hops are left to it.
+    pub(super) fn outlives(&self, hops: u8) -> bool {
+        let ip = self.bytes.get(self.ip as usize..self.len as usize).unwrap_or_default();
+        ip.get(hops_at(ip).1).is_some_and(|left| *left > hops)
+    }
+
     /// Decrements the hop count by `hops` and writes the addresses. Returns false if too few hops are left.
     pub(super) fn rewrite(&mut self, fate: &Fate, hops: u8) -> bool {
+        if !self.outlives(hops) {
+            return false;
+        }
         let Some(ip) = self.bytes.get_mut(self.ip as usize..self.len as usize) else { return false };
-        let is_v4 = ip.first().is_some_and(|byte| byte >> 4 == 4);
-        let (ttl, source, len) = if is_v4 { (8, 12, 4) } else { (7, 8, 16) };
-        if ip.len() < source + 2 * len || ip[ttl] <= hops {
+        let (is_v4, ttl) = hops_at(ip);
+        let (source, len) = if is_v4 { (12, 4) } else { (8, 16) };
+        if ip.len() < source + 2 * len {
             return false;
         }
         let mut old = [0; 20];
@@ -79,6 +88,12 @@ impl Piece {
         }
         true
     }
+}
+
+/// Whether a packet is IPv4, and where its hop count is.
+fn hops_at(ip: &[u8]) -> (bool, usize) {
+    let is_v4 = ip.first().is_some_and(|byte| byte >> 4 == 4);
+    (is_v4, if is_v4 { 8 } else { 7 })
 }
 
 /// Checks that this many packets may be held. A table of frames is filled when it is created, which would take minutes for

@@ -15,13 +15,14 @@ use std::sync::Arc;
 
 use braid_nf::packet::{IpAddress, Tagging};
 use braid_nf::state::{Share, StateBuilder, StateError, StateObject};
-use braid_nf::{Conflict, Cx, Handled, Packet, Part, Port, Reason, Verdict};
+use braid_nf::{Conflict, Cx, EVERY_PORT, Handled, Packet, Part, Port, Reason, Verdict};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use self::held::{Held, Piece};
 use super::aged::{Aged, Stamp};
 use super::hairpin::Way;
 use super::turn::turn_frame;
+use super::{Side, Sides};
 use crate::config::ConfigError;
 
 /// A later fragment arrived before the first one, or the first one was dropped.
@@ -32,7 +33,7 @@ pub const HELD: Reason = Reason("fragment_held");
 pub const TABLE_FULL: Reason = Reason("fragment_table_full");
 
 /// What the fragments of a datagram have in common: addresses, protocol and identification (RFC 791, RFC 8200 section 4.5), and
-/// the port and the VLAN on which they arrive.
+/// the port and the VLAN on which they arrive, unless [these may differ](Meeting).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Datagram {
@@ -67,6 +68,36 @@ impl Datagram {
     /// The identification that its sender gave it.
     pub fn identification(&self) -> u32 {
         self.identification
+    }
+}
+
+/// Where the pieces of one datagram may arrive. Routers that share load over several links send first pieces by their ports, and later ones,
+/// which have none, by their addresses: often by another link.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Meeting {
+    /// The sides that are told apart; none: every port is.
+    sides: Option<Sides>,
+    /// Whether ports inside are told apart too.
+    by_inside_port: bool,
+    /// Whether VLANs are told apart.
+    by_tags: bool,
+}
+
+impl Meeting {
+    /// By any port of a side, or inside by one port; in any VLAN, or in one.
+    pub fn by_side(sides: Sides, by_inside_port: bool, by_tags: bool) -> Meeting {
+        // A port on both sides is the only one.
+        Meeting { sides: Some(sides).filter(|sides| !sides.are_shared()), by_inside_port, by_tags }
+    }
+
+    fn of(&self, datagram: Datagram) -> Datagram {
+        let Some(side) = self.sides.and_then(|sides| sides.of(datagram.port)) else { return datagram };
+        let port = match side {
+            Side::Inside if self.by_inside_port => datagram.port,
+            side => EVERY_PORT - 1 - side as Port,
+        };
+        let tagging = if self.by_tags { datagram.tagging } else { Tagging::default() };
+        Datagram { port, tagging, ..datagram }
     }
 }
 
@@ -150,6 +181,7 @@ pub struct Fragments {
     /// The reasons for which a dropped first fragment is remembered.
     reasons: &'static [Reason],
     waiting: Option<Held>,
+    meeting: Meeting,
 }
 
 impl Fragments {
@@ -164,7 +196,7 @@ impl Fragments {
         let table = Aged::new(builder, "fragments", capacity, lifetime_ns).map_err(in_table)?;
         let room = (held > 0).then(|| Held::new(builder, held, lifetime_ns));
         let waiting = room.transpose().map_err(|error| ConfigError::state("held_max", &error))?;
-        Ok(Fragments { table, ended: None, reasons: &[], waiting })
+        Ok(Fragments { table, ended: None, reasons: &[], waiting, meeting: Meeting::default() })
     }
 
     /// The same; a first piece that is [dropped](Self::drop) for one of these reasons, which a later piece alone does not show, is remembered too.
@@ -174,10 +206,20 @@ impl Fragments {
         Ok(Fragments { ended: Some(ended), reasons, ..self })
     }
 
+    /// The same; pieces of one datagram may arrive in several places.
+    pub fn meeting(self, meeting: Meeting) -> Fragments {
+        Fragments { meeting, ..self }
+    }
+
+    /// The datagram that a fragment belongs to, wherever it arrives.
+    fn datagram(&self, packet: &Packet<'_>) -> Option<Datagram> {
+        Datagram::of(packet).map(|datagram| self.meeting.of(datagram))
+    }
+
     /// Remembers the fate of a first fragment, which must be given as received. Returns false if there is no room and no old
     /// entry to replace.
     pub fn remember(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: Fate) -> Result<bool, Conflict> {
-        let Some(datagram) = Datagram::of(packet) else { return Ok(false) };
+        let Some(datagram) = self.datagram(packet) else { return Ok(false) };
         let seen_ns = cx.now();
         self.table.crowd_in(cx, &datagram, &Fate { seen_ns, ..fate })
     }
@@ -195,7 +237,7 @@ impl Fragments {
         let number = self.reasons.iter().position(|known| *known == reason);
         if packet.is_fragment()
             && !packet.is_later_fragment()
-            && let (Some(ended), Some(number), Some(datagram)) = (&self.ended, number, Datagram::of(packet))
+            && let (Some(ended), Some(number), Some(datagram)) = (&self.ended, number, self.datagram(packet))
         {
             self.take_waiting(cx, packet, |_, _| {})?;
             self.table.remove(cx, &datagram)?;
@@ -216,14 +258,14 @@ impl Fragments {
 
     /// Returns why the first fragment was dropped, for a later one given as received; `None` if that is not known.
     pub fn end_of(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Option<Reason>, Conflict> {
-        let (Some(ended), Some(datagram)) = (&self.ended, Datagram::of(packet)) else { return Ok(None) };
+        let (Some(ended), Some(datagram)) = (&self.ended, self.datagram(packet)) else { return Ok(None) };
         let end = ended.get(cx, &datagram)?;
         Ok(end.and_then(|end| self.reasons.get(end.reason as usize).copied()))
     }
 
     /// Returns the fate of a later fragment, given as received; `None` if its first fragment has not been seen.
     pub fn follow(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Option<Fate>, Conflict> {
-        match Datagram::of(packet) {
+        match self.datagram(packet) {
             Some(datagram) => self.table.get(cx, &datagram),
             None => Ok(None),
         }
@@ -232,7 +274,7 @@ impl Fragments {
     /// Holds a later fragment, given as received, until its first one arrives. Returns the reason with which the packet itself
     /// is dropped.
     pub fn hold(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Reason, Conflict> {
-        let (Some(waiting), Some(datagram)) = (&self.waiting, Datagram::of(packet)) else { return Ok(BEFORE_FIRST) };
+        let (Some(waiting), Some(datagram)) = (&self.waiting, self.datagram(packet)) else { return Ok(BEFORE_FIRST) };
         let is_held = waiting.hold(cx, datagram, packet)?;
         Ok(if is_held { HELD } else { BEFORE_FIRST })
     }
@@ -291,16 +333,19 @@ impl Fragments {
     }
 
     /// Passes the fragments held for a first one, given as received, unchanged to `send`: a frame and the offset of its IP
-    /// header.
+    /// header. Those to which no more than `hops` hops are left go no further.
     pub fn release_by(
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
+        hops: u8,
         mut send: impl FnMut(&mut Cx<'_>, &[u8], usize),
     ) -> Result<(), Conflict> {
         self.take_waiting(cx, packet, |cx, piece| {
-            let (frame, ip) = piece.frame();
-            send(cx, frame, ip);
+            if piece.outlives(hops) {
+                let (frame, ip) = piece.frame();
+                send(cx, frame, ip);
+            }
         })
     }
 
@@ -310,7 +355,7 @@ impl Fragments {
         packet: &Packet<'_>,
         each: impl FnMut(&mut Cx<'_>, &mut Piece),
     ) -> Result<(), Conflict> {
-        match (&self.waiting, Datagram::of(packet)) {
+        match (&self.waiting, self.datagram(packet)) {
             (Some(waiting), Some(datagram)) => waiting.take(cx, datagram, each),
             _ => Ok(()),
         }
