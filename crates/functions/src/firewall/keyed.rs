@@ -49,6 +49,8 @@ pub(super) struct Dynamic {
     pub(super) size: u32,
     /// Lifetime of its elements in seconds, unless a statement gives one; `None`: they do not expire.
     pub(super) timeout_s: Option<u32>,
+    /// What its declaration has each element asked, unless a rule says it.
+    pub(super) act: Option<Act>,
     /// Elements that the file gives.
     pub(super) given: Vec<Given>,
 }

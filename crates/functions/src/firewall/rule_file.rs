@@ -38,7 +38,9 @@ mod arp;
 mod asked;
 mod base;
 mod blocks;
+mod commands;
 mod conditions;
+mod declared;
 mod edits;
 mod elsewhere;
 mod ether;
@@ -241,7 +243,7 @@ fn read_all(source: &Source, config: &mut Config, scope: &Scope<'_>) -> Parsed<V
                 rules.push(line);
             }
         }
-        (flatten::lines(rules, &file.sets, scope, base)?, Vec::new())
+        (flatten::lines(rules, &file.sets.elements, scope, base)?, Vec::new())
     } else if let Some(first) = file.lines.first().and_then(|line| line.first()) {
         scope.at.set(first.at);
         return match &*first.text {

@@ -11,6 +11,7 @@ mod chains;
 mod classifier;
 mod conditions;
 mod counts;
+mod declared;
 mod edits;
 mod elsewhere;
 mod endings;

@@ -13,13 +13,13 @@ use crate::firewall::quota::Quota;
 use crate::firewall::rules::{Action, Rule};
 
 /// A named limit or quota.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pool {
     pub(super) name: String,
     what: Amount,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Amount {
     Limit(Often),
     Quota(Quota),

@@ -78,7 +78,7 @@ pub(super) fn is_spoken_of(file: &File<'_>) -> bool {
     let words = ["arp", "0x0806", "0x806", "2054"];
     let speaks = |table: &Table<'_>| {
         let rules = table.chains.iter().flat_map(|chain| &chain.rules).map(|rule| &**rule);
-        let mut tokens = rules.chain(table.sets.iter().map(|(_, elements)| elements.as_slice())).flatten();
+        let mut tokens = rules.chain(table.sets.elements.iter().map(|(_, elements)| elements.as_slice())).flatten();
         tokens.any(|token| words.contains(&&*token.text))
     };
     file.awake().any(|table| is_of_frames(table) && speaks(table))

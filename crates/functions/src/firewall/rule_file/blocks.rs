@@ -1,9 +1,7 @@
-//! The syntax of files, regardless of meaning: statements up to their ends, braces, named sets, and the names that `define`
-//! introduces.
+//! The syntax of files, regardless of meaning: statements up to their ends, braces, and the names that `define` introduces.
 
 use std::borrow::Cow;
 
-use super::keyed::Declared;
 use super::reader::{Scope, Sets, Words};
 use super::tokens::{Kind, Token};
 use super::{Parsed, wrong};
@@ -96,51 +94,29 @@ pub(super) fn replace<'a>(defined: &Sets, tokens: Statement<'a>, scope: &Scope<'
     Ok(replaced.into())
 }
 
-/// Skips a block that has no meaning here, and its name.
-pub(super) fn block(rest: &mut Words<'_>) -> Parsed<()> {
-    rest.tokens(2);
-    if rest.take("{") {
-        while !rest.words.is_empty() && rest.peek() != "}" {
-            drop(statement(rest));
-            if rest.peek() == "{" {
-                return wrong("braces within braces", "write one block");
-            }
-        }
-        rest.take("}");
-    }
-    Ok(())
-}
-
-/// Reads `NAME { type ipv4_addr; flags interval; elements = { … } }`, as nftables lists sets and maps.
-pub(super) fn named_set(rest: &mut Words<'_>, defined: &Sets) -> Parsed<((String, Vec<Token>), Declared)> {
+/// Skips a block that has no meaning here, and its name; its lines begin with some of these words, or with a comment.
+pub(super) fn block(words: &[&str], rest: &mut Words<'_>) -> Parsed<()> {
     let name = rest.word();
-    let form = "write set admins { type ipv4_addr; elements = { 192.0.2.0/28 } }, or define admins = { 192.0.2.0/28 }";
     if !rest.take("{") {
-        return wrong(format!("the set `{name}` has no braces"), form);
+        return Ok(());
     }
-    let (mut elements, mut declared) = (Vec::new(), Declared::default());
     loop {
-        if declared.read(rest)? {
+        if rest.at_end() {
+            rest.token();
             continue;
         }
-        match rest.peek() {
-            "}" => {
-                rest.word();
-                return Ok(((name, elements), declared));
+        let line = statement(rest);
+        match line.first() {
+            None if rest.take("}") => return Ok(()),
+            None => return wrong(format!("`{name}` has no end"), "write } behind it"),
+            Some(first) if words.contains(&&*first.text) || &*first.text == "comment" => {}
+            Some(first) => {
+                rest.scope.at.set(first.at);
+                return wrong(
+                    format!("`{}` is not said of `{name}`", first.text),
+                    format!("write one of {}, comment", words.join(", ")),
+                );
             }
-            "" => return wrong(format!("the set `{name}` has no end"), "write } behind it"),
-            "elements" => {
-                rest.word();
-                if !rest.take("=") {
-                    return wrong("elements without `=`", form);
-                }
-                let Some(within) = within_braces(replace(defined, statement(rest), rest.scope)?) else {
-                    return wrong("more than a set", form);
-                };
-                // Sets within the set, referred to by name.
-                elements = apart(within);
-            }
-            _ => drop(statement(rest)),
         }
     }
 }

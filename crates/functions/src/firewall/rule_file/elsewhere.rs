@@ -119,6 +119,30 @@ const KNOWN: &[&str] = &[
     "continue", "comment", "policy",
 ];
 
+/// What to write instead of a quota of an element.
+pub(super) const NO_QUOTAS: &str = "write limit rate over 10 mbytes/second, which each element has of its own; or quota over 10 mbytes behind the \
+     element's braces, for all of them together";
+
+/// Objects of tables.
+const OBJECTS: &[(&[&str], &str)] = &[
+    (
+        &["expectation"],
+        "write the ports for which a connection opens others into a rule: nobody reads along, and none is expected",
+    ),
+    (&["tunnel"], "leave it out: what a tunnel carries is looked at behind the end of the tunnel"),
+];
+
+/// The error for an object of a table that is not supported: `synproxy`, `secmark`, `ct expectation`.
+pub(super) fn no_object<T>(what: &str) -> Parsed<T> {
+    let instead = found(OBJECTS, what).or_else(|| found(WORDS, what)).unwrap_or("leave it out");
+    wrong(format!("`{what}` is no object of a table here"), format!("{instead}; and remove the rules that name it"))
+}
+
+/// Whether a condition may begin with a word, in nftables.
+pub(super) fn begins(word: &str) -> bool {
+    KNOWN.contains(&word) || found(WORDS, word).is_some()
+}
+
 fn found(table: &[(&[&str], &'static str)], word: &str) -> Option<&'static str> {
     table.iter().find(|(words, _)| words.contains(&word)).map(|(_, instead)| *instead)
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::amounts::{Pool, pool};
 use super::base::{Base, base, policy};
-use super::blocks::{Statement, block, named_set, replace, statement, within_braces};
+use super::blocks::{Statement, block, replace, statement};
+use super::declared::Declarations;
+use super::elsewhere::no_object;
 use super::flatten::DEPTH_MAX;
-use super::keyed::with_elements;
-use super::numbers::number;
 use super::reader::{Scope, Sets, Words};
 use super::tokens::{Kind, Place, Token};
 use super::{Parsed, wrong};
@@ -17,14 +17,12 @@ use crate::firewall::keyed::Dynamic;
 /// The contents of a file.
 #[derive(Debug, Default)]
 pub(super) struct File<'a> {
-    /// All tokens.
-    tokens: &'a [Token],
     pub(super) tables: Vec<Table<'a>>,
     /// Statements outside tables.
     pub(super) lines: Vec<Statement<'a>>,
     /// Sets outside tables.
-    pub(super) sets: Sets,
-    defined: Sets,
+    pub(super) sets: Declarations,
+    pub(super) defined: Sets,
     /// How many unnamed chains enclose the current position.
     nested: usize,
 }
@@ -37,8 +35,8 @@ pub(super) struct Table<'a> {
     pub(super) asleep: bool,
     pub(super) chains: Vec<Chain<'a>>,
     /// Sets and maps.
-    pub(super) sets: Sets,
-    /// Sets that packets change.
+    pub(super) sets: Declarations,
+    /// Sets that packets change, known at the end of the file.
     pub(super) dynamic: Vec<Arc<Dynamic>>,
     /// Named limits and quotas.
     pub(super) pools: Vec<Pool>,
@@ -88,14 +86,20 @@ fn name_at(place: Place, scope: &Scope<'_>) -> String {
     }
 }
 
-/// Reads `index 0`, if it comes next: the number of an existing rule.
-fn index(rest: &mut Words<'_>) -> Parsed<Option<usize>> {
-    if !rest.take("index") {
-        return Ok(None);
-    }
-    match number(&rest.word()).map(usize::try_from) {
-        Some(Ok(index)) => Ok(Some(index)),
-        _ => wrong("no number of a rule stands behind `index`", "write index 0 for the first one"),
+/// Skips the declaration of an object that has no effect: named counters count with their rules, and the purpose of a flow table
+/// needs no rule here.
+fn object(rest: &mut Words<'_>) -> Parsed<()> {
+    let kind = rest.word();
+    block(words_of(&kind), rest)
+}
+
+/// The words with which lines of such an object begin.
+pub(super) fn words_of(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "counter" => &["packets", "bytes"],
+        "flowtable" => &["hook", "devices", "counter", "flags"],
+        "helper" => &["type", "l3proto"],
+        _ => &["protocol", "l3proto", "policy"],
     }
 }
 
@@ -109,37 +113,50 @@ impl<'a> File<'a> {
 
     /// Reads all statements.
     pub(super) fn read(tokens: &'a [Token], scope: &'a Scope<'_>) -> Parsed<File<'a>> {
-        let mut file = File { tokens, ..File::default() };
+        let mut file = File::default();
         let mut rest = Words { words: tokens, scope };
         loop {
             while rest.at_end() {
                 rest.token();
             }
             match rest.peek() {
-                "" => return Ok(file),
+                "" => {
+                    for table in &mut file.tables {
+                        table.dynamic = table.sets.dynamic(&table.whole_name(), &rest, tokens)?;
+                    }
+                    return Ok(file);
+                }
                 "table" => file.table(&mut rest)?,
                 "add" | "create"
                     if matches!(
                         rest.peek_at(1),
-                        "table" | "chain" | "rule" | "set" | "map" | "element" | "limit" | "quota"
+                        "table"
+                            | "chain"
+                            | "rule"
+                            | "set"
+                            | "map"
+                            | "element"
+                            | "limit"
+                            | "quota"
+                            | "counter"
+                            | "flowtable"
                     ) =>
                 {
-                    rest.word();
-                    file.command(false, &mut rest)?;
+                    let verb = rest.word();
+                    file.command(&verb, &mut rest)?;
                 }
                 "insert" if rest.peek_at(1) == "rule" => {
-                    rest.word();
-                    file.command(true, &mut rest)?;
+                    let verb = rest.word();
+                    file.command(&verb, &mut rest)?;
                 }
                 "flush" | "delete" | "destroy" => file.clear(&mut rest)?,
                 "define" | "redefine" | "undefine" => file.define(&mut rest)?,
                 "set" => {
                     rest.word();
-                    let (set, declared) = named_set(&mut rest, &file.defined)?;
-                    if declared.made("", &set, &rest, tokens)?.is_some() {
+                    file.sets.declare("add", "set", &file.defined, &mut rest)?;
+                    if !file.sets.dynamic("", &rest, tokens)?.is_empty() {
                         return wrong("packets change sets of tables only", "write table inet filter { … } around it");
                     }
-                    file.sets.push(set);
                 }
                 "}" => {
                     rest.word();
@@ -161,6 +178,7 @@ impl<'a> File<'a> {
             self.defined.retain(|(known, _)| *known != name);
             return Ok(());
         }
+        let place = rest.scope.at.get();
         if rest.word() != "=" {
             return wrong("a definition without `=`", "write define admins = { 192.0.2.0/28 }");
         }
@@ -173,17 +191,27 @@ impl<'a> File<'a> {
         if !is_one {
             return wrong("not one value and not a set", "write define admins = { 192.0.2.0/28 }");
         }
+        // As in nftables, one in a block does not hide one around it either.
+        if let Some((_, known)) = self.defined.iter().find(|(known, _)| verb == "define" && *known == name) {
+            let first = known.first().map_or(place, |token| token.at);
+            let file = rest.scope.file(first).map_or_else(String::new, |file| format!(" of {file}"));
+            rest.scope.at.set(place);
+            return wrong(
+                format!("`{name}` has its value from line {}{file}", first.line),
+                format!("write redefine {name} = …, or another name"),
+            );
+        }
         self.defined.push((name, value.into_owned()));
         Ok(())
     }
 
     /// Replaces names by what `define` says about them.
-    fn replace<'b>(&self, tokens: Statement<'b>, scope: &Scope<'_>) -> Parsed<Statement<'b>> {
+    pub(super) fn replace<'b>(&self, tokens: Statement<'b>, scope: &Scope<'_>) -> Parsed<Statement<'b>> {
         replace(&self.defined, tokens, scope)
     }
 
     /// Reads `table inet filter { … }`, or a table that is only declared.
-    fn table(&mut self, rest: &mut Words<'a>) -> Parsed<()> {
+    pub(super) fn table(&mut self, rest: &mut Words<'a>) -> Parsed<()> {
         rest.word();
         let at = self.named_table(rest)?;
         if !rest.take("{") {
@@ -208,24 +236,24 @@ impl<'a> File<'a> {
                     self.chain(at, name, place, rest)?;
                 }
                 "set" | "map" => {
-                    rest.word();
-                    self.set(at, rest)?;
+                    let what = rest.word();
+                    self.tables[at].sets.declare("add", &what, &self.defined, rest)?;
                 }
-                // Named counters count with their rules; the purpose of a flow table needs no rule here.
-                "counter" | "flowtable" => block(rest)?,
+                "counter" | "flowtable" => object(rest)?,
                 // A note is made where rules use it.
                 "ct" if matches!(rest.peek_at(1), "helper" | "timeout") => {
                     rest.word();
-                    block(rest)?;
+                    object(rest)?;
                 }
                 "quota" | "limit" => {
                     let kind = rest.word();
                     self.pool(at, &kind, rest)?;
                 }
-                "ct" | "secmark" | "synproxy" => {
-                    let what = rest.word();
-                    return wrong(format!("`{what}` has no name here"), "remove it, and the rules that name it");
+                "ct" if rest.peek_at(1) == "expectation" => {
+                    rest.word();
+                    return no_object(&rest.word());
                 }
+                "ct" | "secmark" | "synproxy" | "tunnel" => return no_object(&rest.word()),
                 "comment" => drop(statement(rest)),
                 "flags" => {
                     let flags = statement(rest);
@@ -242,26 +270,30 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Reads a set or map of a table, from its name on.
-    fn set(&mut self, table: usize, rest: &mut Words<'_>) -> Parsed<()> {
-        let (set, declared) = named_set(rest, &self.defined)?;
-        let table = &mut self.tables[table];
-        table.dynamic.extend(declared.made(&table.whole_name(), &set, rest, self.tokens)?);
-        table.sets.push(set);
-        Ok(())
-    }
-
     /// Reads `limit slow { rate 5/second }` or `quota month { over 25 gbytes }`.
-    fn pool(&mut self, table: usize, kind: &str, rest: &mut Words<'a>) -> Parsed<()> {
+    pub(super) fn pool(&mut self, table: usize, kind: &str, rest: &mut Words<'a>) -> Parsed<()> {
+        let place = rest.words.first().map_or_else(|| rest.scope.at.get(), |name| name.at);
         let pool = pool(kind, rest)?;
         let pools = &mut self.tables[table].pools;
-        pools.retain(|known| (&known.name, known.is_quota()) != (&pool.name, pool.is_quota()));
-        pools.push(pool);
+        let same = |known: &&mut Pool| (&known.name, known.is_quota()) == (&pool.name, pool.is_quota());
+        match pools.iter_mut().find(same) {
+            None => pools.push(pool),
+            // The kernel replaces a quota (`nft_quota_obj_update`), and keeps a limit.
+            Some(known) if pool.is_quota() => *known = pool,
+            Some(known) if *known == pool => {}
+            Some(Pool { name, .. }) => {
+                rest.scope.at.set(place);
+                return wrong(
+                    format!("the limit `{name}` has another rate already"),
+                    "write one rate, or another name: nft would go by the first",
+                );
+            }
+        }
         Ok(())
     }
 
     /// Finds the table whose family and name come next, or creates it.
-    fn named_table(&mut self, rest: &mut Words<'_>) -> Parsed<usize> {
+    pub(super) fn named_table(&mut self, rest: &mut Words<'_>) -> Parsed<usize> {
         let family = if FAMILIES.contains(&rest.peek()) { rest.word() } else { "ip".to_owned() };
         let name = rest.word();
         if name.is_empty() || name == "{" || name == "\n" {
@@ -274,7 +306,7 @@ impl<'a> File<'a> {
                 family,
                 name,
                 chains: Vec::new(),
-                sets: Vec::new(),
+                sets: Declarations::default(),
                 dynamic: Vec::new(),
                 pools: Vec::new(),
             });
@@ -282,7 +314,7 @@ impl<'a> File<'a> {
         }))
     }
 
-    fn chain_of(&mut self, table: usize, name: String, at: Place) -> &mut Chain<'a> {
+    pub(super) fn chain_of(&mut self, table: usize, name: String, at: Place) -> &mut Chain<'a> {
         let chains = &mut self.tables[table].chains;
         let known = chains.iter().position(|chain| chain.name == name).unwrap_or_else(|| {
             chains.push(Chain { name, at, base: None, rules: Vec::new() });
@@ -292,7 +324,7 @@ impl<'a> File<'a> {
     }
 
     /// Reads the statements of a chain, up to its closing brace.
-    fn chain(&mut self, table: usize, name: String, place: Place, rest: &mut Words<'a>) -> Parsed<()> {
+    pub(super) fn chain(&mut self, table: usize, name: String, place: Place, rest: &mut Words<'a>) -> Parsed<()> {
         self.chain_of(table, name.clone(), place);
         let defined = self.defined.clone();
         loop {
@@ -326,7 +358,7 @@ impl<'a> File<'a> {
     }
 
     /// Reads a rule. A block in braces after a jump is an unnamed chain.
-    fn rule(&mut self, table: usize, rest: &mut Words<'a>) -> Parsed<Statement<'a>> {
+    pub(super) fn rule(&mut self, table: usize, rest: &mut Words<'a>) -> Parsed<Statement<'a>> {
         let Some(before) = jump_to_braces(rest) else { return self.replace(statement(rest), rest.scope) };
         let before = rest.tokens(before).iter().filter(|token| token.kind != Kind::End);
         let mut rule: Vec<_> = before.cloned().collect();
@@ -342,96 +374,5 @@ impl<'a> File<'a> {
         self.nested -= 1;
         rule.extend(statement(rest).iter().cloned());
         self.replace(rule.into(), rest.scope)
-    }
-
-    /// Reads `insert rule` and `add rule`: before all others, after them, or at an `index`.
-    fn put_rule(&mut self, table: usize, is_inserted: bool, rest: &mut Words<'a>) -> Parsed<()> {
-        let name = rest.word();
-        let place = rest.scope.at.get();
-        if matches!(rest.peek(), "handle" | "position") {
-            let instead = "write index and a number, counted from 0; or the rules in their order";
-            return wrong("rules have no handles before they are loaded", instead);
-        }
-        let index = index(rest)?;
-        let rule = self.rule(table, rest)?;
-        let rules = &mut self.chain_of(table, name, place).rules;
-        if index.is_some_and(|index| index >= rules.len()) {
-            rest.scope.at.set(place);
-            return wrong("the chain has no rule of that number", "write index 0 for its first one");
-        }
-        let at = match (index, is_inserted) {
-            (Some(index), true) => index,
-            (Some(index), false) => index + 1,
-            (None, true) => 0,
-            (None, false) => rules.len(),
-        };
-        rules.insert(at, rule);
-        Ok(())
-    }
-
-    /// Reads `add` or another verb with what it adds, as in scripts.
-    fn command(&mut self, is_inserted: bool, rest: &mut Words<'a>) -> Parsed<()> {
-        if rest.peek() == "table" {
-            return self.table(rest);
-        }
-        let what = rest.word();
-        let table = self.named_table(rest)?;
-        match what.as_str() {
-            "chain" => {
-                let name = rest.word();
-                let place = rest.scope.at.get();
-                if rest.take("{") {
-                    return self.chain(table, name, place, rest);
-                }
-                self.chain_of(table, name, place);
-            }
-            "rule" => self.put_rule(table, is_inserted, rest)?,
-            "element" => {
-                let name = rest.word();
-                let Some(more) = within_braces(self.replace(statement(rest), rest.scope)?) else {
-                    return wrong("elements without braces", "write add element inet filter web { 80, 443 }");
-                };
-                let Table { sets, dynamic, .. } = &mut self.tables[table];
-                let Some((_, set)) = sets.iter_mut().find(|(known, _)| *known == name) else {
-                    return wrong(format!("there is no set `{name}`"), "add the set before its elements");
-                };
-                if let Some(last) = set.last().cloned() {
-                    set.push(Token { text: ",".into(), ..last });
-                }
-                set.extend(more);
-                if let Some(at) = dynamic.iter().position(|known| known.name == name) {
-                    let known = dynamic.remove(at);
-                    dynamic.extend(with_elements(Dynamic::clone(&known), set, rest, self.tokens)?);
-                }
-            }
-            "limit" | "quota" => self.pool(table, &what, rest)?,
-            _ => self.set(table, rest)?,
-        }
-        Ok(())
-    }
-
-    /// Reads `flush ruleset` or `delete table inet filter`. It removes what this file has declared so far; anything earlier is
-    /// replaced as a whole anyway.
-    fn clear(&mut self, rest: &mut Words<'_>) -> Parsed<()> {
-        let verb = rest.word();
-        match rest.word().as_str() {
-            "ruleset" if verb == "flush" => {
-                self.tables.clear();
-                drop(statement(rest));
-                Ok(())
-            }
-            "table" => {
-                let at = self.named_table(rest)?;
-                match verb.as_str() {
-                    "flush" => self.tables[at].chains.iter_mut().for_each(|chain| chain.rules.clear()),
-                    _ => drop(self.tables.remove(at)),
-                }
-                Ok(())
-            }
-            other => wrong(
-                format!("`{verb} {other}` does nothing here"),
-                "write the rules themselves; `braid apply` exchanges all of them at once",
-            ),
-        }
     }
 }

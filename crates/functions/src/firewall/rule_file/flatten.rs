@@ -15,6 +15,7 @@ use super::asked::{Asked, asked, is_early, translates};
 use super::base::Base;
 use super::blocks::Statement;
 use super::conditions::Fits;
+use super::declared::Declarations;
 use super::file::{Chain, File, Table};
 use super::interfaces::interface;
 use super::reader::{Scope, Sets, Words};
@@ -172,7 +173,7 @@ pub(super) fn lines(rules: Vec<Statement<'_>>, sets: &Sets, scope: &Scope<'_>, b
         name: String::new(),
         asleep: false,
         chains: vec![chain],
-        sets: Vec::new(),
+        sets: Declarations::default(),
         dynamic: Vec::new(),
         pools: Vec::new(),
     };
@@ -185,14 +186,14 @@ pub(super) fn lines(rules: Vec<Statement<'_>>, sets: &Sets, scope: &Scope<'_>, b
 
 /// A table's sets, preceded by those outside tables.
 fn scope_sets(file: &File<'_>, table: &Table<'_>) -> Sets {
-    file.sets.iter().chain(&table.sets).cloned().collect()
+    file.sets.elements.iter().chain(&table.sets.elements).cloned().collect()
 }
 
 /// The chains of a table to which more than one jump leads.
 fn shared<'a>(table: &'a Table<'a>) -> HashSet<&'a str> {
     let (mut known, mut shared) = (HashSet::new(), HashSet::new());
     let rules = table.chains.iter().flat_map(|chain| &chain.rules).map(|rule| &**rule);
-    for tokens in rules.chain(table.sets.iter().map(|(_, elements)| elements.as_slice())) {
+    for tokens in rules.chain(table.sets.elements.iter().map(|(_, elements)| elements.as_slice())) {
         for pair in tokens.windows(2).filter(|pair| matches!(&*pair[0].text, "jump" | "goto")) {
             if !known.insert(&*pair[1].text) {
                 shared.insert(&*pair[1].text);

@@ -1,12 +1,15 @@
 //! Statements and conditions about sets that packets change: `add @floods { ip saddr limit rate over 10/second } drop`, `update`, `delete`, `meter`,
 //! `ct count over 20`, and `ip saddr @banned` where rules add to `banned`.
 
-use braid_nf::packet::services;
+use std::mem::discriminant;
 use std::sync::Arc;
+
+use braid_nf::packet::services;
 
 use super::amounts::rate;
 use super::arp::only;
 use super::conditions::{Fits, any_protocol_with_ports, narrow_family, narrow_protocol, protocol};
+use super::elsewhere::NO_QUOTAS;
 use super::ether::{some_station, station};
 use super::joined::listed;
 use super::reader::{PORT, Words};
@@ -61,7 +64,7 @@ pub(super) fn keyed(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Option<Ke
 
 /// A set that a statement has for itself.
 fn own(rest: &Words<'_>, name: String, size: u32) -> Arc<Dynamic> {
-    Dynamic { table: rest.scope.table.to_owned(), name, size, timeout_s: None, given: Vec::new() }.into()
+    Dynamic { table: rest.scope.table.to_owned(), name, size, timeout_s: None, act: None, given: Vec::new() }.into()
 }
 
 /// Finds a set that packets change, by name.
@@ -74,30 +77,54 @@ fn element(rest: &mut Words<'_>, fits: &mut [Fits], set: Arc<Dynamic>, refreshes
     if !rest.take("{") {
         return wrong("a set without what is put into it", FORM);
     }
-    let (key, mut timeout_s, mut act) = (key(rest, fits)?, set.timeout_s, Act::Add);
+    let (key, mut timeout_s, mut own) = (key(rest, fits)?, set.timeout_s, None);
     loop {
         match rest.peek() {
             "}" => {
                 rest.word();
+                let act = match (own, &set.act) {
+                    (Some(own), Some(act)) if discriminant(&own) != discriminant(act) => {
+                        return wrong(
+                            format!("the set `{}` asks its elements for something else than the rule does", set.name),
+                            "write the limit or count in one place",
+                        );
+                    }
+                    (own, act) => own.or_else(|| act.clone()).unwrap_or(Act::Add),
+                };
+                if matches!(act, Act::Count { .. }) && key.iter().any(|part| matches!(part, Part::Station(_))) {
+                    return wrong("connections are not counted by stations", "count them by addresses and ports");
+                }
                 return Ok(Keyed { set, key, act, refreshes, timeout_s });
             }
             "timeout" => {
                 rest.word();
                 timeout_s = Some(duration(rest)?);
             }
+            "limit" | "ct" if own.is_some() => {
+                rest.word();
+                return wrong("two limits or counts of one element", "write two rules, with a set each");
+            }
             "limit" => {
                 rest.word();
-                act = Act::Limit(rate(rest)?);
+                own = Some(Act::Limit(rate(rest)?));
             }
             "ct" if rest.peek_at(1) == "count" => {
                 rest.word();
-                if key.iter().any(|part| matches!(part, Part::Station(_))) {
-                    return wrong("connections are not counted by stations", "count them by addresses and ports");
-                }
-                act = count(rest)?;
+                own = Some(count(rest)?);
             }
-            // How much an element has counted is not used.
-            "counter" => drop(rest.word()),
+            "quota" => {
+                rest.word();
+                return wrong("elements have no quotas of their own", NO_QUOTAS);
+            }
+            ":" => {
+                rest.word();
+                return wrong(
+                    "packets put nothing into maps",
+                    "write add @seen { ip saddr timeout 1d }, and ip saddr @seen before what the map would give",
+                );
+            }
+            // How much an element has counted, and when it was asked for, is not used.
+            "counter" | "last" => drop(rest.word()),
             _ => return wrong(format!("`{}` is not said of an element", rest.word()), FORM),
         }
     }
@@ -122,7 +149,7 @@ fn removed(rest: &mut Words<'_>, fits: &mut [Fits], set: Arc<Dynamic>) -> Parsed
 }
 
 /// `count over 20`, `count 20`.
-fn count(rest: &mut Words<'_>) -> Parsed<Act> {
+pub(super) fn count(rest: &mut Words<'_>) -> Parsed<Act> {
     rest.word();
     let over = rest.take("over");
     Ok(Act::Count { most: number(rest)?, over })
@@ -230,7 +257,7 @@ fn mask(rest: &mut Words<'_>, v4: bool) -> Parsed<u128> {
     }
 }
 
-fn number(rest: &mut Words<'_>) -> Parsed<u32> {
+pub(super) fn number(rest: &mut Words<'_>) -> Parsed<u32> {
     let text = rest.word();
     match text.parse() {
         Ok(number) if number > 0 => Ok(number),
@@ -260,57 +287,6 @@ fn seconds(text: &str) -> Option<u32> {
         left = &left[digits + unit.len()..];
     }
     milliseconds.div_ceil(1000).try_into().ok()
-}
-
-/// What a set's declaration says about changes by packets: its flags, the lifetime of elements, and the most elements.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Declared {
-    is_dynamic: bool,
-    timeout_s: Option<u32>,
-    size: Option<u32>,
-}
-
-impl Declared {
-    /// Reads a line of the declaration. Returns whether the line says something about that.
-    pub(super) fn read(&mut self, rest: &mut Words<'_>) -> Parsed<bool> {
-        match rest.peek() {
-            "flags" => {
-                while !rest.at_end() && !matches!(rest.peek(), "" | "}") {
-                    self.is_dynamic |= matches!(rest.word().as_str(), "dynamic" | "timeout");
-                }
-            }
-            "timeout" => {
-                rest.word();
-                self.timeout_s = Some(duration(rest)?);
-                self.is_dynamic = true;
-            }
-            "size" => {
-                rest.word();
-                self.size = Some(number(rest)?);
-            }
-            // How soon expired elements are removed.
-            "gc-interval" => drop(rest.tokens(2)),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// Returns the set, if packets change it or its elements expire. A set is not such a set, whatever its flags say, if the
-    /// file gives its elements, none of which expires, and no rule adds to it.
-    pub(super) fn made(
-        self,
-        table: &str,
-        (name, elements): &(String, Vec<Token>),
-        rest: &Words<'_>,
-        file: &[Token],
-    ) -> Parsed<Option<Arc<Dynamic>>> {
-        if !self.is_dynamic && !elements.iter().any(leaves) {
-            return Ok(None);
-        }
-        let (table, size) = (table.to_owned(), self.size.unwrap_or(SIZE));
-        let set = Dynamic { table, name: name.clone(), size, timeout_s: self.timeout_s, given: Vec::new() };
-        with_elements(set, elements, rest, file)
-    }
 }
 
 /// Gives a set the elements in the file. Returns `None` if these are permanent and packets do not change the set.
@@ -408,12 +384,12 @@ fn value(text: &str) -> Option<u128> {
 }
 
 /// Whether this word gives an element a lifetime of its own.
-fn leaves(word: &Token) -> bool {
+pub(super) fn leaves(word: &Token) -> bool {
     word.kind == Kind::Word && matches!(&*word.text, "timeout" | "expires")
 }
 
 /// Whether a rule among these tokens changes a set of that name.
-fn is_changed(tokens: &[Token], name: &str) -> bool {
+pub(super) fn is_changed(tokens: &[Token], name: &str) -> bool {
     tokens.windows(2).any(|pair| match &*pair[0].text {
         "add" | "update" | "delete" => pair[1].text.strip_prefix('@') == Some(name),
         "meter" => &*pair[1].text == name,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::amounts::Pool;
 use super::blocks::apart;
+use super::declared::ADDED;
 use super::numbers::Numbers;
 use super::tokens::{Kind, Place, Token};
 use super::{Around, Note, Parsed, Ports, wrong};
@@ -219,7 +220,10 @@ fn value(element: &[Token]) -> Parsed<Option<String>> {
     let mut text = String::new();
     for token in element {
         match &*token.text {
-            "comment" | "counter" if token.kind == Kind::Word && !text.is_empty() => break,
+            "comment" | "counter" | "last" if token.kind == Kind::Word && !text.is_empty() => break,
+            "limit" | "quota" | "ct" if token.kind == Kind::Word && !text.is_empty() => {
+                return wrong(format!("no rule adds `{text}`, and only what rules add has limits of its own"), ADDED);
+            }
             "timeout" | "expires" if token.kind == Kind::Word => {
                 return wrong(
                     "elements do not go by themselves here",
