@@ -24,7 +24,7 @@ impl Interfaces {
         let known = |device: &PortSpec| Known {
             name: device.name.clone(),
             index: is_there_before(device)
-                .then(|| Interface::stands(&device.name).ok())
+                .then(|| Interface::stands(&device.name).ok().flatten())
                 .flatten()
                 .map(|stands| stands.index),
         };
@@ -72,7 +72,7 @@ impl Interfaces {
 impl Known {
     fn called(&self) -> String {
         // The plan may use an alternative name, which still leads to the interface.
-        let is_here = |index| Interface::stands(&self.name).is_ok_and(|now| now.index == index);
+        let is_here = |index| Interface::stands(&self.name).is_ok_and(|now| now.is_some_and(|now| now.index == index));
         let now = self.index.filter(|index| !is_here(*index)).and_then(|index| Interface::called(index).ok());
         now.unwrap_or_else(|| self.name.clone())
     }
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn an_interface_goes_on_under_the_name_that_it_has_now() {
         let mut plan = devices(&["af_packet:was0", "lo", "tap:was0"]);
-        let index = Interface::stands("lo").expect("every network namespace has one").index;
+        let index = Interface::stands("lo").expect("it can be asked").expect("every network namespace has one").index;
         let known = |name: &str, index| Known { name: name.to_owned(), index };
         let run = Interfaces(vec![known("was0", Some(index)), known("gone0", Some(u32::MAX)), known("tap0", None)]);
         assert_eq!(run.names().collect::<Vec<_>>(), ["lo", "gone0", "tap0"]);

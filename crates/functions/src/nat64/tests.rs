@@ -196,7 +196,7 @@ fn a_checksum_covers_what_a_datagram_says_that_it_has() {
     let datagram = [&[0, 80, 4, 76, 0, 20, 0, 0][..], b"hello world!", b"SURPLUS!"].concat();
     let sent = nat.send(1, 0, &Frame::ip("192.0.2.9", "198.51.100.1", 17).payload(&datagram).bytes());
     let frame = sent.only().1;
-    let address = |at: usize| IpAddress::from(<[u8; 16]>::try_from(&frame[at..at + 16]).unwrap());
+    let address = |at: usize| IpAddress::from_v6(<[u8; 16]>::try_from(&frame[at..at + 16]).unwrap());
     assert_eq!(frame.len(), 54 + 28);
     assert!(braid_nf::packet::checksum::transport_ok(address(22), address(38), 17, &frame[54..74]));
 }
