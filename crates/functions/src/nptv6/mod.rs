@@ -203,17 +203,15 @@ impl Nptv6 {
     }
 
     /// Whether a packet has an outside address of an inside host as its source, which this function alone writes: its answers would go to that
-    /// host (RFC 2827). What a function before this one sends back inside has been translated by it. Where this function answers for these
-    /// addresses on the link outside, neighbours there may have some of them.
+    /// host (RFC 2827). What a function before this one sends back inside has been translated by it; neighbours on the link outside may have
+    /// some of these addresses.
     fn pretends_to_be_inside(&self, cx: &Cx<'_>, packet: &Packet<'_>, side: Side) -> bool {
         let source = packet.src_ip();
         let is_router =
             || [Side::Inside, Side::Outside].iter().any(|side| self.settings.router(*side).v6 == Some(source));
-        let is_excepted = || match side {
-            Side::Inside => self.way_out.back(cx, packet.port()).is_some(),
-            Side::Outside => self.settings.proxy.is_some(),
-        };
-        self.settings.outside.contains(source) && packet.embedded().is_none() && !is_router() && !is_excepted()
+        let has_been_back = || self.way_out.back(cx, packet.port()).is_some();
+        let is_foreign = side == Side::Inside && self.settings.outside.contains(source);
+        is_foreign && packet.embedded().is_none() && !is_router() && !has_been_back()
     }
 
     /// Whether a packet goes from inside to inside, by way of a router there: neither address is known outside.
