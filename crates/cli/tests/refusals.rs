@@ -364,7 +364,7 @@ fn the_command_line_is_answered_likewise() {
     fails(2, "run --nf nat --in x.pcap --workers two", "write a whole number");
     fails(2, "run --nf nat --in x.pcap --sets 2M", "write a whole number");
     fails(2, "bench --batch 1e3", "write a whole number");
-    fails(2, "sets --limit all", "write a number from 0");
+    fails(2, "sets --limit all", "write a number, at least 0");
     fails(2, "run --nf nat --in x.pcap --metrics foo", "write an address and a port: 127.0.0.1:9100");
     fails(2, "run --nf nat --in x.pcap --metrics 127.0.0.1", "write an address and a port: 127.0.0.1:9100");
     fails(2, "run --nf nat --in x.pcap --metrics 9101", "write 127.0.0.1:9101");

@@ -258,7 +258,9 @@ fn what_does_not_override_replaces_nothing_and_questions_for_others_teach_nothin
         (to.unwrap_or_default(), asked)
     };
     assert_eq!(goes_to(&mut bench, 100_000), (vec![], 1), "it is asked for");
-    bench.send(1, 100_001, &says(0, first));
+    // In answer, but not overriding.
+    let answer = flagged(0x40, 136, ("2001:db8:2::44", "2001:db8:2::1"), "2001:db8:2::44", Some(first));
+    bench.send(1, 100_001, &answer);
     assert_eq!(goes_to(&mut bench, 100_002), (first.to_vec(), 0));
     bench.send(1, 100_003, &says(0, second));
     assert_eq!(goes_to(&mut bench, 100_004), (first.to_vec(), 1), "it is used, and asked again");

@@ -154,7 +154,9 @@ fn an_ethernet_address_is_a_hosts() {
 
 #[test]
 fn words_of_other_balancers_are_translated() {
-    let service = |line: &str, expected: &str| check_error("port = 80", &format!("port = 80\n    {line}"), expected);
+    let service = |line: &str, expected: &str| {
+        check_error("protocol = \"tcp\"", &format!("protocol = \"tcp\"\n    {line}"), expected);
+    };
     service("persistence_timeout = 600", "no such key; write persistence = \"source\", and `persistence_s` beside");
     service("lb_algo = 'rr'", "leave it out: it is always Maglev hashing");
     service("lvs-sched = 'rr'", "leave it out: it is always Maglev hashing");
