@@ -139,7 +139,7 @@ impl Watched {
     /// Checks the status; returns a message if it has changed. Another interface with the same name is not the run's interface.
     fn look(&mut self, now: io::Result<Option<Standing>>) -> Option<String> {
         // Where it cannot be asked, as for want of descriptors, it is taken to be as it was.
-        let Some(now) = now.ok().filter(|_| !self.is_gone) else { return None };
+        let now = now.ok().filter(|_| !self.is_gone)?;
         let (last, now) = match (self.last, now) {
             (None, now) => {
                 self.last = now;
