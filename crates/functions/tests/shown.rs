@@ -87,9 +87,9 @@ fn a_connection_goes_on_by_another_mapping_when_an_operator_ends_the_first() {
     assert_eq!(nat.end_entries(|_| true), (1, 0));
     assert_eq!(nat.entries(), [""; 0]);
     assert_eq!(nat.send(0, 2, &ours("A")).ports(), [1]);
-    nat.send(1, 3, &Frame::tcp(SERVER, EXTERNAL).flags("A").bytes());
     assert_eq!(nat.entries(), ["mapping tcp 10.0.0.1:1100 → 198.51.100.1:1100, 1 TCP packet set"]);
-    // The sets of the first one, which end now, do not count at the second.
+    // The sets of the first one, which end now, do not count at the second, which nobody has answered yet.
+    nat.send(0, 200_000, &ours("A"));
     nat.send(1, 300_000, &Frame::udp(SERVER, "198.51.100.1:9").bytes());
     let entries = nat.entries();
     assert!(entries.len() == 1 && entries[0].ends_with("1 TCP packet set"), "{entries:?}");

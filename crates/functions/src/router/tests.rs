@@ -267,7 +267,7 @@ fn what_does_not_override_replaces_nothing_and_questions_for_others_teach_nothin
     bench.send(1, 100_005, &discovery(135, "2001:db8:2::44", "ff02::1:ff00:9", "2001:db8:2::9", Some(third)));
     assert_eq!(goes_to(&mut bench, 100_006), (first.to_vec(), 0));
     bench.send(1, 100_007, &says(0x20, second));
-    assert_eq!(goes_to(&mut bench, 100_008), (second.to_vec(), 0));
+    assert_eq!(goes_to(&mut bench, 100_008), (second.to_vec(), 1), "nobody has asked it, so it is asked");
 }
 
 #[test]

@@ -224,7 +224,7 @@ fn addresses_of_which_packets_wait_for_the_link_are_bounded() {
     assert_eq!(left(&mut bench, 2503), [3]);
     // The second address, of which nothing waits any more, gives its place to another.
     assert_eq!(bench.send(1, 4100, &to("10.0.0.2", 100, 5)).ports(), [0]);
-    assert_eq!(bench.send(1, 4100, &to("10.0.0.4", 1600, 6)).dropped, Some("waits_for_credit"));
+    assert_eq!(bench.send(1, 4100, &to("10.0.0.4", 1510, 6)).dropped, Some("waits_for_credit"));
 }
 
 #[track_caller]
