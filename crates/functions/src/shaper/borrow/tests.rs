@@ -5,9 +5,9 @@ mod fluid;
 use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;
 
-use super::*;
 use crate::find;
 use crate::parts::MS;
+use crate::shaper::tests::departures;
 
 /// Two megabytes a second for all, half of one for each, and all of it for one that is alone.
 const SHARED: &str = "bytes_per_s = 500000\nburst_bytes = 2000\nceil_bytes_per_s = 2000000\nceil_burst_bytes = 6000
@@ -120,27 +120,7 @@ proptest! {
     #[test]
     fn order_stays_and_no_bound_is_broken(packets in prop::collection::vec((0u64..6, 0u8..4, 60usize..1500), 1..150)) {
         let mut bench = bench(&SHARED.replace("ceil_bytes_per_s = 2000000", "ceil_bytes_per_s = 900000"));
-        let (mut now, mut came, mut went) = (0, vec![Vec::new(); 4], Vec::new());
-        let mut note = |now: u64, sent: &[(Port, Vec<u8>)]| {
-            let frames = sent.iter().filter(|(_, frame)| frame[12..14] == [8, 0]);
-            went.extend(frames.map(|(_, frame)| (now, frame[33], frame.len() as u64, frame[frame.len() - 1])));
-        };
-        for (n, (gap, host, len)) in packets.into_iter().enumerate() {
-            now += gap;
-            let outcome = bench.send(1, now, &to(host, len, n as u8));
-            if matches!(outcome.dropped, None | Some("waits_for_credit")) {
-                came[usize::from(host)].push(n as u8);
-            }
-            note(now, &outcome.sent);
-        }
-        for _ in 0..400 {
-            now += 1;
-            note(now, &bench.send(1, now, &Frame::arp("10.0.0.1", "10.0.0.2").bytes()).sent);
-        }
-        for (host, came) in came.iter().enumerate() {
-            let numbers: Vec<u8> = went.iter().filter(|(_, to, ..)| usize::from(*to) == host).map(|(.., n)| *n).collect();
-            prop_assert_eq!(came, &numbers);
-        }
+        let went = departures(&mut bench, packets, to, (400, 1));
         // A late tick sends what was due before; ticks are at most as far apart as the bench's steps.
         let late = 7;
         for (first, (from, ..)) in went.iter().enumerate() {
