@@ -105,6 +105,10 @@ pub trait Stage: Send + Sync {
     fn holds_packets(&self) -> bool;
     /// Returns [`NetworkFunction::CONSUMES`].
     fn consumes(&self) -> &'static [Reason];
+    /// Returns whether packets dropped for the reason of this name are not lost.
+    fn has_consumed(&self, reason: &str) -> bool {
+        self.consumes().iter().any(|Reason(own)| *own == reason)
+    }
     /// Returns [`NetworkFunction::TURNS_BACK`].
     fn turns_back(&self) -> bool;
     /// Returns [`NetworkFunction::FOLLOWS_FRAGMENTS`].

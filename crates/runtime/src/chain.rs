@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use braid_nf::packet::key::{FieldId, KeyError, KeyShape, SetDef};
 use braid_nf::state::StateObject;
-use braid_nf::{Hairpins, Reason, ShareError, Stage};
+use braid_nf::{Hairpins, ShareError, Stage};
 use braid_packet::fields::{FieldError, StageUse};
 use braid_packet::{Batch, Flags, Layout, Port, protocol};
 use braid_steer::planner::Changed;
@@ -276,7 +276,7 @@ impl Chain {
     pub fn consumed(&self, drops: &Drops) -> u64 {
         let consumes = |name: &str, reason: &str| {
             let stage = self.stages.iter().find(|stage| stage.name() == name);
-            stage.is_some_and(|stage| stage.consumes().iter().any(|Reason(own)| *own == reason))
+            stage.is_some_and(|stage| stage.has_consumed(reason))
         };
         drops.iter().filter(|(name, reason, _)| consumes(name, reason)).map(|(.., count)| count).sum()
     }

@@ -21,12 +21,10 @@ struct Known {
 impl Interfaces {
     /// The interfaces of a run that is about to open its ports.
     pub(super) fn of(devices: &[PortSpec]) -> Interfaces {
+        let index = |name: &str| Some(Interface::stands(name).ok()??.index);
         let known = |device: &PortSpec| Known {
             name: device.name.clone(),
-            index: is_there_before(device)
-                .then(|| Interface::stands(&device.name).ok().flatten())
-                .flatten()
-                .map(|stands| stands.index),
+            index: is_there_before(device).then(|| index(&device.name)).flatten(),
         };
         Interfaces(devices.iter().map(known).collect())
     }

@@ -153,11 +153,11 @@ impl NetworkFunction for Bridge {
         self.list(cx, span, tell)
     }
 
-    /// Frames between two stations keep their order.
     fn fields(&self) -> Vec<FieldUse> {
         self.snooping.iter().map(|_| READS_WIRE_LEN).collect()
     }
 
+    /// Frames between two stations keep their order.
     fn packet_set(&self) -> Option<SetDef> {
         let mut pair = SetDef::mac_pair();
         pair.fields.extend(self.vlan_aware.then_some(FieldId::VlanId));

@@ -285,11 +285,11 @@ impl Sets {
     #[cold]
     pub(super) fn enter(&self, cx: &mut Cx<'_>, ends: &Ends, opener: Side, met: Met) -> Result<(), Conflict> {
         let Some(members) = &self.members else { return Ok(()) };
-        let member = Member { met, opener: opener as u64, since_ns: cx.now() };
+        let now = cx.now();
+        let member = Member { met, opener: opener as u64, since_ns: now };
         if members.insert(cx, ends, &member)? == Inserted::Full {
             return Ok(());
         }
-        let now = cx.now();
         self.each_met(ends, member, |set, element, timeout_s| {
             let until_ns = until(now, timeout_s);
             let known = set.elements.get(cx, &element)?;

@@ -206,6 +206,7 @@ mod tests {
         few.attach();
         assert_eq!((few.detach(), few.detach()), (0, 0));
     }
+
     #[test]
     fn who_has_not_been_answered_lives_briefly_until_he_is() {
         let waits = Waits { unanswered_ns: 240, established_ns: 7440, spare_ns: 10 };

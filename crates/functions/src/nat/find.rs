@@ -95,10 +95,7 @@ impl Nat {
         let ends = packet.addresses_v4().unwrap_or_default();
         let (source, destination) = ends;
         // The unspecified address is no host's either.
-        if !scope::is_unicast_v4(source, destination) {
-            return Ok(Found::No(NOT_UNICAST));
-        }
-        if scope::is_to_all_of_link(packet) {
+        if !scope::is_unicast_v4(source, destination) || scope::is_to_all_of_link(packet) {
             return Ok(Found::No(NOT_UNICAST));
         }
         // Errors get no answers, so their sources need not be the only ones of their kind.

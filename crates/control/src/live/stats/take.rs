@@ -203,7 +203,6 @@ fn worker((number, seen): (usize, &Result<Seen, Unanswered>)) -> WorkerStats {
 fn functions(running: &Running, total: &WorkerCounters, splits: &[&TimeSplit]) -> Vec<Function> {
     let function = |at: usize, stage: &dyn Stage| {
         let drops = total.drops.iter().filter(|(function, ..)| *function == stage.name());
-        let is_consumed = |reason: &str| stage.consumes().iter().any(|own| own.0 == reason);
         let dropped: BTreeMap<String, u64> = drops.map(|(_, reason, count)| (reason.to_owned(), count)).collect();
         let times = splits.iter().filter_map(|split| Some((split.stages.get(at)?, split.cycles_per_ns.max(1e-9))));
         let (mut ns, mut packets) = (0.0, 0);
@@ -216,7 +215,7 @@ fn functions(running: &Running, total: &WorkerCounters, splits: &[&TimeSplit]) -
             name: stage.name().to_owned(),
             kind: stage.kind().to_owned(),
             packets: total.reached.get(at).copied().unwrap_or(0),
-            consumed: dropped.iter().filter(|(reason, _)| is_consumed(reason)).map(|(_, count)| count).sum(),
+            consumed: dropped.iter().filter(|(reason, _)| stage.has_consumed(reason)).map(|(_, count)| count).sum(),
             dropped,
             ns_per_packet: (packets > 0).then(|| ns / packets as f64),
         }

@@ -93,9 +93,14 @@ pub enum Says {
 }
 
 impl Says {
+    /// Whether it answers a question of this router.
+    pub(super) fn is_answer(self) -> bool {
+        matches!(self, Says::Answers | Says::MayBeHere)
+    }
+
     /// Whether it shows that the neighbour hears this router.
     pub(super) fn proves(self) -> bool {
-        matches!(self, Says::Asks | Says::Answers | Says::MayBeHere)
+        self == Says::Asks || self.is_answer()
     }
 
     /// Whether it replaces another Ethernet address that is known.

@@ -226,8 +226,7 @@ impl Neighbours {
             // It is used, and asked at once.
             (false, None) => Neighbour { seen_ns: now.saturating_sub(self.lifetime_ns), ..Neighbour::default() },
         };
-        let is_proved =
-            says == Says::Answers || says == Says::MayBeHere || before.is_some_and(|entry| entry.proved == 1);
+        let is_proved = says.is_answer() || before.is_some_and(|entry| entry.proved == 1);
         let entry = Neighbour { at, known: 1, proved: is_proved.into(), ..entry };
         self.enter(cx, &hop, &entry, 0)?;
         let is_news = |entry: Neighbour| match entry.known {
