@@ -34,7 +34,7 @@ impl Saving {
                 return;
             }
             worker.keep_held();
-            let own = worker.save_sets();
+            let own = worker.copy_sets().into_saved();
             let mut all = into.lock().unwrap_or_else(PoisonError::into_inner);
             all.0.extend(own);
             all.1 = all.1.max(worker.now_ns());

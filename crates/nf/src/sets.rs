@@ -262,9 +262,9 @@ impl SetTables {
         StatesAt(self.pair.records.states(offset))
     }
 
-    /// Returns a copy of the states of all functions of the group.
-    pub fn state_bytes(&mut self, at: SetSlot) -> Vec<u8> {
-        self.pair.records.state_bytes_mut(at.0).to_vec()
+    /// Returns the states of all functions of the group.
+    pub fn state_bytes(&mut self, at: SetSlot) -> &[u8] {
+        self.pair.records.state_bytes_mut(at.0)
     }
 
     /// Returns the meta of a record: last seen, live mask, generation.

@@ -252,16 +252,13 @@ fn hand_over(
     let held = live.hold()?;
     let begun = Instant::now();
     let first = held.workers().next().ok_or(ExchangeError::NotRunning)?;
-    let mut used = Vec::new();
-    for worker in held.workers() {
-        let (before, after) = (Arc::clone(&running.chain), Arc::clone(&chain));
-        let (evicted, sets) = held.tell(worker, move |worker| {
-            let evicted = worker.evict_down(room, usize::MAX, &|group| evicts(&before, group, &after));
-            (evicted, worker.sets_in_use())
-        })?;
-        exchanged.evicted += evicted;
-        used.push((worker, sets));
-    }
+    let (before, after) = (Arc::clone(&running.chain), Arc::clone(&chain));
+    let evict = move |worker: &mut Worker| {
+        let evicted = worker.evict_down(room, usize::MAX, &|group| evicts(&before, group, &after));
+        (evicted, (worker.id(), worker.sets_in_use()))
+    };
+    let (evicted, used): (Vec<_>, Vec<_>) = held.tell_all(evict)?.into_iter().unzip();
+    exchanged.evicted += evicted.into_iter().sum::<usize>();
     check_room((&running.chain, &chain), &used, plan, Going::None)?;
     unmap(gone)?;
     exchanged.elements_held = held.tell_all(Worker::end_bringing)?.into_iter().sum();

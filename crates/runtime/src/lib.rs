@@ -48,7 +48,9 @@ pub use launch::{AtEnd, AtStart, Control, Report, RunError, launch};
 pub use live::{Live, Seen};
 pub use plan::{BuildError, Distribution, Plan, Time};
 pub use watchdog::Watchdog;
-pub use worker::{DESCRIBED_MAX, Ended, EndedEntries, ListedEntries, ListedSet, Parts, SetCursor, Step, Worker};
+pub use worker::{
+    CopiedSets, DESCRIBED_MAX, Ended, EndedEntries, ListedEntries, ListedSet, Parts, SetCursor, Step, Worker,
+};
 
 pub use braid_io as io;
 pub use braid_memory as memory;

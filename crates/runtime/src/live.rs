@@ -379,18 +379,27 @@ impl Held<'_> {
         worker: usize,
         what: impl FnOnce(&mut Worker) -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
+        self.put(worker, what)?.recv().map_err(|_| Unanswered::Ended(worker))
+    }
+
+    fn put<T: Send + 'static>(
+        &self,
+        worker: usize,
+        what: impl FnOnce(&mut Worker) -> T + Send + 'static,
+    ) -> Result<Receiver<T>, Unanswered> {
         let (_, orders) = self.workers.iter().find(|(id, _)| *id == worker).ok_or(Unanswered::Ended(worker))?;
         let (answer, answered) = channel();
         let order: Order = Box::new(move |worker| drop(answer.send(what(worker))));
         orders.send(order).map_err(|_| Unanswered::Ended(worker))?;
-        answered.recv().map_err(|_| Unanswered::Ended(worker))
+        Ok(answered)
     }
 
-    /// Has each of the workers run something, one after another.
+    /// Has each of the workers run something, all at the same time.
     pub fn tell_all<T: Send + 'static>(
         &self,
         what: impl Fn(&mut Worker) -> T + Clone + Send + 'static,
     ) -> Result<Vec<T>, Unanswered> {
-        self.workers().map(|id| self.tell(id, what.clone())).collect()
+        let told: Vec<_> = self.workers().map(|id| Ok((id, self.put(id, what.clone())?))).collect::<Result<_, _>>()?;
+        told.into_iter().map(|(id, answered)| answered.recv().map_err(|_| Unanswered::Ended(id))).collect()
     }
 }

@@ -406,7 +406,7 @@ pub fn content(chain: &Chain, group: usize, tables: &mut SetTables) -> SetConten
         }
     });
     let entry = |(at, mask): (SetSlot, u16)| {
-        let mut states = tables.state_bytes(at);
+        let mut states = tables.state_bytes(at).to_vec();
         for &position in &chain.groups()[group].stages {
             let stage = &chain.stages()[position];
             if mask & stage.place().bit == 0 {

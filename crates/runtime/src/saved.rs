@@ -31,8 +31,8 @@ pub struct Saved {
     pub functions: Vec<SavedFunction>,
     /// Packet sets that workers kept.
     pub sets: Vec<SavedSet>,
-    /// State objects: name, kind, image.
-    pub objects: Vec<(String, String, Vec<u8>)>,
+    /// State objects, in any order.
+    pub objects: Vec<SavedObject>,
 }
 
 /// A function of a saved run.
@@ -49,6 +49,9 @@ pub struct SavedFunction {
     /// Whether workers shared its packet sets, which are then part of the objects.
     pub shared: bool,
 }
+
+/// The name of a state object, its kind, and its image.
+pub type SavedObject = (String, String, Vec<u8>);
 
 /// A saved packet set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,8 +84,13 @@ pub enum RestoreError {
 }
 
 impl Saved {
-    /// Saves the functions and objects of a chain at rest; sets are added by [`Worker::save_sets`].
+    /// Saves the functions and objects of a chain at rest; sets are added by [`Worker::copy_sets`].
     pub fn of_chain(chain: &Chain, ports: u16, now_ns: u64) -> Saved {
+        Saved { objects: save_objects(chain, 0, 1), ..Saved::of_functions(chain, ports, now_ns) }
+    }
+
+    /// Saves the functions of a chain without any state.
+    pub fn of_functions(chain: &Chain, ports: u16, now_ns: u64) -> Saved {
         let function = |at: usize| {
             let stage = &*chain.stages()[at];
             SavedFunction {
@@ -93,14 +101,8 @@ impl Saved {
                 shared: stage.is_shared(),
             }
         };
-        let objects = chain.objects();
-        Saved {
-            now_ns,
-            order: Some((chain.course().order, ports)),
-            functions: (0..chain.stages().len()).map(function).collect(),
-            sets: Vec::new(),
-            objects: objects.iter().map(|o| (o.name().to_owned(), o.kind().to_owned(), o.save())).collect(),
-        }
+        let functions = (0..chain.stages().len()).map(function).collect();
+        Saved { now_ns, order: Some((chain.course().order, ports)), functions, ..Saved::default() }
     }
 
     /// The number of shared packet sets, which are part of the objects, of functions at positions for which `counts` is true.
@@ -190,6 +192,13 @@ impl Saved {
         workers.iter_mut().take(1).for_each(|first| first.count_restored(shared));
         Ok(left_out)
     }
+}
+
+/// Saves the `nth` of each `share` state objects of a chain at rest, so that workers can divide them.
+pub fn save_objects(chain: &Chain, nth: usize, share: usize) -> Vec<SavedObject> {
+    let objects = chain.objects();
+    let own = objects.iter().skip(nth).step_by(share);
+    own.map(|object| (object.name().to_owned(), object.kind().to_owned(), object.save())).collect()
 }
 
 /// Whether a run of this plan could start with the saved state; tries it with a chain that is then discarded.
@@ -282,22 +291,6 @@ fn transport(parts: &braid_nf::packet::key::KeyParts, echo: Option<(u8, u32)>) -
         }
     }
     bytes
-}
-
-impl Worker {
-    /// Lists the worker's packet sets for saving.
-    pub fn save_sets(&mut self) -> Vec<SavedSet> {
-        self.settle_sets();
-        let now_ms = (self.now_ns() / 1_000_000) as u32;
-        let groups = 0..self.chain().groups().len();
-        let listed = groups.flat_map(|group| self.list_sets(group, 0..self.set_slots(group), usize::MAX, |_| true));
-        let saved = |set: crate::ListedSet| SavedSet {
-            key: set.key,
-            last_seen_ms: now_ms.wrapping_sub(set.idle_ms),
-            states: set.states,
-        };
-        listed.map(saved).collect()
-    }
 }
 
 /// The metadata of a restored set.

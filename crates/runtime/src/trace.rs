@@ -163,7 +163,7 @@ pub(crate) fn state_of(stage: &dyn Stage, tables: &mut SetTables, at: SetSlot) -
     if stage.is_shared() || at == SetSlot::MISS || tables.meta_mut(at).live & stage.place().bit == 0 {
         return None;
     }
-    let states = tables.state_bytes(at);
+    let states = tables.state_bytes(at).to_vec();
     states.get(stage.place().offset..stage.place().offset + stage.set_bytes()).map(<[u8]>::to_vec)
 }
 

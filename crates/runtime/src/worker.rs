@@ -25,6 +25,7 @@ use crate::turns::Turns;
 use crate::watchdog::Pulse;
 use crate::whole::Progress;
 
+mod copied;
 mod course;
 mod described;
 mod ended;
@@ -41,6 +42,7 @@ mod sets;
 mod traced;
 mod whole;
 
+pub use copied::CopiedSets;
 pub use described::{DESCRIBED_MAX, EndedEntries, ListedEntries};
 pub use ended::Ended;
 pub(crate) use exchange::{Emptied, Gone, Prepared, SetsInUse};

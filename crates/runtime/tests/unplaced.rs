@@ -72,7 +72,7 @@ fn saved(workers: usize) -> Saved {
     let plan = plan(workers, 2048);
     let (live, sets) = (Live::new(workers), Arc::new(Mutex::new(Vec::new())));
     let into = Arc::clone(&sets);
-    let at_end = AtEnd(Arc::new(move |worker| into.lock().unwrap().extend(worker.save_sets())));
+    let at_end = AtEnd(Arc::new(move |worker| into.lock().unwrap().extend(worker.copy_sets().into_saved())));
     let control = Control { live: Some(Arc::clone(&live)), at_end: Some(at_end), ..Control::default() };
     let source = replayed(FLOWS, Repeat::Passes(1), |n| Sent { port: n as u16, ..Sent::default() });
     launch(&plan, Box::new(source), Box::new(NullSink), &control).expect("it ends");

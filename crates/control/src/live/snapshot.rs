@@ -10,6 +10,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use braid_runtime::clock::wall_ns;
@@ -19,8 +20,8 @@ use braid_runtime::live::Unanswered;
 use braid_runtime::nf::packet::PortSet;
 use braid_runtime::nf::packet::crc32c::crc32c;
 use braid_runtime::nf::packet::key::{KeyShape, SetKey};
-use braid_runtime::saved::{Saved, SavedFunction, SavedSet};
-use braid_runtime::{Live, Order, Time};
+use braid_runtime::saved::{Saved, SavedFunction, SavedSet, save_objects};
+use braid_runtime::{Live, Order, Time, Worker};
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -111,18 +112,24 @@ impl Snapshot {
         settle(live).map_err(unanswered)?;
         let held = live.hold().map_err(unanswered)?;
         let begun = Instant::now();
-        let workers = held.tell_all(|worker| (worker.save_sets(), worker.now_ns())).map_err(unanswered)?;
-        if workers.len() < live.workers() {
+        let (chain, share) = (Arc::clone(&running.chain), live.workers());
+        let copy =
+            move |worker: &mut Worker| (worker.copy_sets(), save_objects(&chain, worker.id(), share), worker.now_ns());
+        let workers = held.tell_all(copy).map_err(unanswered)?;
+        drop(held);
+        let stood = begun.elapsed();
+        if workers.len() < share {
             return Err(Refused::new(
                 "workers have ended, and their packet sets with them",
                 "use `--snapshot` with the run",
             ));
         }
-        let latest = workers.iter().map(|(_, now_ns)| *now_ns).max().unwrap_or(0);
-        let mut saved = Saved::of_chain(&running.chain, plan.ports, latest);
-        drop(held);
-        let stood = begun.elapsed();
-        saved.sets = workers.into_iter().flat_map(|(sets, _)| sets).collect();
+        let latest = workers.iter().map(|(_, _, now_ns)| *now_ns).max().unwrap_or(0);
+        let mut saved = Saved::of_functions(&running.chain, plan.ports, latest);
+        for (sets, objects, _) in workers {
+            saved.sets.extend(sets.into_saved());
+            saved.objects.extend(objects);
+        }
         Ok((Snapshot::new(plan, saved), stood))
     }
 

@@ -44,7 +44,7 @@ impl Worker {
                 }
                 if meta.live != 0 {
                     let moving = taken.entry(entry).or_insert_with(|| Moving { entry, sets: Vec::new() });
-                    moving.sets.push((group, key, meta, tables.state_bytes(at)));
+                    moving.sets.push((group, key, meta, tables.state_bytes(at).to_vec()));
                 }
                 tables.give_away(at);
             }

@@ -46,11 +46,12 @@ impl Image for Shared {
         put(&mut image, self.key_bytes as u64);
         put(&mut image, self.value_bytes as u64);
         for index in 0..self.entries.objects() {
-            self.entries.snapshot(index, &mut words);
-            let head = entry::head(&words);
-            if head == 0 {
+            // Nothing changes meanwhile, so one word tells whether the entry was ever used; most of a large map may not have been.
+            if entry::head(&[self.entries.hint(index, 0)]) == 0 {
                 continue;
             }
+            self.entries.snapshot(index, &mut words);
+            let head = entry::head(&words);
             put(&mut image, u64::from(index));
             put(&mut image, u64::from(head));
             if entry::is_live(&words) {
