@@ -52,8 +52,11 @@ impl Group {
         let extractor = KeyExtractor::compile(&set)?;
         let extractor = match course.outside() {
             // A function that holds packets, as a router does, also decides where they go: a connection may have both ends on one side. Its
-            // packets come to several workers in any case.
-            Some(_) if set.symmetric && changed.any() == Fields::ALL => extractor.across_sides(),
+            // packets come to several workers in any case. (Hairpins change everything only where steering is not by sides, so they do not count:
+            // keys must be the same with any number of workers.)
+            Some(_) if set.symmetric && changed.from_inside.and(changed.from_outside) == Fields::ALL => {
+                extractor.across_sides()
+            }
             Some(outside) => extractor.by_sides(outside)?,
             None => extractor,
         };
