@@ -139,11 +139,17 @@ impl Worker {
     }
 }
 
-/// Whether a frame is an IP packet that may leave its link. Neighbour discovery does not (hop limit 255, RFC 4861 section 7.1).
+/// Whether a frame is an IP packet that may leave its link. Neighbour discovery does not (hop limit 255, RFC 4861 section 7.1), nor do packets to
+/// groups of the link, such as reports of groups (RFC 3810 section 5, RFC 3376 section 4).
 fn is_routed(frame: &[u8], link: Link) -> bool {
     let found = parse(frame, link);
-    let hop_limit = frame.get(usize::from(found.l3) + 7);
-    let stays = found.proto == protocol::ICMPV6 && found.flags.has(Flags::V6) && hop_limit == Some(&255);
+    let header = frame.get(usize::from(found.l3)..).unwrap_or_default();
+    let stays = if found.flags.has(Flags::V6) {
+        let is_discovery = found.proto == protocol::ICMPV6 && header.get(7) == Some(&255);
+        is_discovery || header.get(24) == Some(&0xff) && header.get(25).is_some_and(|scope| scope & 0xf <= 2)
+    } else {
+        header.get(16..19) == Some(&[224, 0, 0])
+    };
     found.flags.has(Flags::IP) && !stays
 }
 
