@@ -1,4 +1,4 @@
-//! Sets that end together: a handler that panics affects only its own set.
+//! What panics: the handler of a set that ends affects only that set, a worker's thread ends the run.
 
 mod traffic;
 
@@ -11,7 +11,7 @@ use braid_nf::Stage;
 use braid_nf::packet::key::{SetDef, SetKey};
 use braid_nf::prelude::*;
 use braid_nf::state::{StateBuilder, VectorConfig};
-use braid_runtime::{Control, Plan, launch};
+use braid_runtime::{Control, Live, Plan, launch};
 use traffic::{Sent, replayed};
 
 /// What the state object held at the end of the run.
@@ -60,14 +60,18 @@ const FLOWS: u64 = 40;
 const POISON: u64 = 21;
 const PACKETS: u64 = 20_000;
 
-#[test]
-fn a_set_whose_end_panics_leaves_the_others_their_end() {
+fn plan(workers: usize) -> Plan {
     let build = |builder: &mut StateBuilder| {
         let config = VectorConfig { name: "ended".into(), len: 1 };
         let ended = Vector::new(builder, &config, 0).expect("there is memory");
         Ok(vec![Box::new(braid_nf::Instance::new("counting", Counting { ended })) as Box<dyn Stage>])
     };
-    let plan = Plan::for_tests(1, Arc::new(build));
+    Plan::for_tests(workers, Arc::new(build))
+}
+
+#[test]
+fn a_set_whose_end_panics_leaves_the_others_their_end() {
+    let plan = plan(1);
     let packet = |n: u64| Sent {
         port: n.min(FLOWS) as u16,
         at_ns: if n < FLOWS { 0 } else { 5_000_000_000 + n * 1_000_000 },
@@ -78,4 +82,21 @@ fn a_set_whose_end_panics_leaves_the_others_their_end() {
     assert_eq!((report.total.packets_out, report.total.sets_expired), (PACKETS, FLOWS));
     assert_eq!(report.total.panics, 1, "it is counted once, though it was tried together with others first");
     assert_eq!(COUNTED.load(Ordering::Relaxed), FLOWS - 1, "what it did was taken back, what the others did stands");
+}
+
+#[test]
+fn a_worker_that_panics_ends_the_run_and_does_not_leave_it_half_dead() {
+    let live = Live::new(2);
+    let control = Control { live: Some(Arc::clone(&live)), ..Control::default() };
+    let run = std::thread::spawn(move || {
+        let source = replayed(PACKETS, Repeat::Forever, |n| Sent { port: (n % FLOWS) as u16, ..Sent::default() });
+        launch(&plan(2), Box::new(source), Box::new(NullSink), &control).map(drop)
+    });
+    while live.see().iter().any(Result::is_err) {
+        std::thread::yield_now();
+    }
+    let answer = live.ask(1, |_| -> () { panic!("an order goes wrong") });
+    assert!(answer.is_err());
+    let panic = run.join().expect_err("the panic goes on to whom started the run");
+    assert_eq!(panic.downcast_ref(), Some(&"an order goes wrong"));
 }

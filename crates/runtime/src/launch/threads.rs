@@ -66,11 +66,15 @@ pub(super) fn run_threads(
             scope.spawn(move || watch(watchdog, || present.chain(), &pulses, scheduler.as_deref(), done))
         });
         let dispatch = |dispatching: Dispatching| {
-            Builder::new().spawn_scoped(scope, move || start.is_given().then(|| dispatching.run(deadline)))
+            Builder::new().spawn_scoped(scope, move || {
+                let _watched = EndsWithPanic(control);
+                start.is_given().then(|| dispatching.run(deadline))
+            })
         };
         let spawn = |(id, mut worker): (usize, Worker)| {
             let (scheduler, processor) = (scheduler.clone(), allowed.get(id).copied());
             Builder::new().spawn_scoped(scope, move || {
+                let _watched = EndsWithPanic(control);
                 if !start.is_given() {
                     return worker;
                 }
@@ -120,6 +124,18 @@ fn conclude(mut left: Vec<Worker>) -> Vec<Ended> {
 
 fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
     handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Ends the run when a thread of it panics: without one of them it would go on half dead, and nobody would start it anew.
+struct EndsWithPanic<'a>(&'a Control);
+
+impl Drop for EndsWithPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // Relaxed: the flag carries no data.
+            self.0.stop.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The main loop of a worker's thread.
