@@ -136,7 +136,6 @@ impl TxPort for Transmitter {
         while !rest.is_empty() {
             let frames = rest.iter().take(SEND_MAX).map(|&i| batch.bytes(i.into()));
             let done = match self.socket.send(frames) {
-                Ok(0) => 1,
                 Ok(count) => {
                     sent.packets += count as u64;
                     sent.bytes += rest[..count].iter().map(|&i| batch.bytes(i.into()).len() as u64).sum::<u64>();
@@ -146,20 +145,35 @@ impl TxPort for Transmitter {
                     sent.too_long += 1;
                     1
                 }
-                Err(_) if retries > 0 => {
+                Err(error) if is_busy(&error) && retries > 0 => {
                     retries -= 1;
                     std::thread::yield_now();
                     0
                 }
-                Err(_) => {
+                Err(error) if is_busy(&error) || is_down(&error) => {
                     sent.device_full += rest.len() as u64;
                     return sent;
+                }
+                // It is about the first frame alone, such as one without a whole Ethernet header.
+                Err(_) => {
+                    sent.device_full += 1;
+                    1
                 }
             };
             rest = &rest[done..];
         }
         sent
     }
+}
+
+/// Whether the device or its socket has no room just now.
+fn is_busy(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR))
+}
+
+/// Whether the device takes no frames at all.
+fn is_down(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV))
 }
 
 #[cfg(test)]

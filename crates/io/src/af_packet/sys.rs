@@ -49,8 +49,9 @@ const BLOCK: usize = 1 << 18;
 pub(super) const SLOTS_DEFAULT: usize = 4096;
 /// Total bytes of frames that wait outside the ring because they are longer than a slot.
 const LONG_FRAMES_BYTES: i32 = 32 << 20;
-/// Length of the longest frame that waits there: a train of segments with its headers.
-const LONG_FRAME_MAX: usize = VNET_HEADER + (256 << 10);
+/// Length of the longest frame that waits there: a train of segments with its headers. Its payload has at most `GSO_MAX_SIZE` bytes, eight times 65,535
+/// (include/linux/netdevice.h; BIG TCP).
+const LONG_FRAME_MAX: usize = VNET_HEADER + 256 + 8 * 65_535;
 
 /// `struct tpacket2_hdr`.
 #[derive(Clone, Copy)]
@@ -326,11 +327,13 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// Receives the next frame that waits outside the ring.
+/// Receives the next frame that waits outside the ring; `None` if it is longer than `into`.
 fn receive(socket: &OwnedFd, into: &mut [u8]) -> Option<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
     // SAFETY: pointer and length describe `into`.
-    let len = unsafe { libc::recv(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) };
-    usize::try_from(len).ok()
+    let len = unsafe { libc::recv(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), flags) };
+    // With `MSG_TRUNC` the length is the frame's own, of which the rest is lost.
+    usize::try_from(len).ok().filter(|len| *len <= into.len())
 }
 
 /// A socket that only sends, through one interface.
