@@ -34,6 +34,7 @@ mod random;
 pub mod sink;
 pub mod source;
 mod spread;
+pub mod stale;
 mod stream;
 mod tap;
 pub mod whole;

@@ -4,14 +4,13 @@
 //! not UTF-8 or not a request is answered with an error. A connection that is silent for [`SILENCE`] is closed; one that is silent
 //! for [`SPARED`] is closed when a new connection finds no room.
 
-use std::fs;
 use std::io::{self, BufReader, Write};
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use braid_runtime::io::stale::{BoundPath, Occupied, make_room};
 use rustix::fs::Mode;
 use serde_json::Value;
 
@@ -50,48 +49,28 @@ pub enum SocketError {
 /// An offered control socket. Dropping it removes it.
 #[derive(Debug)]
 pub struct ControlSocket {
-    path: PathBuf,
-    /// `None` while it is being removed.
-    listening: Option<Listening>,
+    // Dropped in this order: a client that connects is either answered or finds no file.
+    _listening: Listening,
+    _path: BoundPath,
 }
 
 impl ControlSocket {
     /// Offers a socket at `path`, with file permissions 0600. A socket left behind by a killed run is replaced.
     pub fn offer(path: &Path, service: &Arc<Service>) -> Result<ControlSocket, SocketError> {
         let io = |source| SocketError::Io { path: path.to_owned(), source };
-        make_room(path)?;
+        make_room(path, |path| UnixStream::connect(path).map(drop)).map_err(|occupied| match occupied {
+            Occupied::Io(source) => io(source),
+            Occupied::Taken => SocketError::Taken(path.to_owned()),
+            Occupied::NoSocket => SocketError::NoSocket(path.to_owned()),
+        })?;
         // The socket is created with its final permissions, so at no moment can anybody else open it.
         let before = rustix::process::umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
         let listener = UnixListener::bind(path);
         rustix::process::umask(before);
         let listener = listener.map_err(io)?;
+        let bound = BoundPath::of(path);
         let listening = Listening::begin("control", listener, service, Lines).map_err(io)?;
-        Ok(ControlSocket { path: path.to_owned(), listening: Some(listening) })
-    }
-}
-
-impl Drop for ControlSocket {
-    fn drop(&mut self) {
-        // Stop listening first: a client that connects is either answered or finds no file.
-        self.listening = None;
-        // It does no harm if somebody has already removed the file.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-/// Removes a socket on which nobody answers.
-fn make_room(path: &Path) -> Result<(), SocketError> {
-    let io = |source| SocketError::Io { path: path.to_owned(), source };
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(io(error)),
-        Ok(there) if !there.file_type().is_socket() => Err(SocketError::NoSocket(path.to_owned())),
-        Ok(_) => match UnixStream::connect(path) {
-            Ok(_) => Err(SocketError::Taken(path.to_owned())),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(io),
-            // It may belong to another user; whether a run answers there is unknown.
-            Err(error) => Err(io(error)),
-        },
+        Ok(ControlSocket { _listening: listening, _path: bound })
     }
 }
 

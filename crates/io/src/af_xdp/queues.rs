@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use braid_packet::{Buffers, Lent, Loans};
 
@@ -103,7 +103,12 @@ impl Filling {
 impl QueueIn {
     /// Keeps the kernel going, unless another receiver of the queue is already doing so.
     fn keep_going(&self, buffers: &mut Buffers, is_polling: bool) {
-        let Ok(mut filling) = self.filling.try_lock() else { return };
+        let mut filling = match self.filling.try_lock() {
+            Ok(filling) => filling,
+            // As in `take`.
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
         filling.refill(buffers);
         let is_due = is_polling || filling.fill.needs_wakeup();
         drop(filling);

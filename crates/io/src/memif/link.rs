@@ -14,7 +14,7 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use super::message::{Message, SECRET, VERSION};
 use super::sys::{self, Channel, Descriptor, Region, Ring};
 use crate::device::sys as device;
+use crate::stale::{BoundPath, Occupied, make_room};
 
 /// Number of descriptors in a ring that we create, as a power of two.
 const LOG2_RING: u8 = 10;
@@ -76,6 +77,16 @@ impl Link {
     pub(super) fn region(&self, index: u16) -> Option<&Region> {
         self.regions.get(usize::from(index))
     }
+
+    /// Whether the other side has taken all that was sent to it.
+    fn is_taken(&self) -> bool {
+        self.outward.iter().all(|Lane { ring, region, .. }| {
+            let Some(region) = self.region(*region) else { return true };
+            let given = ring.head(region).wrapping_sub(ring.tail(region));
+            // The client fills empty rings; the server's rings are full of empty buffers when all have come back.
+            given == if self.side == Side::Client { 0 } else { ring.size() }
+        })
+    }
 }
 
 /// The connection of a port, which may be lost and re-established.
@@ -115,32 +126,21 @@ impl Shared {
     }
 }
 
-/// The listening socket of a server, with its path; dropping it removes the path.
+/// The listening socket of a server; dropping it removes its path.
 #[derive(Debug)]
-pub(super) struct Listener(Channel, PathBuf);
+pub(super) struct Listener {
+    channel: Channel,
+    _path: BoundPath,
+}
 
 impl Listener {
     /// Opens a listening socket; takes over a path at which nobody answers any more.
-    pub(super) fn open(path: &PathBuf) -> io::Result<Listener> {
-        let channel = match Channel::listen(path) {
-            Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                if Channel::connect(path).is_ok() {
-                    return Err(error);
-                }
-                std::fs::remove_file(path)?;
-                Channel::listen(path)?
-            }
-            result => result?,
-        };
+    pub(super) fn open(path: &Path) -> Result<Listener, Occupied> {
+        make_room(path, |path| Channel::connect(path).map(drop))?;
+        let channel = Channel::listen(path)?;
+        let bound = BoundPath::of(path);
         channel.patience(PATIENCE)?;
-        Ok(Listener(channel, path.clone()))
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        // The path may already have been removed.
-        let _ = std::fs::remove_file(&self.1);
+        Ok(Listener { channel, _path: bound })
     }
 }
 
@@ -148,13 +148,14 @@ impl Drop for Listener {
 pub(super) fn keep(wish: &Wish, listener: Option<&Listener>, shared: &Shared) {
     while !shared.has_ended() {
         let connection = match listener {
-            Some(listener) => listener.0.accept(),
+            Some(listener) => listener.channel.accept(),
             None => Channel::connect(&wish.path),
         };
         match connection.and_then(|channel| establish(wish, channel)) {
             Ok((channel, link)) => {
-                shared.set(Some(Arc::new(link)));
-                watch(&channel, shared);
+                let link = Arc::new(link);
+                shared.set(Some(Arc::clone(&link)));
+                watch(&channel, &link, shared);
                 shared.set(None);
             }
             // Nobody is there, or the other side is incompatible: try again a little later.
@@ -164,13 +165,18 @@ pub(super) fn keep(wish: &Wish, listener: Option<&Listener>, shared: &Shared) {
 }
 
 /// Waits until the connection ends or the port is to end.
-fn watch(channel: &Channel, shared: &Shared) {
+fn watch(channel: &Channel, link: &Link, shared: &Shared) {
     while !shared.has_ended() {
         match channel.receive() {
             Ok((Message::Disconnect { .. }, _)) => return,
             Err(error) if error.kind() != ErrorKind::WouldBlock => return,
             _ => {}
         }
+    }
+    // The other side may give up its rings as soon as it hears of it.
+    let until = Instant::now() + PATIENCE;
+    while !link.is_taken() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
     }
     let _ = channel.send(&Message::Disconnect { reason: "braid ends".to_owned() }, None);
 }

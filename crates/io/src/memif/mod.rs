@@ -25,6 +25,8 @@ use crate::device::sys as device_sys;
 
 /// Descriptor flag: the frame continues in the next descriptor.
 const NEXT: u16 = 1;
+/// Length of the shortest frame that is received: an Ethernet header.
+const FRAME_MIN: usize = 14;
 /// Maximum number of buffers in one frame.
 const CHAIN_MAX: usize = 64;
 
@@ -35,7 +37,7 @@ pub(crate) fn open(path: &str, keys: &MemifKeys, senders: usize) -> io::Result<(
     secret[..given.len().min(SECRET)].copy_from_slice(&given[..given.len().min(SECRET)]);
     let side = if keys.is_server { Side::Server } else { Side::Client };
     let wish = Wish { path: PathBuf::from(path), side, id: keys.id, secret };
-    let listener = if keys.is_server { Some(Listener::open(&wish.path)?) } else { None };
+    let listener = if keys.is_server { Some(Listener::open(&wish.path).map_err(io::Error::other)?) } else { None };
     let shared = Arc::new(Shared::default());
     let keeping = Arc::clone(&shared);
     let thread = std::thread::Builder::new().name("braid-memif".to_owned());
@@ -49,6 +51,7 @@ pub(crate) fn open(path: &str, keys: &MemifKeys, senders: usize) -> io::Result<(
             positions: Vec::new(),
             frame: Vec::new(),
             held: false,
+            farewell: 0,
             senseless: 0,
             thread: Some(thread),
             shared,
@@ -69,9 +72,14 @@ impl Connection {
         Connection { shared: Arc::clone(shared), generation: 0, link: None }
     }
 
+    /// Whether the link has changed.
+    fn is_old(&self) -> bool {
+        self.shared.generation() != self.generation
+    }
+
     /// Updates the link; returns whether it has changed.
     fn refresh(&mut self) -> bool {
-        let is_new = self.shared.generation() != self.generation;
+        let is_new = self.is_old();
         if is_new {
             (self.generation, self.link) = self.shared.link();
         }
@@ -87,6 +95,8 @@ pub(crate) struct Receiver {
     frame: Vec<u8>,
     /// Whether `frame` has been read but not taken yet.
     held: bool,
+    /// How many more descriptors of a link that has ended are looked at; its peer may still write to the rings.
+    farewell: usize,
     /// Number of invalid descriptors.
     senseless: u64,
     shared: Arc<Shared>,
@@ -110,33 +120,55 @@ impl Receiver {
         (false, filled.min(CHAIN_MAX as u16))
     }
 
-    /// Receives from one ring.
-    fn drain(&mut self, link: &Link, number: usize, into: &mut Arrivals<'_>) {
+    /// Receives from all rings of a link; returns how many descriptors it has taken.
+    fn drain_all(&mut self, link: &Link, into: &mut Arrivals<'_>) -> usize {
+        let mut taken = 0;
+        for number in 0..link.inward.len() {
+            if !self.held {
+                taken += self.drain(link, number, into);
+            }
+        }
+        taken
+    }
+
+    /// Takes what a peer has put into the rings before it left; returns whether that is done. Its descriptors are still mapped.
+    fn take_leave(&mut self, into: &mut Arrivals<'_>) -> bool {
+        let Some(link) = self.connection.link.clone() else { return true };
+        let taken = self.drain_all(&link, into);
+        self.farewell = self.farewell.saturating_sub(taken);
+        let is_over = self.farewell == 0 || taken == 0 && into.has_room();
+        !self.held && is_over
+    }
+
+    /// Receives from one ring; returns how many descriptors it has taken.
+    fn drain(&mut self, link: &Link, number: usize, into: &mut Arrivals<'_>) -> usize {
         let lane = &link.inward[number];
-        let Some(region) = link.region(lane.region) else { return };
-        let ring = lane.ring;
+        let Some(region) = link.region(lane.region) else { return 0 };
+        let (ring, begun) = (lane.ring, self.positions[number]);
+        let so_far = |position: u16| usize::from(position.wrapping_sub(begun));
         // This bounds the delay by a peer that offers only invalid descriptors as fast as it can.
         for _ in 0..ring.size() {
             if !into.has_room() {
-                return;
+                break;
             }
             let position = self.positions[number];
             let end = if link.side == Side::Server { ring.head(region) } else { ring.tail(region) };
             // The other side controls this counter: values beyond the size of the ring are invalid.
             let filled = end.wrapping_sub(position).min(ring.size());
             if filled == 0 {
-                return;
+                break;
             }
             let (is_read, taken) = Receiver::read(&mut self.frame, link, lane, position, filled);
             self.positions[number] = position.wrapping_add(taken);
             give_back(link, lane, position, taken);
-            if !is_read {
+            if !is_read || self.frame.len() < FRAME_MIN {
                 self.senseless += 1;
             } else if !into.put(&self.frame) {
                 self.held = true;
-                return;
+                break;
             }
         }
+        so_far(self.positions[number])
     }
 }
 
@@ -168,16 +200,16 @@ impl RxPort for Receiver {
             }
             self.held = false;
         }
-        if self.connection.refresh() {
-            let rings = self.connection.link.as_ref().map_or(0, |link| link.inward.len());
-            self.positions = vec![0; rings];
+        if self.connection.is_old() && !self.take_leave(into) {
+            return;
         }
-        let Some(link) = self.connection.link.clone() else { return };
-        for number in 0..link.inward.len() {
-            self.drain(&link, number, into);
-            if self.held {
-                return;
-            }
+        if self.connection.refresh() {
+            let inward = self.connection.link.as_ref().map_or(&[][..], |link| &link.inward);
+            self.positions = vec![0; inward.len()];
+            self.farewell = inward.iter().map(|lane| usize::from(lane.ring.size())).sum();
+        }
+        if let Some(link) = self.connection.link.clone() {
+            self.drain_all(&link, into);
         }
     }
 

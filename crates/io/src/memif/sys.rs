@@ -38,6 +38,16 @@ impl UnixAddress {
     }
 }
 
+/// Repeats a call that was interrupted. With a time limit on the socket that also happens when the process was stopped and continues (signal(7)).
+fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 /// One end of a control channel, or a listening socket.
 #[derive(Debug)]
 pub(super) struct Channel(OwnedFd);
@@ -72,7 +82,9 @@ impl Channel {
     pub(super) fn accept(&self) -> io::Result<Channel> {
         let flags = libc::SOCK_CLOEXEC;
         // SAFETY: requests no address.
-        let fd = sys::check(unsafe { libc::accept4(self.0.as_raw_fd(), ptr::null_mut(), ptr::null_mut(), flags) })?;
+        let accept =
+            || sys::check(unsafe { libc::accept4(self.0.as_raw_fd(), ptr::null_mut(), ptr::null_mut(), flags) });
+        let fd = again(accept)?;
         // SAFETY: the descriptor is new and has no other owner.
         Ok(Channel(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
@@ -87,6 +99,10 @@ impl Channel {
 
     /// Sends a message, with a descriptor if one is given.
     pub(super) fn send(&self, message: &Message, descriptor: Option<&OwnedFd>) -> io::Result<()> {
+        again(|| self.send_once(message, descriptor))
+    }
+
+    fn send_once(&self, message: &Message, descriptor: Option<&OwnedFd>) -> io::Result<()> {
         let mut bytes = message.encode();
         let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: MESSAGE };
         let mut control = Control::default();
@@ -103,6 +119,10 @@ impl Channel {
 
     /// Receives a message and its descriptor, if any. Returns `UnexpectedEof` if the other side has gone.
     pub(super) fn receive(&self) -> io::Result<(Message, Option<OwnedFd>)> {
+        again(|| self.receive_once())
+    }
+
+    fn receive_once(&self) -> io::Result<(Message, Option<OwnedFd>)> {
         let mut bytes = [0u8; MESSAGE];
         let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: MESSAGE };
         let mut control = Control::default();

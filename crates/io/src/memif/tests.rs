@@ -93,6 +93,47 @@ fn frames_go_both_ways_in_order_and_more_than_a_ring_of_them() {
 }
 
 #[test]
+fn what_a_side_sent_before_it_left_arrives() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("memif.sock").display().to_string();
+    let [mut server, mut client] = pair(&path, ["", ""]);
+    let mut place = Place::new();
+    eventually(|| place.send(&mut client.1, &frames(1, 0)).packets == 1);
+    eventually(|| place.receive(&mut server.0).len() == 1);
+    let some = frames(100, 7);
+    assert_eq!(place.send(&mut client.1, &some).packets, 100);
+    drop(client);
+    eventually(|| server.0.connection.is_old());
+    let mut arrived = Vec::new();
+    eventually(|| {
+        arrived.extend(place.receive(&mut server.0));
+        arrived.len() == some.len()
+    });
+    assert_eq!(arrived, some);
+}
+
+#[test]
+fn a_frame_without_a_whole_ethernet_header_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("memif.sock").display().to_string();
+    let [mut server, mut client] = pair(&path, ["", ""]);
+    let mut place = Place::new();
+    eventually(|| place.send(&mut client.1, &[vec![0; 13], vec![0; 14]]).packets == 2);
+    eventually(|| place.receive(&mut server.0).len() == 1);
+    assert_eq!(server.0.missed(), 1);
+}
+
+#[test]
+fn a_file_at_its_path_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("precious.txt");
+    std::fs::write(&path, "precious").unwrap();
+    let keys = MemifKeys { is_server: true, ..MemifKeys::default() };
+    assert!(open(&path.display().to_string(), &keys, 1).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+}
+
+#[test]
 fn a_full_ring_and_a_long_frame_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("memif.sock").display().to_string();
@@ -140,7 +181,7 @@ fn a_wrong_secret_a_taken_path_and_a_dead_socket() {
     let path = folder.path().join("memif.sock").display().to_string();
     let [server, mut client] = pair(&path, ["right", "wrong"]);
     let taken = open(&path, &MemifKeys { is_server: true, ..MemifKeys::default() }, 1);
-    assert!(taken.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse));
+    assert!(taken.is_err_and(|error| error.to_string().contains("somebody answers there")));
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(Place::new().send(&mut client.1, &frames(1, 0)).device_full, 1);
     drop(server);
