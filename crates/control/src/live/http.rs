@@ -118,9 +118,12 @@ fn read_head(mut stream: &TcpStream) -> io::Result<Option<Head>> {
         }
         let left = PATIENCE.checked_sub(begun.elapsed()).filter(|left| !left.is_zero());
         stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
-        match stream.read(&mut chunk)? {
-            0 => return Ok(None),
-            read => bytes.extend_from_slice(&chunk[..read]),
+        match stream.read(&mut chunk) {
+            Ok(0) => return Ok(None),
+            Ok(read) => bytes.extend_from_slice(&chunk[..read]),
+            // The process was stopped and continues (signal(7): reads with a time limit).
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }

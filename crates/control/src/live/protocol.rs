@@ -174,7 +174,11 @@ impl Request {
 pub fn read_line(from: &mut impl BufRead, limit: usize) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     loop {
-        let available = from.fill_buf()?;
+        let available = match from.fill_buf() {
+            // The process was stopped and continues (signal(7): reads with a time limit).
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            available => available?,
+        };
         if available.is_empty() {
             // A line without a line feed was cut off.
             return Ok(None);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use braid_runtime::Live;
@@ -203,9 +203,11 @@ impl Service {
         if !path.is_absolute() {
             return Err(Refused::new(format!("{} is no absolute path", path.display()), "begin it with /"));
         }
-        // The lock keeps the chain unchanged meanwhile.
-        let current = lock(&self.current);
-        let (snapshot, stood) = Snapshot::take(&self.live, &current.plan)?;
+        // The lock keeps the chain unchanged meanwhile. It is given back before the file is written, which may take long.
+        let (snapshot, stood) = {
+            let current = lock(&self.current);
+            Snapshot::take(&self.live, &current.plan)?
+        };
         let help = "name a folder that can be written to and has room; what was there before is as it was";
         let bytes = snapshot.write(path).map_err(|error| Refused::new(error.to_string(), help))?;
         Ok(snapshot.taken(bytes, stood))
@@ -272,8 +274,12 @@ impl Service {
 
     /// Traces packets; returns how many were traced.
     fn trace(&self, filter: &Arc<Filter>, count: u64, wait: Duration, more: &mut More<'_>) -> Result<u64, Refused> {
-        let Ok(_tracing) = self.tracing.try_lock() else {
-            return Err(Refused::new("packets are being traced already", "wait until that has ended"));
+        let _tracing = match self.tracing.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                return Err(Refused::new("packets are being traced already", "wait until that has ended"));
+            }
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Ok(tracing) => tracing,
         };
         let Some(running) = self.live.running() else { return Err(Refused::new("the run has not begun", "ask again")) };
         let (order, traced) = order(filter, count);
