@@ -203,6 +203,15 @@ fn a_table_with_longer_keys_than_its_records_have_room_for_reaches_none() {
 }
 
 #[test]
+#[should_panic(expected = "end <= self.state_bytes")]
+fn a_state_before_the_records_is_out_of_reach() {
+    let (mut table, mut records) = table(1);
+    let slot = table.insert(&mut records, &[1, 2], 3).expect("there is room");
+    // Its end wraps round to 16.
+    let _ = records.state::<[u64; 4]>(slot, usize::MAX - 15);
+}
+
+#[test]
 fn what_waits_in_the_stash_leaves_it_when_there_is_room_elsewhere() {
     let (mut table, mut records) = table(1000);
     // All have the same home group, and all stray to the same other group: 62 places, and the stash.

@@ -173,11 +173,18 @@ impl Records {
     /// from packets.
     #[inline(always)]
     pub fn state<S: Plain>(&mut self, record: Slot, offset: usize) -> &mut S {
-        const { assert!(align_of::<S>() <= 8) };
-        assert!(offset + size_of::<S>() <= self.state_bytes && offset.is_multiple_of(8));
+        self.check_state::<S>(offset);
         // SAFETY: inside the record's states (just checked), which are aligned to eight, as is the offset; initialised memory of which
         // every bit pattern is an `S`; `&mut self` is borrowed for as long as the result lives.
         unsafe { &mut *self.address(record).add(STATES + offset).cast::<S>() }
+    }
+
+    /// Panics if a state at a byte offset is not inside a record's states or not aligned.
+    #[inline(always)]
+    fn check_state<S: Plain>(&self, offset: usize) {
+        const { assert!(align_of::<S>() <= 8) };
+        let end = offset.checked_add(size_of::<S>());
+        assert!(end.is_some_and(|end| end <= self.state_bytes) && offset.is_multiple_of(8));
     }
 
     /// All states of a record.
@@ -190,8 +197,7 @@ impl Records {
     /// The states at one offset in all records, for a loop over packets. Panics as [`state`](Self::state) does.
     #[inline(always)]
     pub fn states<S: Plain>(&mut self, offset: usize) -> States<'_, S> {
-        const { assert!(align_of::<S>() <= 8) };
-        assert!(offset + size_of::<S>() <= self.state_bytes && offset.is_multiple_of(8));
+        self.check_state::<S>(offset);
         States { base: self.region.base(), halves: self.halves, state: STATES + offset, kind: PhantomData }
     }
 

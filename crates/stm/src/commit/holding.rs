@@ -55,7 +55,7 @@ impl Holding<'_> {
     /// Copies words from `first` on.
     #[inline(always)]
     pub fn copy_to(&self, first: usize, out: &mut [u64]) {
-        assert!(first + out.len() <= self.words);
+        assert!(first.checked_add(out.len()).is_some_and(|end| end <= self.words));
         for (k, word) in (first..).zip(out) {
             *word = self.object.some_word(k);
         }
@@ -91,7 +91,7 @@ impl Tx {
     /// Writes words from `first` on, unlocks the object and ends the transaction.
     #[inline(always)]
     pub fn commit_holding(&mut self, holding: Holding<'_>, first: usize, words: &[u64]) -> Committed {
-        assert!(first + words.len() <= holding.words);
+        assert!(first.checked_add(words.len()).is_some_and(|end| end <= holding.words));
         let (object, signature) = (holding.object, holding.signature);
         std::mem::forget(holding);
         let is_watched = self.slow != slow::IDLE || self.has_turn();
