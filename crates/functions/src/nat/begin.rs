@@ -16,7 +16,7 @@ impl<K: Kept> Mappings<K> {
     #[inline(always)]
     pub(super) fn expect(&self, inside: Inside) -> Claim {
         let claim = self.hosts.expected(&self.roster, inside);
-        if (self.first_port..=self.last_port).contains(&inside.port)
+        if self.gives_out(inside.port)
             && let Some(owner) = self.ports.owner_hint(slot(inside.protocol), claim.home, inside.port)
         {
             self.prefetch(owner);
@@ -89,7 +89,9 @@ impl<K: Kept> Mappings<K> {
             self.census.count(cx, inside.network, Tally::BEGUN)?;
         }
         self.note(cx, change)?;
-        self.ports.set_owner(cx, slot(inside.protocol), entry.address, entry.port, Some(handle.index))?;
+        if self.gives_out(entry.port) {
+            self.ports.set_owner(cx, slot(inside.protocol), entry.address, entry.port, Some(handle.index))?;
+        }
         Ok(Ok(self.mapping(inside, handle, &entry)))
     }
 

@@ -183,6 +183,9 @@ impl Statics {
 
     /// The configured mapping of an external endpoint.
     pub(super) fn of_external(&self, external: Endpoint) -> Option<&Fixed> {
+        if self.all.is_empty() {
+            return None;
+        }
         self.externals.get(&external).map(|at| &self.all[*at as usize])
     }
 }
@@ -275,7 +278,8 @@ impl<K: Kept> Mappings<K> {
         }
         let (port, number) = (external.port, slot(external.protocol));
         let Some(address) = self.roster.number(external.address) else { return Ok(true) };
-        if let Some(owner) = self.ports.owner(cx, number, address, port)?
+        if self.gives_out(port)
+            && let Some(owner) = self.ports.owner(cx, number, address, port)?
             && let Some((_, holder, entry)) = self.at(cx, owner)?
         {
             self.end(cx, holder.inside(), &entry)?;

@@ -157,8 +157,10 @@ impl<K: Kept> Mappings<K> {
 
     /// The mapping of an external endpoint, if it is valid. Nothing is extended.
     pub(crate) fn inward(&self, cx: &mut Cx<'_>, external: Endpoint) -> Result<Option<Mapping>, Conflict> {
-        let is_port = (self.first_port..=self.last_port).contains(&external.port);
-        let (Some(address), true) = (self.roster.number(external.address), is_port) else { return Ok(None) };
+        if !self.gives_out(external.port) {
+            return self.inward_of_reserved(cx, external);
+        }
+        let Some(address) = self.roster.number(external.address) else { return Ok(None) };
         let owner = self.ports.owner(cx, slot(external.protocol), address, external.port)?;
         let Some(owner) = owner else { return self.inward_of_reserved(cx, external) };
         let now = cx.now();
@@ -166,7 +168,13 @@ impl<K: Kept> Mappings<K> {
         Ok(entry.map(|(handle, inside, entry)| self.mapping(inside.inside(), handle, &entry)))
     }
 
-    /// The mapping of a port without an owner, if one is configured whose turn has not come yet.
+    /// Whether a port is one of those that hosts get. Configured mappings may have others, whose owners are in the configuration alone.
+    #[inline(always)]
+    pub(super) fn gives_out(&self, port: u16) -> bool {
+        (self.first_port..=self.last_port).contains(&port)
+    }
+
+    /// The mapping of a port without an owner, if one is configured: for a port that no host gets, or one whose turn has not come yet.
     fn inward_of_reserved(&self, cx: &mut Cx<'_>, external: Endpoint) -> Result<Option<Mapping>, Conflict> {
         self.statics.of_external(external).map_or(Ok(None), |fixed| self.make_at_once(cx, fixed))
     }
@@ -213,8 +221,7 @@ impl<K: Kept> Mappings<K> {
     /// Prefetches the port that a packet for an external endpoint goes to.
     #[inline(always)]
     pub(crate) fn prefetch_inward(&self, external: Endpoint) {
-        let is_port = (self.first_port..=self.last_port).contains(&external.port);
-        if let (Some(address), true) = (self.roster.number(external.address), is_port) {
+        if let (Some(address), true) = (self.roster.number(external.address), self.gives_out(external.port)) {
             self.ports.prefetch(slot(external.protocol), address, external.port);
         }
     }
@@ -343,7 +350,9 @@ impl<K: Kept> Mappings<K> {
 
     /// Releases what belongs to an entry; returns the block that its host loses with it, if any.
     pub(super) fn give_back(&self, tx: &mut Tx, inside: Inside, entry: &Entry) -> Result<Option<Change>, Conflict> {
-        self.ports.set_owner(tx, slot(inside.protocol), entry.address, entry.port, None)?;
+        if self.gives_out(entry.port) {
+            self.ports.set_owner(tx, slot(inside.protocol), entry.address, entry.port, None)?;
+        }
         if entry.ends_ns != NEVER {
             self.census.count(tx, inside.network, Tally::ENDED)?;
         }

@@ -121,7 +121,7 @@ impl Pool {
         (*first..=*last).contains(&address) && self.external.binary_search(&address).is_ok()
     }
 
-    /// Checks that the external endpoint of a static mapping is in the pool.
+    /// Checks the external endpoint of a static mapping: an address of the pool, and any port, whether or not hosts get it.
     pub(crate) fn check_static(&self, external: std::net::SocketAddrV4) -> Result<(), ConfigError> {
         let wrong = |reason: String, instead: &str| Err(ConfigError::new("static", reason, instead));
         if self.external.binary_search(&external.ip().octets()).is_err() {
@@ -131,15 +131,8 @@ impl Pool {
             let instead = "write another one of `external`, or take it out with the address";
             return wrong(format!("{} drains, and a static mapping never ends", external.ip()), instead);
         }
-        if !(self.first_port..=self.last_port).contains(&external.port()) {
-            let (port, first, last) = (external.port(), self.first_port, self.last_port);
-            let instead = match port {
-                1.. if port < first => {
-                    format!("write first_port = {port}, or less; hosts get ports below 1024 only if they send from one")
-                }
-                _ => format!("write a port from {first} to {last}, or another `first_port` or `last_port`"),
-            };
-            return wrong(format!("{port} is not among the external ports, {first} to {last}"), &instead);
+        if external.port() == 0 {
+            return wrong(format!("{external} has no port"), "write the port that is forwarded");
         }
         Ok(())
     }

@@ -103,7 +103,7 @@ impl<K: Kept> Mappings<K> {
     /// The holder of a port; a mapping that has ended and rested gives it back.
     #[inline(always)]
     pub(super) fn reclaim(&self, cx: &mut Cx<'_>, slot: u32, (address, port): Place) -> Result<Holder, Conflict> {
-        if !(self.first_port..=self.last_port).contains(&port) {
+        if !self.gives_out(port) {
             return Ok(Holder::Nobody);
         }
         if self.ports.is_reserved(slot, address, port) {

@@ -29,8 +29,8 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     };
     check_error(&fixed("198.51.100.2:80", "10.0.0.1:80"), "`static[0]`: 198.51.100.2 is no external address");
     check_error(
-        &fixed("198.51.100.1:80", "10.0.0.1:80"),
-        "`static[0]`: 80 is not among the external ports, 1024 to 65535; write first_port = 80, or less",
+        &fixed("198.51.100.1:0", "10.0.0.1:80"),
+        "`static[0]`: 198.51.100.1:0 has no port; write the port that is forwarded",
     );
     check_error(&fixed("198.51.100.1:8080", "9.0.0.1:80"), "`static[0]`: 9.0.0.1 is not inside");
     check_error(&fixed("198.51.100.1:8080", "10.0.0.1:0"), "`static[0]`: 10.0.0.1:0 has no port; write where");
