@@ -1,6 +1,6 @@
 //! Finds out from the mappings how to translate a packet: a first packet, or one that has no set.
 
-use braid_nf::packet::headers::icmp_type;
+use braid_nf::packet::headers::{icmp_type, tcp_flags};
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion, Segments};
 use braid_nf::prelude::*;
@@ -8,6 +8,7 @@ use braid_nf::state::Handle;
 
 use super::config::Others;
 use super::endpoint::{Endpoint, ends_between, is_told_by_port};
+use super::flows::Held;
 use super::icmp::QuotedRewrite;
 use super::mappings::Mapping;
 use super::networks::{Behind, NO_NETWORK};
@@ -42,6 +43,8 @@ impl Others {
 pub(super) enum Found {
     /// It belongs to a flow that may be cached.
     Flow(Flow),
+    /// It is of a TCP connection between two hosts inside: both ends are rewritten, and its set says only how far the connection has come.
+    Hairpin(Session, Held, Rewrite),
     /// It is rewritten without a set.
     Once(Rewrite),
     /// It is an ICMP error, to be rewritten with the packet it quotes.
@@ -54,6 +57,19 @@ pub(super) enum Found {
     No(Reason),
     /// It is dropped because no mapping can be made, and its sender is told.
     Refused(Reason),
+}
+
+impl Found {
+    /// What a set of it remembers, and what that holds.
+    pub(super) fn kept(&self) -> Option<(Session, Held)> {
+        match self {
+            Found::Flow(Flow { session, handle, .. }) => {
+                Some((*session, Held { kind: session.what(), handle: *handle, sender: None }))
+            }
+            Found::Hairpin(session, held, _) => Some((*session, *held)),
+            _ => None,
+        }
+    }
 }
 
 /// A flow that uses a mapping.
@@ -259,8 +275,15 @@ impl Nat {
                 Err(reason) => return Ok(Found::Refused(reason)),
             },
         };
-        if let (Some(ours), Some(theirs)) = (&outward, &inward) {
-            self.flows.use_without_set(cx, &[ours, theirs])?;
+        let rewrite = Rewrite {
+            source: outward.map(|mapping| mapping.external),
+            destination: inward.map(|mapping| mapping.inside.end()),
+            to: inward.map_or(course.across, |mapping| mapping.home),
+            behind: inward.map_or(Behind::Outside, |mapping| Behind::Network(mapping.inside.network)),
+        };
+        if let (Some(ours), Some(theirs), protocol::TCP) = (&outward, &inward, source.protocol) {
+            let session = Session::between(ours.handle, theirs.handle, Phase::after(0, flags));
+            return self.hairpin(cx, flags, (session, theirs, Some(ours)), rewrite);
         }
         Ok(match (outward, inward) {
             (Some(mapping), None) if source.protocol != protocol::ICMP => {
@@ -269,13 +292,23 @@ impl Nat {
             (None, Some(mapping)) if source.protocol != protocol::ICMP => {
                 Found::Flow(flow(packet, &mapping, (INWARD, mapping.inside.end(), mapping.home)))
             }
-            _ => Found::Once(Rewrite {
-                source: outward.map(|mapping| mapping.external),
-                destination: inward.map(|mapping| mapping.inside.end()),
-                to: inward.map_or(course.across, |mapping| mapping.home),
-                behind: inward.map_or(Behind::Outside, |mapping| Behind::Network(mapping.inside.network)),
-            }),
+            _ => Found::Once(rewrite),
         })
+    }
+
+    /// A packet of a TCP connection between two hosts inside, over one of their mappings and perhaps the sender's too.
+    pub(super) fn hairpin(
+        &self,
+        cx: &mut Cx<'_>,
+        flags: u8,
+        (session, mapping, sender): (Session, &Mapping, Option<&Mapping>),
+        rewrite: Rewrite,
+    ) -> Result<Found, Conflict> {
+        let held = Held { kind: session.what(), handle: mapping.handle, sender: sender.map(|mapping| mapping.handle) };
+        if flags & tcp_flags::RST != 0 {
+            self.flows.reset(cx, &held)?;
+        }
+        Ok(Found::Hairpin(session, held, rewrite))
     }
 }
 

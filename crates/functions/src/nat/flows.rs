@@ -42,6 +42,22 @@ pub(crate) struct Flows<K> {
     pub(crate) refresh_ns: u64,
 }
 
+/// What a set holds: it is counted for these mappings, if its protocol's sets are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    /// Its protocol, way and phase.
+    pub(crate) kind: (u8, u8, Phase),
+    pub(crate) handle: Handle,
+    /// Of a hairpin to the owner of that mapping, the sender's.
+    pub(crate) sender: Option<Handle>,
+}
+
+impl Held {
+    pub(crate) fn handles(&self) -> impl Iterator<Item = Handle> + use<> {
+        [Some(self.handle), self.sender].into_iter().flatten()
+    }
+}
+
 /// Returns an error naming keys that define endpoints, if any of them have changed.
 pub(crate) fn kept_under(same: &[(&str, bool)]) -> Result<(), String> {
     match same.iter().find(|(_, same)| !same) {
@@ -177,61 +193,67 @@ impl<K: Kept> Flows<K> {
         &self,
         cx: &mut Cx<'_>,
         peer: impl FnOnce() -> Option<(Inside, Endpoint)>,
-        (kind, handle): ((u8, u8, Phase), Handle),
+        held: &Held,
         register: impl FnOnce(&mut Cx<'_>) -> bool,
     ) -> Result<Result<(), Reason>, Conflict> {
         let peer = if self.filter.is_strict() { peer() } else { None };
+        let number = held.kind.0;
         if let Some((inside, remote)) = peer
-            && !self.filter.enter(cx, inside, remote, self.hold(kind.0))?
+            && !self.filter.enter(cx, inside, remote, self.hold(number))?
         {
             return Ok(Err(MAPPING_TABLE_FULL));
         }
         if register(cx) {
-            self.mappings.attach(cx, kind, handle)?;
+            self.attach(cx, held)?;
         } else if let Some((inside, remote)) = peer {
             self.filter.leave(cx, inside, remote)?;
             return Ok(Err(Reason::SET_TABLE_FULL));
         } else {
-            self.mappings.use_without_set(cx, kind.0, handle)?;
+            for handle in held.handles() {
+                self.mappings.use_without_set(cx, number, handle)?;
+            }
         }
         Ok(Ok(()))
     }
 
-    /// Notes the use of the mappings at both ends by a packet without a set: a hairpin.
-    pub(crate) fn use_without_set(&self, cx: &mut Cx<'_>, mappings: &[&Mapping]) -> Result<(), Conflict> {
-        for mapping in mappings {
-            self.mappings.use_without_set(cx, mapping.inside.protocol, mapping.handle)?;
+    /// Counts the set of a flow for its mappings.
+    pub(crate) fn attach(&self, cx: &mut Cx<'_>, held: &Held) -> Result<(), Conflict> {
+        let (number, _, phase) = held.kind;
+        self.mappings.attach(cx, held.kind, held.handle)?;
+        held.sender.map_or(Ok(()), |sender| self.mappings.attach(cx, (number, OUTWARD, phase), sender))
+    }
+
+    /// A TCP RST between two hosts inside: the mappings of both may end soon.
+    pub(crate) fn reset(&self, cx: &mut Cx<'_>, held: &Held) -> Result<(), Conflict> {
+        for handle in held.handles() {
+            self.mappings.renew(cx, handle, self.use_of(held.kind.0, INWARD, Phase::Reset))?;
         }
         Ok(())
     }
 
-    /// Forgets a flow that was kept; `peer` is as passed to [`keep`](Self::keep). Its mapping may be gone too.
+    /// Forgets a flow that was kept; `peer` is as passed to [`keep`](Self::keep). Its mappings may be gone too.
     pub(crate) fn forget(
         &self,
         cx: &mut Cx<'_>,
         peer: impl FnOnce() -> Option<(Inside, Endpoint)>,
-        (number, handle): (u8, Option<Handle>),
+        (number, handles): (u8, impl IntoIterator<Item = Handle>),
     ) -> Result<(), Conflict> {
         if self.filter.is_strict()
             && let Some((inside, remote)) = peer()
         {
             self.filter.leave(cx, inside, remote)?;
         }
-        handle.map_or(Ok(()), |handle| self.mappings.detach(cx, number, handle))
+        self.detach(cx, number, handles)
     }
 
-    /// Moves a flow from one mapping to another.
-    pub(crate) fn exchange(
+    /// Counts the set of a flow no more.
+    pub(crate) fn detach(
         &self,
         cx: &mut Cx<'_>,
-        kind: (u8, u8, Phase),
-        (before, now): (Handle, Handle),
+        number: u8,
+        handles: impl IntoIterator<Item = Handle>,
     ) -> Result<(), Conflict> {
-        if before != now {
-            self.mappings.detach(cx, kind.0, before)?;
-            self.mappings.attach(cx, kind, now)?;
-        }
-        Ok(())
+        handles.into_iter().try_for_each(|handle| self.mappings.detach(cx, number, handle))
     }
 
     /// For each kind of session, how much longer than now its mapping must live, in nanoseconds, so that a packet only

@@ -52,7 +52,7 @@ impl Nat {
         match found {
             Found::Flow(flow) if !packet.is_fragment() => self.translate(cx, packet, flow.track),
             Found::Flow(flow) => self.send(cx, packet, Rewrite::from(flow.track)),
-            Found::Once(rewrite) => self.send(cx, packet, rewrite),
+            Found::Hairpin(.., rewrite) | Found::Once(rewrite) => self.send(cx, packet, rewrite),
             Found::Error(error) => self.send_error(cx, packet, &error),
             Found::Untouched(port) => Ok(Verdict::Forward(port)),
             Found::Waits => Ok(Verdict::Drop(self.fragments.hold(cx, packet)?)),

@@ -6,7 +6,7 @@
 //! A mapping is valid until a time that packets extend. After that its port rests (RFC 6888 REQ-8), and only its owner
 //! may have it back; then a tick removes the mapping. Sets that cache a translation check the mapping again before it can
 //! have ended. For TCP mappings the live sets are counted too: with the last of them the mapping ends at once, unless
-//! flows without a set (hairpins, or flows that found no room) have used it. A TCP mapping that nobody has answered lives no longer than an
+//! flows without a set (they found no room) have used it. A TCP mapping that nobody has answered lives no longer than an
 //! opening connection.
 
 use std::sync::Arc;
@@ -185,6 +185,11 @@ impl<K: Kept> Mappings<K> {
         let found = self.entries.look(cx, &K::of(inside))?.ok().map(|(handle, packed)| (handle, Entry::from(packed)));
         let holds = |entry: &Entry| now < entry.ends_ns && !self.roster.has_left(entry.address);
         Ok(found.filter(|(_, entry)| holds(entry)).map(|(handle, entry)| self.mapping(inside, handle, &entry)))
+    }
+
+    /// The entry of an inside endpoint, ended or not.
+    pub(crate) fn handle_of(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<Option<Handle>, Conflict> {
+        Ok(self.entries.look(cx, &K::of(inside))?.ok().map(|(handle, _)| handle))
     }
 
     /// The external endpoint of an inside one, if it has a valid mapping. Nothing is extended.

@@ -23,6 +23,7 @@ mod find;
 pub(crate) mod fixed;
 pub(crate) mod flows;
 pub(crate) mod for_router;
+mod held;
 mod hosts;
 mod icmp;
 mod leave;
@@ -62,14 +63,11 @@ pub use session::Session;
 
 use std::time::Duration;
 
-use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
-use braid_nf::state::Handle;
 use braid_nf::{Fate, Hairpins, Relaxation, TableEntry};
 
-use self::endpoint::{Endpoint, Inside, Inside4, Kept, ends};
+use self::endpoint::{Inside4, Kept, ends};
 use self::entry::NEVER;
-use self::find::{Flow, Found};
 use self::flows::Flows;
 use self::leave::ENDS;
 use self::portless::Portless;
@@ -255,8 +253,8 @@ impl NetworkFunction for Nat {
             return self.fragments.drop(cx, packet, Reason::MALFORMED);
         }
         let found = self.find(cx, packet)?;
-        if let Found::Flow(flow) = &found
-            && let Err(reason) = self.keep(cx, packet, set, flow)?
+        if let Some((session, held)) = found.kept()
+            && let Err(reason) = self.keep(cx, packet, set, (session, &held))?
         {
             return self.fragments.drop(cx, packet, reason);
         }
@@ -285,8 +283,8 @@ impl NetworkFunction for Nat {
 
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, session: &Session) -> Result<(), Conflict> {
         let peer = || if session.way() == OUTWARD { self.ends_of(key) } else { None };
-        let handle = self.handle_of(cx, session)?;
-        self.flows.forget(cx, peer, (session.protocol(), handle))
+        let handles = self.held_by(cx, session, || Some(self.ends_of(key)?.0))?;
+        self.flows.forget(cx, peer, (session.protocol(), handles.into_iter().flatten()))
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
@@ -336,17 +334,19 @@ impl Nat {
             return self.fragments.drop(cx, packet, Reason::MALFORMED);
         }
         let phase = phase_after(session, packet);
-        if let Some(track) = self.renew(cx, packet, session, phase)? {
+        if !session.is_hairpin()
+            && let Some(track) = self.renew(cx, packet, session, phase)?
+        {
             session.set_phase(phase);
             return self.translate(cx, packet, track);
         }
         let found = self.find(cx, packet)?;
-        if let Found::Flow(fresh) = &found
-            && fresh.session.way() == session.way()
+        if let Some((fresh, held)) = found.kept()
+            && (fresh.way(), fresh.is_hairpin()) == (session.way(), session.is_hairpin())
             && !packet.is_fragment()
         {
-            self.exchange(cx, session, fresh)?;
-            *session = fresh.session;
+            self.exchange(cx, packet, session, (fresh, &held))?;
+            *session = fresh;
             session.set_phase(phase);
         }
         self.conclude(cx, packet, found)
@@ -378,52 +378,5 @@ impl Nat {
         let renewed = self.flows.mappings.renew(cx, handle, how)?;
         let track = self.track(packet.port(), session.way(), (&inside, &entry));
         Ok(renewed.map(|_| Track { to: self.way_of(cx, packet, session.way(), track.to), ..track }))
-    }
-
-    /// Moves a flow to another mapping, if it is another one.
-    fn exchange(&self, cx: &mut Cx<'_>, session: &Session, fresh: &Flow) -> Result<(), Conflict> {
-        if session.is_beside(&fresh.session) {
-            return Ok(());
-        }
-        let (number, before) = (session.protocol(), self.handle_of(cx, session)?);
-        before.map_or(Ok(()), |before| self.flows.mappings.detach(cx, number, before))?;
-        self.flows.mappings.attach(cx, fresh.session.what(), fresh.handle)
-    }
-
-    /// The mapping of a TCP flow, if it still exists; other flows are not counted.
-    fn handle_of(&self, cx: &mut Cx<'_>, session: &Session) -> Result<Option<Handle>, Conflict> {
-        if !self.flows.mappings.counts_sets(session.protocol()) {
-            return Ok(None);
-        }
-        let found = self.flows.mappings.at(cx, session.index())?.map(|(handle, ..)| handle);
-        Ok(found.filter(|handle| session.is_over(*handle)))
-    }
-
-    /// Caches a flow, if there is room.
-    fn keep(
-        &self,
-        cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
-        set: &mut NewSet<'_, Session>,
-        flow: &Flow,
-    ) -> Result<Result<(), Reason>, Conflict> {
-        let session = flow.session;
-        let peer = || {
-            let (inside, remote) = ends(packet).filter(|_| session.way() == OUTWARD)?;
-            Some((self.settings.inside(packet, inside), remote))
-        };
-        self.flows.keep(cx, peer, (session.what(), flow.handle), |cx| set.register(cx, session))
-    }
-
-    /// The endpoints of an outward flow, from its key.
-    fn ends_of(&self, key: &SetKey) -> Option<(Inside, Endpoint)> {
-        let parts = key.parts();
-        let ([Some(source), Some(destination)], [Some(ours), Some(theirs)]) = (parts.ips, parts.ports) else {
-            return None;
-        };
-        let number = parts.number(FieldId::IpProto)? as u8;
-        let network = self.settings.networks.of_key(&parts);
-        let inside = Inside::new(network, IpAddress::from_v4(source.v4()?), ours, number);
-        Some((inside, Endpoint::new(destination.v4()?, theirs, number)))
     }
 }

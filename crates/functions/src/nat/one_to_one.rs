@@ -18,6 +18,7 @@ use super::fixed::Fixed;
 use super::networks::{Behind, Nets};
 use super::pool::Pool;
 use super::rewrite::Rewrite;
+use super::session::{INWARD, OUTWARD, Phase, Session};
 use super::{NOT_TRANSLATABLE, Nat};
 use crate::config::ConfigError;
 
@@ -170,7 +171,7 @@ impl Nat {
         if ends.is_none() && !is_later && has_ports {
             return Ok(Some(Found::No(Reason::MALFORMED)));
         }
-        let mut rewrite = Rewrite {
+        let rewrite = Rewrite {
             source: ours.map(|address| Endpoint::new(address, ends.map_or(0, |ends| ends.0.port), packet.protocol())),
             destination: theirs
                 .map(|owner| Endpoint::new(owner.address, ends.map_or(0, |ends| ends.1.port), packet.protocol())),
@@ -185,40 +186,37 @@ impl Nat {
             let Some(ends) = ends else {
                 return Ok(if is_later { None } else { Some(Found::No(NOT_TRANSLATABLE)) });
             };
-            if let Some(found) = self.find_shared_end(cx, packet, (ends, shared), &mut rewrite)? {
-                return Ok(Some(found));
-            }
+            return self.find_shared_end(cx, packet, (ends, shared), rewrite).map(Some);
         }
         Ok(Some(Found::Once(rewrite)))
     }
 
-    /// Adds the end of a hairpin that has a mapping; returns the outcome if there is none.
+    /// Adds the end of a hairpin that has a mapping.
     fn find_shared_end(
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         ((source, destination), shared): ((Endpoint, Endpoint), Course),
-        rewrite: &mut Rewrite,
-    ) -> Result<Option<Found>, Conflict> {
+        mut rewrite: Rewrite,
+    ) -> Result<Found, Conflict> {
         let flags = packet.tcp_flags().unwrap_or(0);
         let is_query = packet.icmp().is_some_and(|icmp| icmp.kind() == icmp_type::ECHO_REQUEST);
         if source.protocol == protocol::ICMP && is_query != shared.outward {
-            return Ok(Some(Found::No(NO_MAPPING)));
+            return Ok(Found::No(NO_MAPPING));
         }
         let mapping = if shared.outward {
             match self.flows.outward(cx, self.settings.inside(packet, source), packet.port(), flags)? {
                 Ok(mapping) => mapping,
-                Err(NO_MAPPING) => return Ok(Some(Found::No(NO_MAPPING))),
-                Err(reason) => return Ok(Some(Found::Refused(reason))),
+                Err(NO_MAPPING) => return Ok(Found::No(NO_MAPPING)),
+                Err(reason) => return Ok(Found::Refused(reason)),
             }
         } else {
             // Packets from inside are not filtered.
             match self.flows.inward(cx, (source, destination), flags, true)? {
                 Ok(mapping) => mapping,
-                Err(reason) => return Ok(Some(Found::No(reason))),
+                Err(reason) => return Ok(Found::No(reason)),
             }
         };
-        self.flows.use_without_set(cx, &[&mapping])?;
         let port = if shared.outward {
             rewrite.source = Some(mapping.external);
             mapping.external.port
@@ -232,7 +230,12 @@ impl Nat {
             let at = |end: Endpoint| Endpoint::new(end.address, port, end.protocol);
             (rewrite.source, rewrite.destination) = (rewrite.source.map(at), rewrite.destination.map(at));
         }
-        Ok(None)
+        if source.protocol != protocol::TCP {
+            return Ok(Found::Once(rewrite));
+        }
+        let (way, phase) = (if shared.outward { OUTWARD } else { INWARD }, Phase::after(0, flags));
+        let session = Session::new(mapping.handle, source.protocol, way, phase).of_hairpin();
+        self.hairpin(cx, flags, (session, &mapping, None), rewrite)
     }
 
     /// The external endpoint of a host that has an address of its own.

@@ -18,8 +18,8 @@ pub struct Session {
     /// The number of the mapping's entry.
     index: u32,
     /// From the lowest bit on: the entry's generation, as far as it fits; the [`Phase`] except [`Phase::Asked`]; the direction; the protocol's number
-    /// among those that are translated; and whether the phase is [`Phase::Asked`]. An entry lives for a second at least, so half a year passes
-    /// before a generation comes again, and no set waits so long for a packet.
+    /// among those that are translated; whether the phase is [`Phase::Asked`]; [`HAIRPIN`]; and [`BETWEEN`]. An entry lives for a second at least, so
+    /// half a year passes before a generation comes again, and no set waits so long for a packet.
     rest: u32,
 }
 
@@ -30,12 +30,53 @@ const KINDS: usize = 1 << (u32::BITS - GENERATION_BITS);
 /// The bits of a kind that hold the phase, and those that hold the protocol's slot.
 const PHASE: u8 = 0x23;
 const SLOT_BIT: u32 = 3;
+/// The bit of a kind that says that the other end is inside too, so each packet looks for the translation of both ends.
+const HAIRPIN: u8 = 0x40;
+/// The bit of a kind that says that the sender has a mapping too, which the set's key leads to: half of its generation stands above half of the other's.
+const BETWEEN: u8 = 0x80;
+const HALF_BITS: u32 = GENERATION_BITS / 2;
+const HALF: u32 = (1 << HALF_BITS) - 1;
 const SLOT: usize = 3;
 
 impl Session {
     pub(crate) fn new(handle: Handle, number: u8, way: u8, phase: Phase) -> Session {
         let kind = phase as u32 | u32::from(way) << 2 | slot(number) << SLOT_BIT;
         Session { index: handle.index, rest: handle.generation & GENERATION | kind << GENERATION_BITS }
+    }
+
+    /// The same of a hairpin.
+    pub(crate) fn of_hairpin(self) -> Session {
+        Session { rest: self.rest | u32::from(HAIRPIN) << GENERATION_BITS, ..self }
+    }
+
+    /// Of a TCP hairpin from the owner of a mapping to that of another.
+    pub(crate) fn between(sender: Handle, receiver: Handle, phase: Phase) -> Session {
+        let generation = (sender.generation & HALF) << HALF_BITS | receiver.generation & HALF;
+        let between = u32::from(BETWEEN) << GENERATION_BITS;
+        let session = Session::new(Handle { generation, ..receiver }, protocol::TCP, INWARD, phase).of_hairpin();
+        Session { rest: session.rest | between, ..session }
+    }
+
+    pub(crate) fn is_hairpin(&self) -> bool {
+        self.kind() & usize::from(HAIRPIN) != 0
+    }
+
+    /// Whether the sender of a hairpin has this mapping.
+    pub(crate) fn is_from(&self, sender: Handle) -> bool {
+        self.is_between() && (self.rest >> HALF_BITS ^ sender.generation) & HALF == 0
+    }
+
+    /// Whether it is a hairpin whose sender has a mapping of its own to hold.
+    pub(crate) fn is_between(&self) -> bool {
+        self.kind() & usize::from(BETWEEN) != 0
+    }
+
+    /// Whether it uses the mapping that this handle refers to, be it a hairpin or not.
+    pub(crate) fn uses(&self, handle: Handle) -> bool {
+        match self.is_between() {
+            true => self.index == handle.index && (self.rest ^ handle.generation) & HALF == 0,
+            false => self.is_over(handle),
+        }
     }
 
     /// The number of the mapping's entry.
@@ -112,9 +153,12 @@ pub(crate) struct Needs([u64; KINDS]);
 braid_nf::plain!(Needs);
 
 impl Needs {
-    /// Computes the table from a time for each protocol, way and phase.
+    /// Computes the table from a time for each protocol, way and phase. No mapping lives long enough for a hairpin.
     pub(crate) fn new(need: impl Fn(u8, u8, Phase) -> u64) -> Needs {
         Needs(std::array::from_fn(|kind| {
+            if kind & usize::from(HAIRPIN) != 0 {
+                return u64::MAX;
+            }
             let (way, phase) = ((kind >> 2) as u8 & 1, Phase::from_bits(kind as u8));
             need(protocol_of(kind >> SLOT_BIT & SLOT), way, phase)
         }))
@@ -254,6 +298,22 @@ mod tests {
         let asked = Session::new(handle, protocol::TCP, INWARD, Phase::Asked);
         let kind = (asked.protocol(), asked.way(), asked.phase(), asked.is_tcp());
         assert_eq!(kind, (protocol::TCP, INWARD, Phase::Asked as u8, true));
+    }
+
+    #[test]
+    fn a_hairpin_remembers_both_of_its_mappings() {
+        let (sender, receiver) = (Handle { index: 5, generation: 0x1abc }, Handle { index: 7, generation: 0x5123 });
+        let mut session = Session::between(sender, receiver, Phase::Asked);
+        session.set_phase(Phase::Finished as u8);
+        let kind = (session.protocol(), session.way(), session.phase(), session.is_tcp(), session.is_hairpin());
+        assert_eq!(kind, (protocol::TCP, INWARD, Phase::Finished as u8, true, true));
+        assert!(session.uses(receiver) && session.is_from(sender));
+        assert!(!session.uses(Handle { generation: 0x5124, ..receiver }) && !session.uses(sender));
+        assert!(!session.is_from(Handle { generation: 0x1abd, ..sender }));
+        assert_eq!(Needs::new(|_, _, _| 0).ns(&session), u64::MAX);
+        let alone = Session::new(receiver, protocol::TCP, OUTWARD, Phase::Opening);
+        assert!(alone.of_hairpin().uses(receiver) && !alone.of_hairpin().is_from(sender));
+        assert_eq!((alone.is_hairpin(), Needs::new(|_, _, _| 0).ns(&alone)), (false, 0));
     }
 
     /// Checks the phases of a direction after each segment.

@@ -5,7 +5,7 @@
 //! endpoint is a hairpin (section 3.8): both ends are translated, and it stays IPv6. All other packets are routed
 //! unchanged.
 
-use braid_nf::packet::headers::{icmp_type, icmpv6_type};
+use braid_nf::packet::headers::{icmp_type, icmpv6_type, tcp_flags};
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{Embedded, IpAddress, IpVersion, Segments};
 use braid_nf::prelude::*;
@@ -36,6 +36,8 @@ pub const FRAGMENTED_ICMP: Reason = Reason("fragmented_icmp");
 pub(super) enum Found {
     /// It belongs to a flow that may be cached.
     Session(Session),
+    /// It is of a TCP connection between two hosts inside, whose set says only how far it has come.
+    Hairpin(Session, Rewrite),
     /// It is translated without a set.
     Once(Rewrite),
     /// It is an ICMP error, to be translated with the packet it quotes.
@@ -193,10 +195,14 @@ impl Nat64 {
         };
         if is_hairpin {
             return Ok(match self.flows.inward(cx, (ours.external, destination), ends.flags, true)? {
-                Ok(theirs) => {
-                    self.flows.use_without_set(cx, &[&ours, &theirs])?;
-                    Found::Once(self.hairpin(&ours, &theirs))
+                Ok(theirs) if ends.number == protocol::TCP => {
+                    let session = Session::between(ours.handle, theirs.handle, Phase::after(0, ends.flags));
+                    if ends.flags & tcp_flags::RST != 0 {
+                        self.flows.reset(cx, &session.held())?;
+                    }
+                    Found::Hairpin(session, self.hairpin(&ours, &theirs))
                 }
+                Ok(theirs) => Found::Once(self.hairpin(&ours, &theirs)),
                 Err(reason) => Found::No(reason),
             });
         }

@@ -44,7 +44,7 @@ use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::nat::NOT_TRANSLATABLE;
 use crate::nat::endpoint::{Endpoint, Inside};
-use crate::nat::flows::{self, Flows};
+use crate::nat::flows::{self, Flows, Held};
 use crate::nat::for_router;
 use crate::nat::networks::Behind;
 use crate::nat::session::{INWARD, OUTWARD, Phase};
@@ -72,7 +72,7 @@ pub struct Session {
     look_ns: u64,
     /// The mapping.
     handle: Handle,
-    /// Outward the external address, inward that of the inside host.
+    /// Outward the external address, inward that of the inside host, of a hairpin what leads to the [sender's mapping](Session::sender).
     address: IpAddress,
     /// The port to write together with the address.
     port: u16,
@@ -87,7 +87,9 @@ pub struct Session {
     phase: u8,
     /// [`OUTWARD`] or inward.
     way: u8,
-    zero: [u8; 5],
+    /// 1 for a TCP connection between two hosts inside: it is inward, over the receiver's mapping, and each packet looks for both.
+    hairpin: u8,
+    zero: [u8; 4],
 }
 
 /// How long an inward flow does not look whether its host sends by another port of the plan by now.
@@ -97,6 +99,34 @@ impl Session {
     /// Its protocol, way and phase.
     fn what(&self) -> (u8, u8, Phase) {
         (self.protocol, self.way, Phase::from_bits(self.phase))
+    }
+
+    /// What its set holds.
+    fn held(&self) -> Held {
+        Held { kind: self.what(), handle: self.handle, sender: self.sender() }
+    }
+
+    /// Of a hairpin, the mapping of its sender.
+    fn sender(&self) -> Option<Handle> {
+        let octets = self.address.octets();
+        let word = |at: usize| u32::from_ne_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
+        (self.hairpin == 1).then(|| Handle { index: word(0), generation: word(4) })
+    }
+
+    /// Of a TCP hairpin between the owners of two mappings.
+    fn between(sender: Handle, receiver: Handle, phase: Phase) -> Session {
+        let words = [sender.index, sender.generation, 0, 0].map(u32::to_ne_bytes);
+        let mut address = [0; 16];
+        address.copy_from_slice(words.as_flattened());
+        Session {
+            handle: receiver,
+            address: IpAddress::from_v6(address),
+            protocol: protocol::TCP,
+            phase: phase as u8,
+            way: INWARD,
+            hairpin: 1,
+            ..Session::default()
+        }
     }
 
     /// Has the mapping checked again at this time, or earlier if its host may have moved by then.
@@ -208,10 +238,9 @@ impl NetworkFunction for Nat64 {
             return self.fragments.drop(cx, packet, Reason::MALFORMED);
         }
         let found = self.find(cx, packet)?;
-        if let Found::Session(session) = &found {
-            let of = (session.what(), session.handle);
+        if let Found::Session(session) | Found::Hairpin(session, _) = &found {
             let peer = || self.peer(session, (packet.src_ip(), packet.dst_ip()), packet.ports()?);
-            if let Err(reason) = self.flows.keep(cx, peer, of, |cx| set.register(cx, *session))? {
+            if let Err(reason) = self.flows.keep(cx, peer, &session.held(), |cx| set.register(cx, *session))? {
                 return self.fragments.drop(cx, packet, reason);
             }
         }
@@ -252,7 +281,7 @@ impl NetworkFunction for Nat64 {
             let tuple = key.five_tuple()?;
             self.peer(session, (tuple.src_ip, tuple.dst_ip), (tuple.src_port, tuple.dst_port))
         };
-        self.flows.forget(cx, peer, (session.protocol, Some(session.handle)))
+        self.flows.forget(cx, peer, (session.protocol, session.held().handles()))
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
@@ -295,7 +324,7 @@ impl Nat64 {
             _ => session.phase,
         };
         let is_expected = packet.port() == session.from && self.has_its_tags(packet, session);
-        let found = match is_expected && !packet.is_fragment() {
+        let found = match is_expected && !packet.is_fragment() && session.hairpin == 0 {
             true => self.flows.look(cx, session.handle, session.protocol, session.way, phase)?,
             false => None,
         };
@@ -309,11 +338,14 @@ impl Nat64 {
             return self.translate_flow(cx, packet, session);
         }
         let found = self.find(cx, packet)?;
-        if let Found::Session(fresh) = &found
-            && fresh.way == session.way
+        if let Found::Session(fresh) | Found::Hairpin(fresh, _) = &found
+            && (fresh.way, fresh.hairpin) == (session.way, session.hairpin)
             && !packet.is_fragment()
         {
-            self.flows.exchange(cx, fresh.what(), (session.handle, fresh.handle))?;
+            if (fresh.handle, fresh.sender()) != (session.handle, session.sender()) {
+                self.flows.detach(cx, session.protocol, session.held().handles())?;
+                self.flows.attach(cx, &fresh.held())?;
+            }
             *session = Session { phase, ..*fresh };
         }
         self.conclude(cx, packet, &found)
@@ -358,12 +390,12 @@ impl Nat64 {
     }
 
     fn conclude(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, found: &Found) -> Handled {
-        if matches!(found, Found::Session(_) | Found::Once(_)) {
+        if matches!(found, Found::Session(_) | Found::Hairpin(..) | Found::Once(_)) {
             self.settings.segments.clamp_to_itself(packet);
         }
         match found {
             Found::Session(session) => self.translate_flow(cx, packet, session),
-            Found::Once(rewrite) => self.send(cx, packet, rewrite),
+            Found::Hairpin(_, rewrite) | Found::Once(rewrite) => self.send(cx, packet, rewrite),
             Found::Error(error) => self.send_error(cx, packet, error),
             Found::Untouched(port) => Ok(Verdict::Forward(*port)),
             Found::Here => for_router::leave(cx, packet, &self.fragments),
