@@ -15,8 +15,8 @@ pub struct Emitted {
     list: Vec<Own>,
     /// Position in the chain of the function whose handlers are running.
     maker: u16,
-    /// Whether hairpins of that function meet the functions before it.
-    returns: bool,
+    /// What hairpins of that function meet.
+    round: Round,
     /// Output port of each packet as decided by earlier functions; filled only for functions that ask.
     decided: Vec<Port>,
 }
@@ -30,6 +30,19 @@ pub struct Came {
     pub link: Link,
 }
 
+/// What a packet meets that a function sends back to the inside, a hairpin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Round {
+    /// What any other packet meets: the functions after this one.
+    #[default]
+    Onward,
+    /// The functions before this one, from the last to the first, as packets from outside do.
+    Return,
+    /// Of the functions after this one only those that turn packets back: translators, which pass it on, and a router, which knows
+    /// its station. The others of a mirrored chain stand outside, where it never goes.
+    Past,
+}
+
 /// Which functions a packet made by a handler passes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leg {
@@ -38,6 +51,8 @@ pub enum Leg {
     /// The functions after its maker, as if the packet had arrived this way; `None`: in the same way as the packet that
     /// caused it.
     Onward(Option<Came>),
+    /// Those after its maker that turn packets back, as if the packet had arrived this way.
+    Past(Came),
     /// The functions before its maker that turn packets back, from the last to the first, as if the packet had arrived by
     /// this port; `None`: the port by which its cause would have left.
     Back(Option<Port>),
@@ -80,11 +95,11 @@ impl Emitted {
         self.bytes.truncate(self.list.last().map_or(0, |own| own.end));
     }
 
-    /// Sets the position in the chain of the function that makes the following packets, and whether its
-    /// [hairpins](Cx::hairpins_return) meet the functions before it.
+    /// Sets the position in the chain of the function that makes the following packets, and what its
+    /// [hairpins](Cx::hairpins) meet.
     #[inline(always)]
-    pub fn begin(&mut self, position: usize, returns: bool) {
-        (self.maker, self.returns) = (position as u16, returns);
+    pub fn begin(&mut self, position: usize, round: Round) {
+        (self.maker, self.round) = (position as u16, round);
     }
 
     /// Saves the decisions so far about the packets of a batch, for a function that asks for them.
@@ -204,17 +219,23 @@ impl<'a> Cx<'a> {
         self.emitted.push(self.index, port, bytes, Leg::Onward(Some(came)));
     }
 
-    /// Returns whether a packet that this function sends back to the inside, a hairpin, returns through the functions before
-    /// it, as packets from outside do: whether the chain is mirrored and there are any. If so, a function that declares
-    /// [`hairpins`](crate::NetworkFunction::hairpins) sends it by [`emit_hairpin`](Self::emit_hairpin) and drops the original.
-    pub fn hairpins_return(&self) -> bool {
-        self.emitted.returns
+    /// Returns what a packet meets that this function sends back to the inside, a hairpin. Unless it goes [onward](Round::Onward), the
+    /// function sends it by [`emit_hairpin`](Self::emit_hairpin) and drops the original.
+    pub fn hairpins(&self) -> Round {
+        self.emitted.round
     }
 
-    /// Sends a packet back inside by `port`, through the functions before this one, from the last to the first, as if it had
-    /// come from outside ([`hairpins_return`](Self::hairpins_return)). `came` names a port outside.
+    /// Returns whether hairpins of this function return through the functions before it: whether the chain is mirrored, there are
+    /// any, and the function declares [`hairpins`](crate::NetworkFunction::hairpins).
+    pub fn hairpins_return(&self) -> bool {
+        self.emitted.round == Round::Return
+    }
+
+    /// Sends a packet back inside by `port`, through the functions that [`hairpins`](Self::hairpins) of this one meet. `came` names a port
+    /// outside if these are the functions before it, else the port by which the packet came.
     pub fn emit_hairpin(&mut self, came: Came, port: Port, bytes: &[u8]) {
-        self.emit_held(came, port, bytes);
+        let leg = if self.hairpins_return() { Leg::Onward(Some(came)) } else { Leg::Past(came) };
+        self.emitted.push(self.index, port, bytes, leg);
     }
 
     /// Sends an answer to the current packet, as this function saw it, back by `port`, the port by which the packet arrived.

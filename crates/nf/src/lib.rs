@@ -31,7 +31,7 @@ pub use braid_state as state;
 
 pub use braid_packet::{Packet, Port};
 pub use braid_state::{Conflict, Plain, SetMeta};
-pub use cx::{Came, Cx, Emitted, Leg, opposite};
+pub use cx::{Came, Cx, Emitted, Leg, Round, opposite};
 pub use declare::{Declare, Part};
 pub use findings::{Finding, Findings};
 pub use function::{Arrival, FieldUse, Hairpins, Handled, NetworkFunction, Relaxation, Rewrites, Tick};

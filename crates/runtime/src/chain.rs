@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use braid_nf::packet::key::{FieldId, KeyError, KeyShape, SetDef};
 use braid_nf::state::StateObject;
-use braid_nf::{Hairpins, ShareError, Stage};
+use braid_nf::{Hairpins, Round, ShareError, Stage};
 use braid_packet::fields::{FieldError, StageUse};
 use braid_packet::{Batch, Flags, Layout, Port, protocol};
 use braid_steer::planner::Changed;
@@ -54,6 +54,8 @@ pub struct Chain {
     stages: Vec<Box<dyn Stage>>,
     groups: Vec<Group>,
     group_of: Vec<Option<usize>>,
+    /// What hairpins of each function meet.
+    rounds: Vec<Round>,
     course: Course,
     steering: Option<Arc<Steering>>,
     layout: Layout,
@@ -109,7 +111,8 @@ impl Chain {
             group_of.push(Some(number));
         }
         let layout = Self::compose(&stages, own_fields, course.order)?;
-        Ok(Chain { stages, groups, group_of, course: course.clone(), steering: None, layout })
+        let rounds = (0..stages.len()).map(|position| round(&stages, position, course.order)).collect();
+        Ok(Chain { stages, groups, group_of, rounds, course: course.clone(), steering: None, layout })
     }
 
     /// Lets packets with different hashes under `steering` be reordered within a batch where the directions of a mirrored chain take turns.
@@ -254,9 +257,15 @@ impl Chain {
         }
     }
 
-    /// Whether hairpins of the function at a position return through functions before it.
-    pub(crate) fn hairpins_return(&self, position: usize) -> bool {
-        position > 0 && self.course.outside().is_some() && self.stages[position].hairpins() != Hairpins::None
+    /// What hairpins of the function at a position meet.
+    #[inline(always)]
+    pub(crate) fn round(&self, position: usize) -> Round {
+        self.rounds[position]
+    }
+
+    /// The functions after the one at a position that its hairpins meet if they do not return: those that turn packets back.
+    pub(crate) fn past(&self, position: usize) -> impl Iterator<Item = usize> {
+        (position + 1..self.stages.len()).filter(|&at| self.stages[at].turns_back())
     }
 
     /// Whether, in a mirrored chain, a function between the one at `position` and `port` translates addresses: one after it on the way to the
@@ -307,6 +316,16 @@ fn changes_hash(stage: &dyn Stage, steering: &Steering) -> bool {
         Symmetry::BySides(_) => !inside.is_empty() && !outside.is_empty(),
         Symmetry::OneWay | Symmetry::BothWays => !hashed.common(from_inside.and(from_outside)).is_empty(),
     }
+}
+
+/// What hairpins of the function at a position meet.
+fn round(stages: &[Box<dyn Stage>], position: usize, order: Order) -> Round {
+    let is_mirrored = order != Order::Same;
+    if is_mirrored && position > 0 && stages[position].hairpins() != Hairpins::None {
+        return Round::Return;
+    }
+    let has_others_behind = stages[position + 1..].iter().any(|stage| !stage.turns_back());
+    if is_mirrored && has_others_behind { Round::Past } else { Round::Onward }
 }
 
 /// Like [`rewritten`], but a function that holds packets back counts as changing everything. In a mirrored chain hairpins count as packets from

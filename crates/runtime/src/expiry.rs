@@ -117,7 +117,7 @@ impl<'a> Expiring<'a> {
         if let Some(pulse) = self.pulse {
             pulse.enter(position);
         }
-        self.emitted.begin(position, false);
+        self.emitted.begin(position, braid_nf::Round::Onward);
         let result = run(self);
         if let Some(pulse) = self.pulse {
             pulse.leave();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_nf::packet::key::{Keys, SetKey};
-use braid_nf::{Emitted, Found, Logs, Pass, PassSets, Prefetched, SetSlot, SetTables, Tick, Verdict, Verdicts};
+use braid_nf::{Emitted, Found, Logs, Pass, PassSets, Prefetched, Round, SetSlot, SetTables, Tick, Verdict, Verdicts};
 use braid_packet::{Batch, Buffers, Lineup, Pool, PoolConfig, Port};
 use braid_state::Tx;
 
@@ -284,7 +284,7 @@ impl Replay {
         if !recorded.goes_back {
             self.named.look(&chain, &open.batch, packets);
         }
-        open.logs.emitted.begin(stage, !recorded.goes_back && chain.hairpins_return(stage));
+        open.logs.emitted.begin(stage, if recorded.goes_back { Round::Onward } else { chain.round(stage) });
         let mut pass = Pass {
             tx: &mut self.tx,
             batch: &mut open.batch,

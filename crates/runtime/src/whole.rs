@@ -118,7 +118,7 @@ impl Whole<'_> {
             let (tables, keys, found) = groups.group(number);
             PassSets { tables, keys, found }
         });
-        self.logs.emitted.begin(position, self.chain.hairpins_return(position));
+        self.logs.emitted.begin(position, self.chain.round(position));
         let mut todo = Lineup::new(&[i]);
         let mut pass = Pass {
             tx: self.tx,

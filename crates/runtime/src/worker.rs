@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use braid_io::{Bell, Received, Waited};
 use braid_memory::thread_time;
-use braid_nf::{Index, Logs, Pass, Prefetched, Reason, Verdict, Verdicts};
+use braid_nf::{Index, Logs, Pass, Prefetched, Reason, Round, Verdict, Verdicts};
 use braid_packet::{BATCH_MAX, Batch, Buffers, Lineup, Port};
 use braid_state::Bringing;
 
@@ -382,7 +382,7 @@ impl Worker {
     fn run_stretch(&mut self, position: usize, todo: &[u16]) {
         let chain = &*self.parts.chain;
         self.lineup.set(todo);
-        self.logs.emitted.begin(position, !self.goes_back && chain.hairpins_return(position));
+        self.logs.emitted.begin(position, if self.goes_back { Round::Onward } else { chain.round(position) });
         let mut pass = Pass {
             tx: &mut self.parts.tx,
             batch: &mut self.batch,

@@ -1,14 +1,15 @@
 //! Hairpins: packets from one inside host to the external address of another, which a translator sends back inside.
 //!
 //! Functions before the translator have seen such a packet going out. In a mirrored chain it returns through them as packets
-//! from outside do, so a firewall sees both hosts' connections whole, and a router finds the host.
+//! from outside do, so a firewall sees both hosts' connections whole, and a router finds the host. Functions behind the translator stand outside,
+//! where it never goes: it meets none of them but a router, and translators.
 
-use braid_nf::{Came, Cx, Hairpins, Packet, Port, Reason, Verdict};
+use braid_nf::{Came, Cx, Hairpins, Packet, Port, Reason, Round, Verdict};
 use serde::Deserialize;
 
 use super::{Side, WayOut};
 
-/// A hairpin returns through the functions before this one, as a packet that the function makes.
+/// A hairpin goes back inside as a packet that the function makes: through the functions before this one, or past those behind it.
 pub const RETURNS: Reason = Reason("hairpin");
 
 /// How packets from one inside host to another's external address go back inside where functions stand before the translator.
@@ -39,25 +40,27 @@ impl Return {
 /// How a packet goes on.
 #[derive(Clone, Copy, Debug)]
 pub enum Way {
-    /// It is no hairpin, or there are no functions before the translator.
+    /// As any packet: it is no hairpin, or there is nobody to return through or to go past.
     Direct,
-    /// Back inside through the functions before the translator, as if it had come by a port outside.
-    Through(Came),
+    /// Back inside as a packet that the translator makes: through the functions before it, as if it had come by a port outside, or past those behind.
+    Round(Came),
 }
 
 impl Way {
     /// The way of a hairpin that would leave by `across` if it went out.
     pub fn of(cx: &Cx<'_>, packet: &Packet<'_>, across: Port) -> Way {
-        match cx.hairpins_return() {
-            true => Way::Through(Came { by: across, link: packet.link() }),
-            false => Way::Direct,
+        let came = |by| Way::Round(Came { by, link: packet.link() });
+        match cx.hairpins() {
+            Round::Onward => Way::Direct,
+            Round::Return => came(across),
+            Round::Past => came(packet.port()),
         }
     }
 
     /// Sends a translated packet, about which `verdict` was decided.
     pub fn send(self, cx: &mut Cx<'_>, packet: &Packet<'_>, verdict: Verdict) -> Verdict {
         match (self, verdict) {
-            (Way::Through(came), Verdict::Forward(to)) => {
+            (Way::Round(came), Verdict::Forward(to)) => {
                 cx.emit_hairpin(came, to, packet.bytes());
                 Verdict::Drop(RETURNS)
             }
@@ -68,7 +71,7 @@ impl Way {
     /// Sends a fragment that has waited for the first one of its datagram.
     pub fn send_piece(self, cx: &mut Cx<'_>, to: Port, frame: &[u8]) {
         match self {
-            Way::Through(came) => cx.emit_hairpin(came, to, frame),
+            Way::Round(came) => cx.emit_hairpin(came, to, frame),
             Way::Direct => cx.emit_onward(to, frame),
         }
     }

@@ -128,7 +128,7 @@ impl Worker {
         let stage = &*self.parts.chain.stages()[position];
         let (tx, emitted) = (&mut self.parts.tx, &mut self.logs.emitted);
         let (made_before, mut has_written) = (emitted.len(), false);
-        emitted.begin(position, false);
+        emitted.begin(position, braid_nf::Round::Onward);
         if let Some(pulse) = &self.pulse {
             pulse.enter(position);
         }

@@ -38,7 +38,7 @@ impl Worker {
     /// Runs a handler that belongs to no packet and no tick, in a transaction of its own.
     pub(super) fn run_apart(&mut self, position: usize, handler: impl FnMut(&mut Event<'_>) -> Result<(), Conflict>) {
         let (tx, emitted) = (&mut self.parts.tx, &mut self.logs.emitted);
-        emitted.begin(position, false);
+        emitted.begin(position, braid_nf::Round::Onward);
         run_event(tx, emitted, self.parts.ports, self.last_ns, &mut self.counters, handler);
     }
 }

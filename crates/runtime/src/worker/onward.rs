@@ -1,5 +1,5 @@
 //! Packets that functions made and that have yet to meet further functions: fragments (cut from a packet, or held until the first one
-//! arrived), packets that a shaper held, and answers on their way back. They pass through the remaining functions as one more batch before
+//! arrived), packets that a shaper held, hairpins, and answers on their way back. They pass through the remaining functions as one more batch before
 //! anything else is received, on the worker that handled the packet that caused them or the tick that released them.
 
 use braid_nf::{Came, EVERY_PORT, Leg};
@@ -26,6 +26,8 @@ pub(super) struct Onward {
 enum Route {
     /// Those after its maker, in this direction.
     Behind(Direction),
+    /// Those after its maker that turn packets back.
+    Past,
     /// Those before its maker that undo their changes on answers to a packet that came by this port.
     Back(Port),
 }
@@ -45,6 +47,7 @@ impl Worker {
             (Leg::Onward(Some(Came { by, .. })), _) | (Leg::Onward(None), Some((by, _))) => {
                 (by, Route::Behind(chain.side_of(by)))
             }
+            (Leg::Past(Came { by, .. }), _) => (by, Route::Past),
             (Leg::Back(Some(was_going)), _) => (was_going, Route::Back(port)),
             (Leg::Back(None), Some((_, cause))) => (self.was_going(cause, port), Route::Back(port)),
             (Leg::Straight, _) | (_, None) => return false,
@@ -93,7 +96,7 @@ impl Worker {
         self.take_up();
         let functions = route.functions(&self.parts.chain, maker);
         match route {
-            Route::Behind(_) => self.through(functions.into_iter()),
+            Route::Behind(_) | Route::Past => self.through(functions.into_iter()),
             Route::Back(_) => self.back_through(&functions),
         }
         self.send_batch();
@@ -117,6 +120,7 @@ impl Route {
     fn functions(self, chain: &Chain, maker: usize) -> Vec<usize> {
         match self {
             Route::Behind(direction) => chain.positions(direction).skip_while(|&at| at != maker).skip(1).collect(),
+            Route::Past => chain.past(maker).collect(),
             Route::Back(port) => chain.back_from(maker, port),
         }
     }

@@ -43,7 +43,9 @@ impl Pace {
         let held = chain.stages().iter().filter(|stage| stage.holds_packets());
         let shortest = held.flat_map(|stage| stage.ticks()).map(|period| (period.as_nanos() as u64).max(1)).min();
         let together = (!chain.course().atomic && chain.has_common_objects()).then_some(TOGETHER_NS);
-        let round = (0..chain.stages().len()).any(|position| chain.hairpins_return(position)).then_some(ROUND_NS);
+        let round = (0..chain.stages().len())
+            .any(|position| chain.round(position) == braid_nf::Round::Return)
+            .then_some(ROUND_NS);
         let period_ns = shortest.into_iter().chain(together).min();
         let span_ns = period_ns.into_iter().chain(round).min()?;
         let period_ns = period_ns.unwrap_or(span_ns);

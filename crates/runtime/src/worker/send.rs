@@ -89,7 +89,7 @@ impl Worker {
         for ((cause, port, bytes), (maker, leg)) in emitted.iter().zip(emitted.legs()) {
             let i = if (cause as usize) < self.batch.len() { cause as usize } else { 0 };
             let link = match leg {
-                Leg::Onward(Some(came)) => came.link,
+                Leg::Onward(Some(came)) | Leg::Past(came) => came.link,
                 _ => self.batch.records().get(i).map_or_else(Default::default, |record| record.flags.link()),
             };
             let info = FrameInfo {
@@ -103,7 +103,7 @@ impl Worker {
             let goes_straight = match leg {
                 Leg::Straight => true,
                 Leg::Onward(None) | Leg::Back(None) => usize::from(cause) >= self.batch.len(),
-                Leg::Onward(Some(_)) | Leg::Back(Some(_)) => false,
+                Leg::Onward(Some(_)) | Leg::Past(_) | Leg::Back(Some(_)) => false,
             };
             self.counters.packets_copied += 1;
             if leg != Leg::Straight && self.put_aside((cause, maker, leg), port, bytes, info) {
