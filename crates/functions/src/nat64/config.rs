@@ -6,6 +6,7 @@ use braid_nf::Port;
 use braid_nf::packet::IpAddress;
 use serde::Deserialize;
 
+use super::header::Classes;
 use super::icmp::Mtus;
 use super::prefix::Prefix64;
 use crate::config::{ConfigError, capacity, idle_ns};
@@ -76,6 +77,8 @@ pub struct Config {
     pub mtu_v4: u16,
     pub mtu_v6: u16,
     pub lowest_mtu_v6: u16,
+    pub traffic_class: Option<u8>,
+    pub tos: Option<u8>,
     pub clamp_mss: ClampMss,
     pub others: Others,
     pub router: Ipv4Addr,
@@ -134,6 +137,8 @@ impl Default for Config {
             mtu_v4: 1500,
             mtu_v6: 1500,
             lowest_mtu_v6: 1280,
+            traffic_class: None,
+            tos: None,
             clamp_mss: ClampMss::Off,
             others: Others::Pass,
             router: outward.router,
@@ -160,6 +165,7 @@ pub(super) struct Settings {
     pub(super) mtus: Mtus,
     /// The length in bytes above which IPv4 packets are fragmented if they may be and would be longer over IPv6.
     pub(super) lowest_mtu: u16,
+    pub(super) classes: Classes,
     /// What segments announce at most that begin a TCP connection, on either side.
     pub(super) segments: Limit,
     pub(super) others: Others,
@@ -199,6 +205,7 @@ impl Settings {
             segments: config.clamp_mss.limit(Some(fitting), "`mtu_v4`")?,
             mtus: Mtus { v4: config.mtu_v4, v6: config.mtu_v6 },
             lowest_mtu: config.lowest_mtu_v6,
+            classes: Classes { v4: config.tos, v6: config.traffic_class },
             others: config.others,
             counts_hops: config.counts_hops,
             for_router: LeftToRouter::check(

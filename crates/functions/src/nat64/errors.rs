@@ -11,7 +11,7 @@ use braid_nf::state::hash;
 
 use super::Nat64;
 use super::extension::{self, Layout};
-use super::header::{self, NewHeader};
+use super::header::{self, Classes, NewHeader};
 use super::icmp::{self, Message};
 use super::rewrite::NO_ROOM;
 use super::transport::{self, Addresses, NewPorts};
@@ -66,7 +66,7 @@ impl Nat64 {
             false => checksum::transport(rewrite.ends.0, rewrite.ends.1, number, body),
         };
         body[2..4].copy_from_slice(&sum.to_be_bytes());
-        let done = write_packet(packet, rewrite.ends, number, body, cx.now());
+        let done = write_packet(packet, (rewrite.ends, self.settings.classes), number, body, cx.now());
         Ok(if done { self.leave(packet, rewrite.to, rewrite.behind) } else { Verdict::Drop(NO_ROOM) })
     }
 
@@ -161,9 +161,15 @@ fn is_sound(packet: &Packet<'_>) -> bool {
     packet.checksums_ok() && header.get(..len).is_none_or(checksum::ipv4_header_ok)
 }
 
-/// Writes a packet anew after its link header, with the TTL decremented and the same traffic class. False if there is no
+/// Writes a packet anew after its link header, with the TTL decremented and the same traffic class, unless another one is wanted. False if there is no
 /// room.
-fn write_packet(packet: &mut Packet<'_>, ends: Addresses, number: u8, body: &[u8], now: u64) -> bool {
+fn write_packet(
+    packet: &mut Packet<'_>,
+    (ends, classes): (Addresses, Classes),
+    number: u8,
+    body: &[u8],
+    now: u64,
+) -> bool {
     let (l3, ttl, link) = (packet.record().l3 as usize, packet.ttl().unwrap_or(1) - 1, packet.link());
     let class = match packet.ipv4() {
         Some(ip) => ip.dscp() << 2 | ip.ecn(),
@@ -179,7 +185,7 @@ fn write_packet(packet: &mut Packet<'_>, ends: Addresses, number: u8, body: &[u8
             let mut ip = Ipv4::new(number, body.len() as u16);
             ip.set_source(source);
             ip.set_destination(destination);
-            ip.set_tos(class);
+            ip.set_tos(classes.v4.unwrap_or(class));
             ip.set_ttl(ttl);
             ip.set_identification(hash::mixed(&body[..body.len().min(40)], now) as u16);
             ip.emit(rest);
@@ -190,7 +196,7 @@ fn write_packet(packet: &mut Packet<'_>, ends: Addresses, number: u8, body: &[u8
             let mut ip = Ipv6::new(number, body.len() as u16);
             ip.set_source(ends.0.octets());
             ip.set_destination(ends.1.octets());
-            ip.set_traffic_class(class);
+            ip.set_traffic_class(classes.v6.unwrap_or(class));
             ip.set_hop_limit(ttl);
             ip.emit(rest);
         }

@@ -42,7 +42,33 @@ pub(super) struct NewHeader {
     pub(super) whole: bool,
 }
 
+/// The second octet of IPv4 headers and the traffic class of IPv6, if not what the old header has, since they mean something only within one
+/// domain (RFC 7915 sections 4.1 and 5.1).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Classes {
+    pub(super) v4: Option<u8>,
+    pub(super) v6: Option<u8>,
+}
+
 impl NewHeader {
+    /// The same with the class that is written in its version.
+    pub(super) fn classed(mut self, classes: Classes) -> NewHeader {
+        match (self.len == IPV4_LEN, classes.v4, classes.v6) {
+            (true, Some(tos), _) => {
+                self.bytes[1] = tos;
+                self.bytes[10..12].fill(0);
+                let sum = checksum::ipv4_header(&self.bytes[..IPV4_LEN]);
+                self.bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+            }
+            (false, _, Some(class)) => {
+                self.bytes[0] = 6 << 4 | class >> 4;
+                self.bytes[1] = class << 4 | self.bytes[1] & 15;
+            }
+            _ => {}
+        }
+        self
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

@@ -139,13 +139,17 @@ impl Nat64 {
     /// The new header; `None` if the packet's version does not change.
     fn header(&self, packet: &Packet<'_>, rewrite: &Rewrite, now: u64) -> Option<Result<NewHeader, Untranslatable>> {
         let ip = packet.bytes().get(packet.record().l3 as usize..).unwrap_or_default();
-        match (packet.ip_version()?, rewrite.ends.0.v4(), rewrite.ends.1.v4()) {
-            (IpVersion::V6, Some(source), Some(destination)) => Some(header::to_v4(ip, (source, destination), 1, now)),
-            (IpVersion::V4, None, None) => {
-                Some(header::arrived_to_v6(ip, rewrite.ends, self.settings.lowest_mtu.into()))
-            }
-            _ => None,
-        }
+        let is_crossed = (packet.ip_version()? == IpVersion::V6) == rewrite.ends.0.is_v4();
+        is_crossed.then(|| self.new_header(ip, rewrite, now))
+    }
+
+    /// The header in the version of the new addresses, for a packet of the other one.
+    fn new_header(&self, ip: &[u8], rewrite: &Rewrite, now: u64) -> Result<NewHeader, Untranslatable> {
+        let header = match (rewrite.ends.0.v4(), rewrite.ends.1.v4()) {
+            (Some(source), Some(destination)) => header::to_v4(ip, (source, destination), 1, now),
+            _ => header::arrived_to_v6(ip, rewrite.ends, self.settings.lowest_mtu.into()),
+        };
+        header.map(|header| header.classed(self.settings.classes))
     }
 
     /// Rewrites what follows the IP header, and then that header.
@@ -242,11 +246,7 @@ impl Nat64 {
     /// Sends a later fragment that has waited, as a packet of the function's own.
     fn emit_piece(&self, cx: &mut Cx<'_>, frame: &[u8], l3: usize, rewrite: &Rewrite) {
         let ip = frame.get(l3..).unwrap_or_default();
-        let header = match (rewrite.ends.0.v4(), rewrite.ends.1.v4()) {
-            (Some(source), Some(destination)) => header::to_v4(ip, (source, destination), 1, cx.now()),
-            _ => header::arrived_to_v6(ip, rewrite.ends, self.settings.lowest_mtu.into()),
-        };
-        let Ok(header) = header else { return };
+        let Ok(header) = self.new_header(ip, rewrite, cx.now()) else { return };
         let (is_v4, mtus) = (rewrite.ends.0.is_v4(), self.settings.mtus);
         // What must not be fragmented and does not fit is not sent, as when it comes after its first piece.
         let most = match (is_v4, header.whole) {
