@@ -203,14 +203,15 @@ impl Nptv6 {
     }
 
     /// Whether a packet has an outside address of an inside host as its source, which this function alone writes: its answers would go to that
-    /// host (RFC 2827). What a function before this one sends back inside has been translated by it; neighbours on the link outside may have
-    /// some of these addresses.
+    /// host (RFC 2827). What a function before this one sends back inside has been translated by it; with `mac` neighbours on the link outside may
+    /// have some of these addresses.
     fn pretends_to_be_inside(&self, cx: &Cx<'_>, packet: &Packet<'_>, side: Side) -> bool {
         let source = packet.src_ip();
         let is_router =
             || [Side::Inside, Side::Outside].iter().any(|side| self.settings.router(*side).v6 == Some(source));
         let has_been_back = || self.way_out.back(cx, packet.port()).is_some();
-        let is_foreign = side == Side::Inside && self.settings.outside.contains(source);
+        let has_neighbours = side == Side::Outside && self.settings.proxy.is_some();
+        let is_foreign = !has_neighbours && self.settings.outside.contains(source);
         is_foreign && packet.embedded().is_none() && !is_router() && !has_been_back()
     }
 
