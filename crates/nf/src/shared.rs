@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use braid_packet::key::{KeyHash, SetKey, seed};
 use braid_state::{Conflict, Inserted, Plain, SetMeta, StateBuilder, StateError, Tx};
-use braid_state::{Map, MapConfig, Visit};
+use braid_state::{Map, MapConfig, Visit, entries_of_image, image_of_entries};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::cx::Cx;
@@ -113,6 +113,31 @@ const SETS: &str = "sets";
 /// Returns the name of the state object that holds the shared sets of the function with this name.
 pub fn shared_sets_name(function: &str) -> String {
     format!("{function}.{SETS}")
+}
+
+/// Returns the image of the map of shared sets with these keys, times of the last packet in milliseconds, and states.
+pub fn image_of_shared(sets: &[(SetKey, u32, Vec<u8>)]) -> Vec<u8> {
+    let value = |last_seen_ms: u32, state: &[u8]| {
+        let mut entry: Entry = [0; 1 + WORDS];
+        entry[0] = u64::from(last_seen_ms);
+        // Larger states are refused when the chain is built.
+        let bytes = state.len().min(SHARED_STATE_MAX);
+        entry[1..].as_mut_bytes()[..bytes].copy_from_slice(&state[..bytes]);
+        entry
+    };
+    let entries: Vec<_> = sets.iter().map(|(key, last_seen_ms, state)| (key, value(*last_seen_ms, state))).collect();
+    let bytes = entries.iter().map(|(key, entry)| (key.as_bytes(), entry.as_bytes()));
+    image_of_entries(size_of::<SetKey>(), size_of::<Entry>(), bytes)
+}
+
+/// Returns the shared sets of such an image, each with `bytes` bytes of state; `None` if it is none.
+pub fn shared_of_image(image: &[u8], bytes: usize) -> Option<Vec<(SetKey, u32, Vec<u8>)>> {
+    let entries = entries_of_image(image, size_of::<SetKey>(), size_of::<Entry>())?;
+    let set = |(key, entry): (&[u8], &[u8])| {
+        let (key, entry) = (SetKey::read_from_bytes(key).ok()?, Entry::read_from_bytes(entry).ok()?);
+        Some((key, entry[0] as u32, entry[1..].as_bytes().get(..bytes)?.to_vec()))
+    };
+    entries.into_iter().map(set).collect()
 }
 
 impl SharedSets {

@@ -11,7 +11,7 @@
 mod heritage;
 mod room;
 
-pub use self::heritage::{OTHER_SET, OtherOrder, goes_on, keeps_order, other_sharing};
+pub use self::heritage::{OTHER_SET, OtherOrder, goes_on, keeps_order};
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};

@@ -182,11 +182,12 @@ pub fn launch(
     // Opened last, so that output files are created only when everything else has succeeded.
     let sent = sink.open(plan.workers)?;
     let mut transactions: Vec<Tx> = (0..plan.workers).map(|worker| Tx::new(&domain, worker)).collect();
-    start(plan, control, &chain, &mut transactions[0])?;
+    let saved = control.restore.as_ref().map(|saved| saved.shared_as_in(&chain));
+    start(plan, saved.as_deref(), &chain, &mut transactions[0])?;
     let cluster = control.model.as_ref().map(|model| Cluster::new(plan.workers, &model.costs, model.seed));
     let ground = Ground { plan, control, cluster: cluster.as_ref(), chain: &chain, pool: &pool };
     let mut workers = ground.assemble(transactions, received, sent)?;
-    let left_out = match &control.restore {
+    let left_out = match saved {
         Some(saved) => saved.restore_sets(plan, &chain, &mut workers)?,
         None => 0,
     };
@@ -268,8 +269,8 @@ fn receive(
 }
 
 /// Restores the state of an earlier run, and runs the start handlers of functions that it has no state for.
-fn start(plan: &Plan, control: &Control, chain: &Chain, tx: &mut Tx) -> Result<(), RunError> {
-    let new = match &control.restore {
+fn start(plan: &Plan, saved: Option<&Saved>, chain: &Chain, tx: &mut Tx) -> Result<(), RunError> {
+    let new = match saved {
         Some(saved) => saved.restore_objects(chain, plan.ports, tx)?,
         None => (0..chain.stages().len()).collect(),
     };

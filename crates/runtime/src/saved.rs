@@ -2,20 +2,22 @@
 //!
 //! A restored set goes to the worker to which its packets will be steered, so a run may continue with another number of workers. The steering
 //! itself determines that worker, for a frame built from the set's key. If this frame does not have the same key, the set is left
-//! out, and ends as if it had expired. State objects restore their own content (state/image).
+//! out, and ends as if it had expired. State objects restore their own content (state/image), and so do sets that workers share ([`sharing`]).
 
 use braid_nf::packet::headers::{Ethernet, Header, Ipv4, Ipv6, ether_type};
 use braid_nf::packet::key::{FieldId, KeyExtractor, KeyShape, SetKey};
 use braid_nf::packet::{Link, MacAddress, Port, Record, Tagging, parse, protocol};
-use braid_nf::state::{ImageError, Tx, keys_of_image};
-use braid_nf::{SetMeta, SetTables, shared_sets_name};
+use braid_nf::state::{ImageError, Tx};
+use braid_nf::{SetMeta, SetTables, shared_of_image, shared_sets_name};
 
 use crate::chain::{Chain, Group};
 use crate::course::Order;
-use crate::exchange::{OTHER_SET, OtherOrder, keeps_order, other_sharing};
+use crate::exchange::{OTHER_SET, OtherOrder, keeps_order};
 use crate::launch::{Foundation, RunError, build_for};
 use crate::plan::Plan;
 use crate::worker::Worker;
+
+mod sharing;
 
 /// Room of the tables in which sets without a place end, one at a time.
 const BESIDE: usize = 64;
@@ -111,7 +113,7 @@ impl Saved {
         let of_function = |(_, function): (usize, &SavedFunction)| {
             let name = shared_sets_name(&function.name);
             let image = self.objects.iter().find(|(object, ..)| *object == name).map(|(.., image)| image);
-            image.and_then(|image| keys_of_image(image)).unwrap_or(0)
+            image.and_then(|image| shared_of_image(image, function.set_bytes)).map_or(0, |sets| sets.len())
         };
         functions.map(of_function).sum()
     }
@@ -125,8 +127,6 @@ impl Saved {
                 format!("it was a {}, not a {}", saved.kind, stage.kind())
             } else if stage.set_bytes() != saved.set_bytes {
                 format!("it kept {} bytes per packet set, not {}", saved.set_bytes, stage.set_bytes())
-            } else if stage.is_shared() != saved.shared {
-                other_sharing(stage.is_shared()).to_owned()
             } else if saved.shape != KeyShape::default() && saved.shape != chain.key_shape(at) {
                 OTHER_SET.to_owned()
             } else {
@@ -204,7 +204,7 @@ pub fn save_objects(chain: &Chain, nth: usize, share: usize) -> Vec<SavedObject>
 /// Whether a run of this plan could start with the saved state; tries it with a chain that is then discarded.
 pub fn fits(plan: &Plan, saved: &Saved) -> Result<(), RunError> {
     let Foundation { domain, chain } = build_for(plan, Some(saved))?;
-    saved.restore_objects(&chain, plan.ports, &mut Tx::new(&domain, 0))?;
+    saved.shared_as_in(&chain).restore_objects(&chain, plan.ports, &mut Tx::new(&domain, 0))?;
     Ok(())
 }
 

@@ -27,7 +27,7 @@ mod handle;
 mod held;
 mod image;
 
-pub use image::keys_of_image;
+pub use image::{entries_of_image, image_of_entries};
 mod locate;
 mod outside;
 mod succession;

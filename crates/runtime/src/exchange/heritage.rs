@@ -95,14 +95,15 @@ fn keeps_company(old: &Chain, new: &Chain, name: &str) -> Result<(), String> {
 }
 
 /// Why a function cannot continue when its packet sets become shared, or are no longer shared.
-pub fn other_sharing(becomes_shared: bool) -> &'static str {
+fn other_sharing(becomes_shared: bool) -> &'static str {
     match becomes_shared {
         true => {
             "workers would share its packet sets, of which each has its own: packets would be steered by other fields, or sent on by one worker \
-             where a function before it lets them wait (`braid plan` says which); with `workers = 1` it goes on"
+             where a function before it lets them wait (`braid plan` says which); `braid upgrade` with this file takes them along, and with \
+             `workers = 1` it goes on"
         }
         false => {
-            "workers share its packet sets, and each would have its own: keep what stands before it, and the number of workers"
+            "workers share its packet sets, and each would have its own: keep what stands before it, or let `braid upgrade` take them along"
         }
     }
 }

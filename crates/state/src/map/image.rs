@@ -13,20 +13,37 @@ use crate::image::{Image, ImageError, Reader, put};
 /// Number of entries whose buckets are prefetched before the first of them is restored, so that cache misses overlap.
 const AHEAD: usize = 32;
 
-/// The number of keys in a map's image; `None` if it is not an image or is truncated.
-pub fn keys_of_image(image: &[u8]) -> Option<usize> {
+/// The keys and values of a map's image; `None` if it is not an image of such keys and values or is truncated.
+pub fn entries_of_image(image: &[u8], key_bytes: usize, value_bytes: usize) -> Option<Vec<(&[u8], &[u8])>> {
     let mut reader = Reader::new("", image);
-    let word = |reader: &mut Reader<'_>| reader.word().ok();
-    let content = usize::try_from(word(&mut reader)?.checked_add(word(&mut reader)?)?).ok()?;
-    let mut keys = 0;
+    reader.same("keys", key_bytes).ok()?;
+    reader.same("values", value_bytes).ok()?;
+    let mut entries = Vec::new();
     while !reader.is_empty() {
-        let (_index, head) = (word(&mut reader)?, word(&mut reader)?);
+        let (_index, head) = (reader.word().ok()?, reader.word().ok()?);
         if head & 1 == 1 {
-            reader.bytes(content).ok()?;
-            keys += 1;
+            entries.push((reader.bytes(key_bytes).ok()?, reader.bytes(value_bytes).ok()?));
         }
     }
-    Some(keys)
+    Some(entries)
+}
+
+/// The image of a map with these keys and values, none of which was ever freed.
+pub fn image_of_entries<'a>(
+    key_bytes: usize,
+    value_bytes: usize,
+    entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> Vec<u8> {
+    let mut image = Vec::new();
+    put(&mut image, key_bytes as u64);
+    put(&mut image, value_bytes as u64);
+    for (index, (key, value)) in (0..).zip(entries) {
+        put(&mut image, index);
+        put(&mut image, 1);
+        image.extend_from_slice(key);
+        image.extend_from_slice(value);
+    }
+    image
 }
 
 /// A live entry of an image.
