@@ -85,6 +85,8 @@ pub struct PortConfig {
     pub mcast_flood: Option<bool>,
     /// Whether frames for all are.
     pub bcast_flood: Option<bool>,
+    /// The most stations learnt at it; static ones do not count.
+    pub stations_max: Option<u32>,
 }
 
 /// VLANs of a trunk: `10`, `"10"` or `"20-29"`.
@@ -240,6 +242,20 @@ impl Config {
         Ok(&self.vlans)
     }
 
+    /// The limits of ports, once [`filter`](Self::filter) has checked these: none above the table's capacity.
+    pub(super) fn port_limits(&self) -> Result<Vec<(Port, u32)>, ConfigError> {
+        let limit = |(number, written): (usize, &PortConfig)| {
+            let most = written.stations_max?;
+            if most <= self.capacity {
+                return Some(Ok((written.port, most)));
+            }
+            let reason = format!("the table has room for {} of all ports", self.capacity);
+            let instead = format!("write at most {}, or a larger `capacity`", self.capacity);
+            Some(Err(ConfigError::new("port.stations_max", reason, instead).of("port", number)))
+        };
+        self.ports.iter().enumerate().filter_map(limit).collect()
+    }
+
     /// Whether VLANs are filtered: some port names one.
     fn filters_vlans(&self) -> bool {
         self.ports.iter().any(PortConfig::names_vlans)
@@ -298,7 +314,7 @@ impl PortConfig {
     /// Checks that it configures something, and not both an access port and a trunk.
     fn check_meant(&self) -> Result<(), ConfigError> {
         let switches = [self.isolated, self.learning, self.flood, self.mcast_flood, self.bcast_flood];
-        let says_nothing = !self.names_vlans() && switches.iter().all(Option::is_none);
+        let says_nothing = !self.names_vlans() && switches.iter().all(Option::is_none) && self.stations_max.is_none();
         if says_nothing || (self.access.is_some() && self.is_trunk()) {
             let reason = format!("port {} is to be an access port or a trunk", self.port);
             return Err(ConfigError::new("port.access", reason, "write `access`, or `trunk` perhaps with `native`"));

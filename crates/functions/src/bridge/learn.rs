@@ -4,9 +4,10 @@ use braid_nf::Port;
 use braid_nf::prelude::*;
 use braid_nf::state::{Handle, Vacancy, Visit};
 
-use super::{Bridge, Entry, Quota, Station};
+use super::quota::{Quota, Whose};
+use super::{Bridge, Entry, Station};
 
-/// The entries that one frame searches for expired stations of a full VLAN.
+/// The entries that one frame searches for expired stations of a full VLAN or port.
 const LOOK: u32 = 4096;
 
 impl Bridge {
@@ -30,6 +31,9 @@ impl Bridge {
         if entry.is_fixed() || !moved && now < due_ns {
             return Ok(due_ns);
         }
+        if moved && !self.has_room_to_move(cx, entry.port, port)? {
+            return Ok(0);
+        }
         let seen_ns = now.max(entry.seen_ns());
         self.table.update_at(cx, *at, |entry| *entry = Entry::seen(port, seen_ns))?;
         if moved {
@@ -48,33 +52,57 @@ impl Bridge {
         port: Port,
         at: &mut Handle,
     ) -> Result<u64, Conflict> {
-        let vlan = station.vlan();
-        if let Some(quota) = &self.quota
-            && !quota.has_room(cx, vlan)?
-            && !self.makes_room(cx, quota, vlan)?
+        for (quota, number) in
+            self.quotas.vlans.iter().map(|of| (of, station.vlan())).chain(self.quotas.ports.iter().map(|of| (of, port)))
         {
-            return self.events.update(cx, |events| events.vlan_full += 1).map(|()| 0);
+            if !self.has_room(cx, quota, number)? {
+                return Ok(0);
+            }
         }
         let entry = Entry::seen(port, cx.now());
         let Some(handle) = self.table.fill(cx, vacancy, &station, &entry)? else {
             return self.events.update(cx, |events| events.table_full += 1).map(|()| 0);
         };
         *at = handle;
-        self.quota.iter().try_for_each(|quota| quota.add(cx, vlan))?;
+        self.quotas.add(cx, &station, &entry)?;
         self.events.update(cx, |events| events.learnt += 1)?;
         Ok(entry.seen_ns().saturating_add(self.refresh_ns))
     }
 
-    /// Forgets expired stations of a full VLAN, if there may be any, in the piece of the table whose turn it is. Returns
+    /// Whether a station may move from one port to another, which counts it from then on. If not, it stays known at the former one.
+    #[cold]
+    fn has_room_to_move(&self, cx: &mut Cx<'_>, from: Port, to: Port) -> Result<bool, Conflict> {
+        let Some(ports) = &self.quotas.ports else { return Ok(true) };
+        if !self.has_room(cx, ports, to)? {
+            return Ok(false);
+        }
+        ports.remove(cx, from)?;
+        ports.add(cx, to)?;
+        Ok(true)
+    }
+
+    /// Whether a VLAN or port has room for another station, after expired ones are forgotten; counts if not.
+    fn has_room(&self, cx: &mut Cx<'_>, quota: &Quota, number: u16) -> Result<bool, Conflict> {
+        if quota.has_room(cx, number)? || self.makes_room(cx, quota, number)? {
+            return Ok(true);
+        }
+        self.events.update(cx, |events| match quota.whose {
+            Whose::Vlan => events.vlan_full += 1,
+            Whose::Port => events.port_full += 1,
+        })?;
+        Ok(false)
+    }
+
+    /// Forgets expired stations of a full VLAN or port, if there may be any, in the piece of the table whose turn it is. Returns
     /// whether there is room now. While no station has expired, a flood of new stations only reads.
     #[cold]
-    fn makes_room(&self, cx: &mut Cx<'_>, quota: &Quota, vlan: u16) -> Result<bool, Conflict> {
+    fn makes_room(&self, cx: &mut Cx<'_>, quota: &Quota, number: u16) -> Result<bool, Conflict> {
         let now = cx.now();
         let dead_ns = now.saturating_sub(self.age_max_ns);
-        let Some(from) = quota.looks_from(cx, vlan, dead_ns)? else { return Ok(false) };
+        let Some(from) = quota.looks_from(cx, number, dead_ns)? else { return Ok(false) };
         let (mut oldest_ns, mut removed) = (now, 0);
         let next = self.table.for_each(cx, from, LOOK, |tx, station, entry| {
-            if station.vlan() != vlan {
+            if !quota.is_of(number, station, entry) {
                 return Ok(Visit::Keep);
             }
             if entry.seen_ns() >= dead_ns {
@@ -82,15 +110,15 @@ impl Bridge {
                 return Ok(Visit::Keep);
             }
             removed += 1;
-            quota.remove(tx, vlan)?;
+            self.quotas.remove(tx, station, entry)?;
             Ok(Visit::Remove)
         })?;
-        quota.looked(cx, vlan, oldest_ns, next)?;
+        quota.looked(cx, number, oldest_ns, next)?;
         if removed == 0 {
             return Ok(false);
         }
         self.changes.update(cx, 0, |changes| *changes += removed)?;
-        quota.has_room(cx, vlan)
+        quota.has_room(cx, number)
     }
 
     /// Returns the station's current entry, from where it was last time or found anew, or else the vacancy for it. The entry

@@ -21,7 +21,7 @@ impl Bridge {
                 return Ok(Visit::Keep);
             }
             removed += 1;
-            self.quota.iter().try_for_each(|quota| quota.remove(tx, station.vlan()))?;
+            self.quotas.remove(tx, station, entry)?;
             Ok(Visit::Remove)
         })?;
         if removed > 0 {

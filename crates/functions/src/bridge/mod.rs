@@ -19,7 +19,7 @@ mod vlans;
 
 pub use config::{Config, PortConfig, StaticStation};
 use leave::{flood_vlan, leave, send_to, turn_back};
-pub use quota::{Quota, VlanConfig};
+pub use quota::{Quotas, VlanConfig};
 use snooping::Course;
 pub use snooping::{Snooping, SnoopingConfig, Unregistered};
 use station::FLOOD;
@@ -64,6 +64,8 @@ pub struct Events {
     pub table_full: u64,
     /// Frames of stations for which their VLAN had no room.
     pub vlan_full: u64,
+    /// Frames of stations for which their port had no room.
+    pub port_full: u64,
     /// Reports of groups for which the table had no room.
     pub groups_full: u64,
 }
@@ -82,7 +84,7 @@ network_function! {
         vlans: Option<Vlans>,
         /// Per-port switches, if any differs from its default.
         switches: Option<Switches>,
-        quota: Option<Quota>,
+        quotas: Quotas,
         storm: Option<Storm>,
         snooping: Option<Snooping>,
         refresh_ns: u64,
@@ -105,7 +107,7 @@ impl FromConfig for Bridge {
             vlan_aware: config.vlan_aware,
             vlans: config.filter(ports)?,
             switches: Switches::check(&config.ports, ports, builder.splits_floods())?,
-            quota: Quota::new(config.checked_vlans(ports)?, builder)?,
+            quotas: Quotas::new(config.checked_vlans(ports)?, (config.port_limits()?, ports), builder)?,
             storm: Storm::new(config.storm, builder, ports)?,
             snooping: Snooping::new(config.snooping, builder, ports)?,
             refresh_ns,
@@ -132,7 +134,10 @@ impl NetworkFunction for Bridge {
         if self.vlans != older.vlans {
             return Err("packet sets remember with which tags frames leave: VLANs of a `port` stay".to_owned());
         }
-        if self.quota.is_some() != older.quota.is_some() {
+        if self.quotas.ports.is_some() != older.quotas.ports.is_some() {
+            return Err("with limits of ports stations are counted from the start: `stations_max` of a `port` does not come or go, its limits may change".to_owned());
+        }
+        if self.quotas.vlans.is_some() != older.quotas.vlans.is_some() {
             return Err("with limits of VLANs stations are counted from the start: `vlan` does not come or go, its limits may change".to_owned());
         }
         Ok(())
