@@ -63,10 +63,27 @@ pub fn parse<C: DeserializeOwned>(table: toml::Table) -> Result<C, ConfigError> 
         Err(error) => error,
     };
     let error = explain(error.message(), &error.to_string());
-    match numbered::<C>(&error.key, table) {
-        Some(key) => Err(ConfigError { key, ..error }),
-        None => Err(error),
+    let key = numbered::<C>(&error.key, table.clone()).unwrap_or(error.key);
+    let instead = without_port(&key, table).unwrap_or(error.instead);
+    Err(ConfigError { key, instead, ..error })
+}
+
+/// What to write instead of an address with its port, where an address stands alone.
+fn without_port(key: &str, mut table: toml::Table) -> Option<String> {
+    let (list, last) = key.rsplit_once('.').unwrap_or(("", key));
+    let mut path = Vec::new();
+    for step in list.split('.').filter(|step| !step.is_empty()) {
+        let (name, number) = step.split_once('[').map_or((step, None), |(name, number)| (name, Some(number)));
+        path.push(Step::Key(name));
+        if let Some(number) = number {
+            path.push(Step::Number(number.strip_suffix(']')?.parse().ok()?));
+        }
     }
+    path.push(Step::Key(last));
+    let written: std::net::SocketAddr = at(&mut table, &path)?.as_str()?.parse().ok()?;
+    let (address, port) = (written.ip(), written.port());
+    (last == "address")
+        .then(|| format!("write the address alone, and its port beside it: {last} = \"{address}\", port = {port}"))
 }
 
 /// Adds to an error's key the indices of the wrong elements in lists of tables; `None` if the error is not within a list.

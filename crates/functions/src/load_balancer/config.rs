@@ -6,7 +6,7 @@ use braid_nf::Port;
 use serde::Deserialize;
 
 use super::maglev::SIZE_DEFAULT;
-use super::ports::Ports;
+use super::ports::{PortList, Ports};
 use crate::parts::units;
 use crate::parts::{Prefix, WrittenMac};
 
@@ -54,7 +54,7 @@ pub struct Service {
     pub address: IpAddr,
     /// Its port or ports; `None`: all.
     #[serde(default)]
-    pub port: Option<Ports>,
+    pub port: Option<PortList>,
     /// Its protocol; `None`: TCP and UDP.
     #[serde(default)]
     pub protocol: Option<Transport>,
@@ -83,6 +83,14 @@ pub struct Service {
 pub struct Check {
     /// The kind of check.
     pub kind: CheckKind,
+    /// What is sent (UDP), as hexadecimal digits.
+    pub payload: String,
+    /// Whether silence is bad (UDP).
+    pub must_answer: bool,
+    /// The name that is asked for (DNS).
+    pub name: String,
+    /// The type of record that is asked for (DNS).
+    pub record: Record,
     /// The port to check; `None`: the backend's, else the service's.
     pub port: Option<u16>,
     /// The path to request (HTTP).
@@ -107,9 +115,58 @@ pub enum CheckKind {
     Tcp,
     /// The backend answers an HTTP request with a status from 200 to 399.
     Http,
+    /// The backend does not refuse a datagram, or answers it (`UDP_CHECK` of keepalived).
+    Udp,
+    /// The backend answers a question about a name without an error (`DNS_CHECK` of keepalived).
+    Dns,
+}
+
+/// Types of DNS records (RFC 1035 section 3.2.2, RFC 3596, RFC 2782).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum Record {
+    A = 1,
+    Ns = 2,
+    Cname = 5,
+    Soa = 6,
+    Mx = 15,
+    Txt = 16,
+    Aaaa = 28,
+    Srv = 33,
 }
 
 impl Check {
+    /// The bytes of `payload`; `None` if it is not in hexadecimal digits, or too long for a datagram without fragments.
+    pub fn payload(&self) -> Option<Vec<u8>> {
+        const MOST: usize = 1024;
+        let digits = self.payload.as_bytes();
+        let is_hexadecimal = digits.iter().all(u8::is_ascii_hexdigit) && digits.len().is_multiple_of(2);
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        (is_hexadecimal && digits.len() <= 2 * MOST).then(|| digits.chunks(2).map(byte).collect()).flatten()
+    }
+
+    /// The question about `name` as in a message (RFC 1035 section 4.1.2); `None` if it is no name.
+    pub fn question(&self) -> Option<Vec<u8>> {
+        const NAME_MAX: usize = 255;
+        let (mut question, name) = (Vec::new(), self.name.strip_suffix('.').unwrap_or(&self.name));
+        for label in name.split('.').filter(|_| !name.is_empty()) {
+            let len = u8::try_from(label.len()).ok().filter(|len| (1..=63).contains(len) && label.is_ascii())?;
+            question.push(len);
+            question.extend(label.bytes());
+        }
+        question.push(0);
+        const INTERNET: u8 = 1;
+        let is_name = question.len() <= NAME_MAX && !self.name.contains(char::is_whitespace);
+        question.extend([0, self.record as u8, 0, INTERNET]);
+        is_name.then_some(question)
+    }
+
+    /// Whether backends are asked by UDP.
+    pub fn is_by_udp(&self) -> bool {
+        matches!(self.kind, CheckKind::Udp | CheckKind::Dns)
+    }
+
     /// How long a reply may take, in milliseconds.
     pub fn timeout_ms(&self) -> u64 {
         self.timeout_ms.unwrap_or(self.every_ms.min(1000))
@@ -120,6 +177,11 @@ impl Default for Check {
     fn default() -> Check {
         Check {
             kind: CheckKind::Tcp,
+            payload: String::new(),
+            must_answer: false,
+            // As keepalived asks: every server of names knows something about the root.
+            name: ".".to_owned(),
+            record: Record::Soa,
             port: None,
             path: "/".to_owned(),
             host: None,
@@ -158,9 +220,14 @@ pub struct Backend {
 }
 
 impl Service {
-    /// The ports that clients may use.
+    /// From the first to the last of the ports that clients may use.
     pub fn ports(&self) -> Ports {
-        self.port.unwrap_or(Ports::ALL)
+        self.port.as_ref().map_or(Ports::ALL, PortList::span)
+    }
+
+    /// The ports that clients may use, none of which meets another.
+    pub fn ranges(&self) -> &[Ports] {
+        self.port.as_ref().map_or(&[Ports::ALL], PortList::ranges)
     }
 
     /// Whether the service carries this protocol and remembers its connections.

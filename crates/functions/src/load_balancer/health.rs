@@ -90,7 +90,7 @@ impl LoadBalancer {
     fn believe(&self, cx: &mut Cx<'_>, word: &Word) -> Result<(), Conflict> {
         let mut is_known = false;
         for (backend, server) in self.present_at(word.address) {
-            if word.port.is_none_or(|port| server.serves(port)) {
+            if word.port.is_none_or(|port| self.settings.is_asked_at(server, port)) {
                 is_known = true;
                 if self.heard.get(cx, backend)? != Some(WATCHED) {
                     self.heard.set(cx, backend, WATCHED)?;

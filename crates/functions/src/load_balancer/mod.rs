@@ -35,11 +35,11 @@ mod tunnel;
 
 pub use choose::NO_BACKEND;
 pub use config::{
-    Backend, Check, CheckKind, Config, Mode, Persistence, Service, Together, Transport, WhenDown, WhenNone,
+    Backend, Check, CheckKind, Config, Mode, Persistence, Record, Service, Together, Transport, WhenDown, WhenNone,
 };
 pub use flow::Flow;
 pub use health::HEARTBEAT;
-pub use ports::Ports;
+pub use ports::{PortList, Ports};
 pub use tunnel::{NO_TUNNEL, TOO_BIG};
 
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! Ports of a service: one, a range or all; and a table of values by address, ports and protocol. Where port ranges
+//! Ports of a service: one, a range, a list of these or all; and a table of values by address, ports and protocol. Where port ranges
 //! overlap, the one with the fewest ports applies.
 
 use std::fmt;
 
-use braid_nf::packet::IpAddress;
+use braid_nf::packet::{IpAddress, services};
 use foldhash::HashMap;
 use serde::Deserialize;
 
@@ -26,6 +26,57 @@ pub struct Ports {
 enum Written {
     One(u16),
     Some(String),
+}
+
+/// The ports of a service as written in a plan: one, a range, or a list of both.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "WrittenList")]
+pub struct PortList(Vec<Ports>);
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "no port: write one from 1 to 65535, a range as \"5000-5999\", or a list of them as [80, 443]"
+)]
+enum WrittenList {
+    One(u16),
+    Some(String),
+    Many(Vec<Written>),
+}
+
+impl PortList {
+    /// Each of them, none of which meets another.
+    pub fn ranges(&self) -> &[Ports] {
+        &self.0
+    }
+
+    /// From the first to the last port of all: what a service is known by.
+    pub fn span(&self) -> Ports {
+        let first = self.0.iter().map(|ports| ports.first).min().unwrap_or(0);
+        let last = self.0.iter().map(|ports| ports.last).max().unwrap_or(u16::MAX);
+        Ports { first, last }
+    }
+}
+
+impl TryFrom<WrittenList> for PortList {
+    type Error = String;
+
+    fn try_from(written: WrittenList) -> Result<PortList, String> {
+        let all = match written {
+            WrittenList::One(port) => vec![Ports::one(port)],
+            WrittenList::Some(text) => vec![Written::Some(text).try_into()?],
+            WrittenList::Many(all) => all.into_iter().map(Ports::try_from).collect::<Result<_, _>>()?,
+        };
+        if all.is_empty() {
+            return Err("the list names no port; leave `port` out for all ports".to_owned());
+        }
+        for (number, ports) in all.iter().enumerate() {
+            if let Some(other) = all[..number].iter().find(|other| other.meets(*ports)) {
+                return Err(format!("{ports} and {other} meet; name each port once"));
+            }
+        }
+        Ok(PortList(all))
+    }
 }
 
 impl Ports {
@@ -91,6 +142,9 @@ impl TryFrom<Written> for Ports {
             Written::One(port) => return Ok(Ports::one(port)),
             Written::Some(text) => text,
         };
+        if let Some(port) = services::port(text.trim()) {
+            return Ok(Ports::one(port));
+        }
         let number = |text: &str| text.trim().parse::<u16>().ok();
         let (first, last) = text.split_once('-').unwrap_or((&text, &text));
         match number(first).zip(number(last)) {
@@ -99,7 +153,9 @@ impl TryFrom<Written> for Ports {
                 Err(format!("ports {text} begin at 0; write \"1-{last}\", or leave `port` out for all ports"))
             }
             Some((first, last)) => Ok(Ports { first, last }),
-            None => Err(format!("`{text}` is no port, expected 80 or \"5000-5999\"; leave `port` out for all ports")),
+            None => Err(format!(
+                "`{text}` is no port, expected 80, \"http\" or \"5000-5999\"; leave `port` out for all ports"
+            )),
         }
     }
 }
@@ -192,18 +248,30 @@ mod tests {
 
     #[test]
     fn ports_are_written_as_one_or_a_range() {
-        for (text, shown) in [("80", "port 80"), ("80-80", "port 80"), ("5000 - 5999", "ports 5000-5999")] {
+        for (text, shown) in
+            [("80", "port 80"), ("80-80", "port 80"), ("https", "port 443"), ("5000 - 5999", "ports 5000-5999")]
+        {
             assert_eq!(read(text).unwrap().to_string(), shown);
         }
         for (text, wrong) in [
             ("6-5", "`6-5` ends before it begins; write \"5-6\""),
             ("0-9", "begin at 0; write \"1-9\", or leave `port` out for all ports"),
-            ("all", "`all` is no port, expected 80 or \"5000-5999\""),
+            ("all", "`all` is no port, expected 80, \"http\" or \"5000-5999\""),
             ("1-65536", "is no port"),
             ("", "is no port"),
         ] {
             assert!(read(text).unwrap_err().contains(wrong), "{text}");
         }
+    }
+
+    #[test]
+    fn a_list_names_each_port_once() {
+        let some = |text: &str| Written::Some(text.to_owned());
+        let list = |all| PortList::try_from(WrittenList::Many(all));
+        let web = list(vec![Written::One(80), some("https"), some("8000-8099")]).unwrap();
+        assert_eq!((web.ranges().len(), web.span()), (3, Ports { first: 80, last: 8099 }));
+        assert!(list(vec![some("80-90"), Written::One(85)]).unwrap_err().contains("port 85 and ports 80-90 meet"));
+        assert!(list(Vec::new()).unwrap_err().contains("the list names no port"));
     }
 
     proptest! {

@@ -33,7 +33,7 @@ pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), (&
         };
         return wrong("mode", reason, "write router_v6 = \"…\" beside the services: an address of this machine's");
     }
-    if service.port == Some(Ports::one(0)) {
+    if service.ranges().contains(&Ports::one(0)) {
         return wrong("port", "0 is no port".into(), "write the port that clients ask for, or leave it out for all");
     }
     if service.backends.iter().all(|backend| backend.backup) {
@@ -106,11 +106,28 @@ pub(super) fn check_check(check: &Check, service: &Service, config: &Config) -> 
     if check.rise == 0 || check.fall == 0 {
         return Err(("no answer at all decides nothing".into(), "write a `rise` and a `fall` of 1 or more"));
     }
-    if check.kind == CheckKind::Tcp && (check.path != "/" || check.host.is_some()) {
-        return Err((
-            "a connection alone asks for no page".into(),
-            "write kind = \"http\", or leave out `path` and `host`",
-        ));
+    if check.kind != CheckKind::Http && (check.path != "/" || check.host.is_some()) {
+        let reason = match check.kind {
+            CheckKind::Tcp => "a connection alone asks for no page",
+            _ => "a datagram asks for no page",
+        };
+        return Err((reason.into(), "write kind = \"http\", or leave out `path` and `host`"));
+    }
+    let usual = Check::default();
+    if check.kind != CheckKind::Udp && (check.payload != usual.payload || check.must_answer) {
+        let reason = "only a check by UDP has a payload, and a choice whether silence is bad";
+        return Err((reason.into(), "write kind = \"udp\", or leave out `payload` and `must_answer`"));
+    }
+    if check.kind != CheckKind::Dns && (check.name != usual.name || check.record != usual.record) {
+        let reason = "only a check by DNS asks for a name";
+        return Err((reason.into(), "write kind = \"dns\", or leave out `name` and `record`"));
+    }
+    if check.payload().is_none() {
+        let reason = format!("`{}` are no bytes in hexadecimal digits, or more than 1024", check.payload);
+        return Err((reason, "write payload = \"0102ff\", two digits for each byte"));
+    }
+    if check.question().is_none() {
+        return Err((format!("`{}` is no name of DNS", check.name), "write name = \"www.example.com\", or \".\""));
     }
     if !check.path.starts_with('/') || check.path.contains(char::is_whitespace) {
         return Err((format!("`{}` is no path of a page", check.path), "write path = \"/health\""));
@@ -118,9 +135,16 @@ pub(super) fn check_check(check: &Check, service: &Service, config: &Config) -> 
     if check.host.as_ref().is_some_and(|host| host.is_empty() || host.contains(char::is_whitespace)) {
         return Err(("`host` is no name of a host".into(), "write host = \"www.example.com\", or leave it out"));
     }
-    if service.protocol == Some(Transport::Udp) && check.port.is_none() {
+    if service.protocol == Some(Transport::Udp) && check.port.is_none() && !check.is_by_udp() {
         let reason = "a check opens a TCP connection, which no backend accepts at a UDP port";
-        return Err((reason.into(), "write a `port` at which they accept TCP, or use heartbeat_port, with monitors"));
+        return Err((
+            reason.into(),
+            "write kind = \"udp\" or \"dns\", a `port` at which they accept TCP, or use heartbeat_port, with monitors",
+        ));
+    }
+    if service.protocol == Some(Transport::Tcp) && check.port.is_none() && check.is_by_udp() {
+        let reason = "a check asks by UDP, which no backend answers at a TCP port";
+        return Err((reason.into(), "write a `port` at which they answer UDP, or kind = \"tcp\" or \"http\""));
     }
     Ok(())
 }
@@ -143,7 +167,7 @@ pub(super) fn check_backend(service: &Service, backend: &Backend) -> Result<(), 
     }
     if backend.port.is_some() && service.ports().only().is_none() {
         let (address, several) = (backend.address, service.ports());
-        let reason = match service.port {
+        let reason = match &service.port {
             None => format!("{address} has a port but the service has none"),
             Some(_) => format!("{address} has a port, but its answers do not say which of {several} was asked"),
         };

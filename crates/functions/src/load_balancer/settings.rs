@@ -85,6 +85,11 @@ impl Server {
         if self.port == 0 { self.service_ports.has(port) } else { self.port == port }
     }
 
+    /// A protocol of its service.
+    fn some_protocol(&self) -> u8 {
+        if self.protocol == 0 { protocol::TCP } else { self.protocol }
+    }
+
     /// The backend of a roster line that the configuration no longer names.
     fn departed(line: &Line, number: usize) -> Server {
         let name = line.name;
@@ -245,6 +250,14 @@ impl Settings {
         self.checkers.iter().any(|prefix| prefix.contains(host))
     }
 
+    /// Whether a backend is asked at this port: of a list of ports, at none between them.
+    pub(super) fn is_asked_at(&self, server: &Server, port: u16) -> bool {
+        let end = (server.service_address, Ports::one(port), server.some_protocol());
+        let is_its = |number: &usize| self.services.get(*number).is_some_and(|one| one.end.1 == server.service_ports);
+        server.serves(port)
+            && (server.port != 0 || self.by_service.meeting(end).iter().any(|(_, number)| is_its(number)))
+    }
+
     /// No packet takes the steady path, because it leaves by the port that an earlier function has decided.
     pub(super) fn leave_as_decided(&mut self) {
         self.steady_exchanges.clear();
@@ -305,17 +318,26 @@ impl Settings {
             None => &[protocol::TCP, protocol::UDP],
         };
         let (address, ports) = (IpAddress::from(service.address), service.ports());
-        for transport in protocols {
-            let end = (address, ports, *transport);
+        for (transport, range) in
+            protocols.iter().flat_map(|one| service.ranges().iter().map(move |range| (one, range)))
+        {
+            let end = (address, *range, *transport);
             if let Some(rival) = self.by_service.rival(end) {
                 let instead = "name it once, or with fewer ports: where services meet, the one of the fewest counts";
-                let what = match rival == ports {
-                    true => format!("{address} has this service already, {ports}"),
-                    false => format!("{ports} and {rival} of {address} meet, and are as many"),
+                let what = match rival == *range {
+                    true => format!("{address} has this service already, {range}"),
+                    false => format!("{range} and {rival} of {address} meet, and are as many"),
                 };
                 return Err(wrong("address", (what, instead)));
             }
             self.by_service.insert(end, number);
+        }
+        let only = if let [only] = protocols { *only } else { 0 };
+        // Its clients and backends are known by the first and the last port.
+        let is_alike = |other: &Virtual| other.end.0 == address && other.end.1 == ports;
+        if self.services.iter().any(|other| is_alike(other) && (other.end.2 == only || other.end.2 == 0 || only == 0)) {
+            let what = format!("two services of {address} begin and end with the same ports, {ports}");
+            return Err(wrong("port", (what, "give one of them another first or last port")));
         }
         let (mut server_ids, mut all) = (ServerIds::default(), Vec::new());
         for (place, backend) in service.backends.iter().enumerate() {
@@ -332,7 +354,7 @@ impl Settings {
         let pools = [others, backups].into_iter().filter(|backends| !backends.is_empty());
         let Together { v4, v6 } = service.persistence_prefix.unwrap_or_default();
         self.services.push(Virtual {
-            end: (address, ports, if let [only] = protocols { *only } else { 0 }),
+            end: (address, ports, only),
             mode: service.mode,
             persistence: service.persistence,
             together: [v4, v6],
@@ -358,7 +380,7 @@ impl Settings {
         // Services at one address that keep the clients' ports share their answers.
         let answers_alike = |(_, other): &(Ports, u16)| {
             let other = &self.servers[usize::from(*other)];
-            ports == service.ports()
+            service.ranges().contains(&ports)
                 && other.service_address == IpAddress::from(service.address)
                 && other.port == other.service_ports.number()
         };
@@ -392,13 +414,13 @@ impl Settings {
         if self.servers.get(usize::from(number)).is_some_and(|known| !known.has_left) {
             return Err((format!("{address} is a backend of this service twice"), "name it once, with a `weight`"));
         }
-        let ports = backend.port.map_or(service.ports(), Ports::one);
+        let own = backend.port.map(|port| [Ports::one(port)]);
+        let ranges = own.as_ref().map_or(service.ranges(), |own| &own[..]);
+        let ends = || protocols.iter().flat_map(|one| ranges.iter().map(move |range| (address, *range, *one)));
         // In other modes replies do not pass through the balancer.
-        for transport in protocols.iter().filter(|_| service.mode == Mode::Nat) {
-            self.check_replies(service, (address, ports, *transport))?;
-        }
-        for transport in protocols.iter().filter(|_| service.mode == Mode::Nat) {
-            self.by_server.insert((address, ports, *transport), number);
+        if service.mode == Mode::Nat {
+            ends().try_for_each(|end| self.check_replies(service, end))?;
+            ends().for_each(|end| self.by_server.insert(end, number));
         }
         self.addresses.extend([address, service_address]);
         self.services_at.insert(service_address);

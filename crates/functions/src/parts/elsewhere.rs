@@ -56,7 +56,7 @@ const KEYS: [Row; 47] = [
 ];
 
 /// Values. The second word is another value that may stand there.
-const VALUES: [Row; 17] = [
+const VALUES: [Row; 19] = [
     ("dr", "ipip", "write \"direct\""),
     ("dsr", "ipip", "write \"direct\""),
     ("gatewaying", "ipip", "write \"direct\""),
@@ -74,6 +74,8 @@ const VALUES: [Row; 17] = [
     ("ssl_get", "http", TLS),
     ("http_get", "http", "write \"http\""),
     ("tcp_check", "http", "write \"tcp\""),
+    ("udp_check", "http", "write \"udp\""),
+    ("dns_check", "http", "write \"dns\""),
 ];
 
 const PERSISTENCE: &str = "write persistence = \"source\", and `persistence_s` beside the services";

@@ -1,4 +1,7 @@
-//! One check of one backend: whether it accepts a connection, or serves a page (RFC 9110, in the syntax of HTTP/1.1).
+//! One check of one backend: whether it accepts a connection, serves a page (RFC 9110, in the syntax of HTTP/1.1), or takes or answers
+//! a datagram.
+
+mod udp;
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -29,6 +32,9 @@ pub enum Bad {
     /// The backend does not speak HTTP.
     #[error("no HTTP answer")]
     NotHttp,
+    /// The server of names answered with an error (RFC 1035 section 4.1.1).
+    #[error("DNS error {0}")]
+    NameError(u8),
 }
 
 impl From<io::Error> for Bad {
@@ -65,11 +71,21 @@ fn has_route(end: SocketAddr) -> bool {
 
 /// Performs the check; the answer must arrive within `timeout` in total.
 pub fn ask(end: SocketAddr, check: &Check, timeout: Duration) -> Result<(), Bad> {
-    let begun = Instant::now();
-    let mut stream = TcpStream::connect_timeout(&end, timeout).map_err(|error| Bad::connecting(error, end))?;
-    if check.kind == CheckKind::Tcp {
-        return Ok(());
+    match check.kind {
+        CheckKind::Tcp => connect(end, timeout).map(drop),
+        CheckKind::Http => ask_for_page(end, check, timeout),
+        CheckKind::Udp => udp::ask(end, check, timeout),
+        CheckKind::Dns => udp::ask_for_name(end, check, timeout),
     }
+}
+
+fn connect(end: SocketAddr, timeout: Duration) -> Result<TcpStream, Bad> {
+    TcpStream::connect_timeout(&end, timeout).map_err(|error| Bad::connecting(error, end))
+}
+
+fn ask_for_page(end: SocketAddr, check: &Check, timeout: Duration) -> Result<(), Bad> {
+    let begun = Instant::now();
+    let mut stream = connect(end, timeout)?;
     let left = || match timeout.saturating_sub(begun.elapsed()) {
         Duration::ZERO => Err(io::Error::from(io::ErrorKind::TimedOut)),
         left => Ok(left),

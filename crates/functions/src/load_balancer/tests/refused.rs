@@ -103,6 +103,32 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         );
         check_text(&service, &wanted);
     }
+    let checked = |port: &str, check: &str| {
+        format!(
+            "[[service]]\naddress = '203.0.113.9'\nport = {port}\ncheck = {{ {check} }}\nbackends = [{{ address = '10.0.0.1' }}]"
+        )
+    };
+    for (check, wanted) in [
+        ("payload = '00'", "only a check by UDP has a payload"),
+        ("kind = 'udp', payload = '0'", "`0` are no bytes in hexadecimal digits"),
+        ("kind = 'udp', name = 'example.com'", "only a check by DNS asks for a name"),
+        ("kind = 'dns', name = 'example..com'", "`example..com` is no name of DNS"),
+        ("kind = 'dns', path = '/'  , host = 'a'", "a datagram asks for no page"),
+        ("kind = 'dns', record = 'ptr'", "unknown variant `ptr`"),
+    ] {
+        check_text(&checked("53", check), wanted);
+    }
+    check_text(&checked("[80, 443]", "kind = 'http'"), "nothing says at which port 10.0.0.1 is asked");
+    check_text(&checked("[80, '79-81']", "port = 80"), "ports 79-81 and port 80 meet; name each port once");
+    check_text(
+        &(checked("[80, 90]", "port = 80") + &checked("'80-90'", "port = 80").replace("10.0.0.1", "10.0.0.2")),
+        "two services of 203.0.113.9 begin and end with the same ports, ports 80-90",
+    );
+    check_error(
+        "address = \"10.0.0.9\"",
+        "address = \"10.0.0.9:53\"",
+        "write the address alone, and its port beside it: address = \"10.0.0.9\", port = 53",
+    );
     for (key, protocol, persistence) in [
         ("tcp_s", "udp", "connection"),
         ("tcp_opening_s", "udp", "source"),
