@@ -50,8 +50,38 @@ const WORDS: &[(&[&str], &str)] = &[
     (&["iifgroup", "oifgroup", "iiftype", "oiftype"], "write the interfaces: iifname { eth0, eth1 }"),
     (&["rename"], "write the chain under its new name"),
     (&["replace"], "write the rules in their order: none has a handle before it is loaded"),
-    (&["allow", "pass"], "write accept"),
-    (&["deny", "block"], "write drop"),
+    (
+        &["allow", "pass"],
+        "write accept, behind its conditions: pass in quick on em0 proto tcp from any to 10.0.0.1 port 22 is iifname em0 ip daddr 10.0.0.1 tcp \
+         dport 22 accept; the first rule that fits decides, as quick ones of pf do",
+    ),
+    (
+        &["deny", "block"],
+        "write drop, behind its conditions: block in quick on em0 from 10.0.0.0/8 is iifname em0 ip saddr 10.0.0.0/8 drop; the first rule \
+         that fits decides, as quick ones of pf do",
+    ),
+    (&["quick"], "leave it out: the first rule that fits decides"),
+    (&["on"], "write iifname em0 or oifname em0"),
+    (&["proto"], "write tcp dport 22, or meta l4proto tcp"),
+    (&["from"], "write ip saddr 10.0.0.0/8, or ip6 saddr; leave out from any"),
+    (&["to"], "write ip daddr 10.0.0.0/8, or ip6 daddr; leave out to any"),
+    (&["port"], "write tcp dport 22 or udp sport 53"),
+    (
+        &["keep", "modulate"],
+        "write ct state established,related accept as the first rule: connections are known without a word",
+    ),
+    (
+        &["rdr", "binat"],
+        "put nat behind the firewall in the plan, with `static` or `one_to_one`, and write accept here",
+    ),
+    (
+        &["scrub", "antispoof"],
+        "leave it out: write fib saddr . iif oif missing drop, or reverse_path of the router in the plan",
+    ),
+    (
+        &["iptables", "ip6tables", "ebtables"],
+        "write it in words of nftables: iptables-translate says how, iptables-restore-translate for a whole file",
+    ),
     (
         &["frag"],
         "leave it out, or write exthdr frag exists: datagrams are judged whole, and a whole one has no such header",

@@ -51,6 +51,10 @@ fn whoever_writes_what_is_not_known_is_told_what_to_write() {
         ("ip sadr 10.0.0.1 accept", 4, "did you mean `ip saddr`?"),
         ("ifname eth0 accept", 1, "did you mean `iifname`?"),
         ("droop", 1, "did you mean `drop`?"),
+        ("pass in quick on em0 proto tcp to port 22", 1, "tcp dport 22 accept"),
+        ("block in quick on em0", 1, "the first rule that fits decides"),
+        ("rdr pass on em0 inet proto tcp", 1, "put nat behind the firewall"),
+        ("iptables -A FORWARD -j ACCEPT", 1, "iptables-translate says how"),
         ("meta mark set ct mark << 8", 23, "as it is shifted"),
     ] {
         let error = read_text(&table(rule), &mut named(), PORTS).expect_err(rule);
