@@ -157,7 +157,7 @@ impl Watched {
             (true, false) => Some("the interface is down, or has no carrier".to_owned()),
             (false, true) => Some("the interface is up".to_owned()),
             _ if now.mtu != last.mtu => Some(format!(
-                "packets of up to {} bytes fit through the interface now, and of {} before: longer ones are lost as frame_too_long",
+                "packets of up to {} bytes fit through the interface now, and of {} before: longer ones are lost as frame_too_long; `braid apply` with the plan of the run tells a router whose interface says no `mtu`",
                 now.mtu, last.mtu
             )),
             _ => None,

@@ -78,11 +78,12 @@ fn unheard(link: &Link, number: usize, interface: &Interface) -> Option<String> 
 
 /// A router that believes that more fits through a port than does: what is longer is lost there, and its sender is not told.
 fn too_long(link: &Link, number: usize, Interface { name, mtu, .. }: &Interface) -> Option<String> {
-    let believed = routed(link, number).iter().map(|interface| interface.mtu).max();
+    let device = u16::try_from(*mtu).unwrap_or(u16::MAX);
+    let believed = routed(link, number).iter().map(|interface| interface.mtu_at(device)).max();
     let believed = believed.filter(|believed| usize::from(*believed) > *mtu)?;
     Some(format!(
         "{name}: packets of up to {mtu} bytes fit through it, and `{}` takes it for {believed}: longer ones are lost as \
-         frame_too_long, and no sender is told; write mtu = {mtu} in its interface at port {number}",
+         frame_too_long, and no sender is told; leave `mtu` out of its interface at port {number}, or write {mtu} (IPv6 takes 1280 at least)",
         link.name
     ))
 }

@@ -13,7 +13,7 @@ use braid_runtime::nf::{ShareError, Stage};
 use braid_runtime::steer::planner::{self, Changed, HashPlan, Locality, Member};
 use braid_runtime::steer::udp_ports::Why;
 use braid_runtime::steer::{Fields, Key, Pattern, Reta, Steering, Symmetry, Toeplitz, UdpPorts};
-use braid_runtime::{BuildError, Chain, ChainError, Course, Distribution, Plan as RunPlan, Sharing, Time};
+use braid_runtime::{BuildError, Chain, ChainError, Distribution, Plan as RunPlan, Sharing, Time};
 
 use crate::HugePages;
 use crate::catalog::Refusal;
@@ -22,7 +22,7 @@ use crate::memory::{Memory, available};
 use crate::overridden::Overridden;
 use crate::plan::{Link, Plan, Share};
 use crate::plan_file::Problem;
-use crate::surroundings;
+use crate::surroundings::{self, Site};
 
 /// Which metadata of each packet the sink needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,11 +67,10 @@ impl Plan {
         let (workers, note) = (self.workers, if self.workers > 1 { self.note(&hash) } else { None });
         let steering = self.steering(&hash, workers)?;
         self.check_balance(&chain, &hash, &steering)?;
-        let (links, course, ports): (Arc<[Link]>, Course, u16) =
-            (self.chain.clone().into(), self.course.clone(), self.ports);
+        let (links, site): (Arc<[Link]>, Site) = (self.chain.clone().into(), self.site());
         let build = move |builder: &mut StateBuilder| {
             builder.limit(available());
-            build_all(&links, &course, ports, builder).map_err(|(refusal, at)| {
+            build_all(&links, &site, builder).map_err(|(refusal, at)| {
                 let Refusal { key, reason, instead } = refusal;
                 BuildError { function: links[at].name.clone(), reason: format!("`{key}`: {reason}; {instead}") }
             })
@@ -105,6 +104,10 @@ impl Plan {
         Ok(Compiled { run, hash, note, memory })
     }
 
+    fn site(&self) -> Site {
+        Site { course: self.course.clone(), ports: self.ports, mtus: self.mtus.clone() }
+    }
+
     /// Builds the chain with its own state, for inspection only.
     pub fn probe(&self, carry: Carry) -> Result<Chain, Problem> {
         self.chain(carry, &|_, _| true)
@@ -115,7 +118,7 @@ impl Plan {
         let domain = Domain::new(self.workers);
         let mut builder = StateBuilder::new(&domain, HugePages::Never);
         builder.limit(available());
-        let stages = build_all(&self.chain, &self.course, self.ports, &mut builder);
+        let stages = build_all(&self.chain, &self.site(), &mut builder);
         let stages = stages.map_err(|(refusal, at)| self.build_problem(&refusal, at))?;
         let sharing = &mut Sharing { is_local, builder: &mut builder, capacity: self.sets };
         Chain::new(stages, &self.own_fields(carry), &self.course, sharing).map_err(|error| self.chain_problem(&error))
@@ -124,7 +127,7 @@ impl Plan {
     /// Whether the functions of this plan can take over the state of functions with the configurations in
     /// `older`; the error names the function that cannot.
     pub fn check_heritage(&self, older: &[(String, String, toml::Table)]) -> Result<(), Problem> {
-        let domain = Domain::new(self.workers);
+        let (domain, site) = (Domain::new(self.workers), self.site());
         for (at, link) in self.chain.iter().enumerate() {
             let Some((_, kind, config)) = older.iter().find(|(name, ..)| *name == link.name) else { continue };
             if *kind == link.entry.name && *config == link.config.table() {
@@ -132,7 +135,7 @@ impl Plan {
             }
             let build = |config: toml::Table| {
                 let mut builder = StateBuilder::new(&domain, HugePages::Never);
-                let config = completed(link, config, &self.course, self.ports);
+                let config = completed(link, config, &site);
                 (link.entry.build)(&link.name, config, builder.scope(&link.name), self.ports)
             };
             let refused = |reason: String| {
@@ -301,18 +304,13 @@ fn tuple_hash(steering: &Steering) -> Option<TupleHash> {
 }
 
 /// Builds the functions in order; an error includes the position of its function.
-fn build_all(
-    links: &[Link],
-    course: &Course,
-    ports: u16,
-    builder: &mut StateBuilder,
-) -> Result<Vec<Box<dyn Stage>>, (Refusal, usize)> {
+fn build_all(links: &[Link], site: &Site, builder: &mut StateBuilder) -> Result<Vec<Box<dyn Stage>>, (Refusal, usize)> {
     let mut sees_addresses = true;
     let build = |(at, link): (usize, &Link)| -> Result<Box<dyn Stage>, (Refusal, usize)> {
         builder.scope(&link.name);
-        builder.place(surroundings::around(links, at, (course, ports), sees_addresses));
+        builder.place(surroundings::around(links, at, site, sees_addresses));
         link.share.iter().for_each(|share| builder.share(&share.own, &share.name));
-        let stage = (link.entry.build)(&link.name, completed(link, link.config.table(), course, ports), builder, ports);
+        let stage = (link.entry.build)(&link.name, completed(link, link.config.table(), site), builder, site.ports);
         let stage = stage.and_then(|stage| check_shares(link, &*stage, builder).map(|()| stage));
         let stage = stage.and_then(|stage| check_packet_set(link, &*stage).map(|()| stage));
         let stage = stage.and_then(|stage| check_full(link, &*stage).map(|()| stage));
@@ -327,7 +325,8 @@ fn build_all(
 }
 
 /// The configuration with which a function is built: one that names no ports has the chain's inside and outside.
-fn completed(link: &Link, mut config: toml::Table, course: &Course, ports: u16) -> toml::Table {
+fn completed(link: &Link, mut config: toml::Table, Site { course, ports, .. }: &Site) -> toml::Table {
+    let ports = *ports;
     let is_silent = ["inside_ports", "outside_ports"].iter().all(|key| !config.contains_key(*key));
     // By default odd ports are outside, for functions as for chains.
     let is_unusual = |outside: &PortSet| (0..ports).any(|port| outside.has(port) != (port % 2 == 1));

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use braid_runtime::io::capture::{PortSplit, Prefix};
-use braid_runtime::io::device::{BackEnd, PortSpec, User, UserError};
+use braid_runtime::io::device::{BackEnd, Interface, PortSpec, User, UserError};
 use braid_runtime::steer::UdpPorts;
 use braid_runtime::steer::nic::{self, NICS, Nic};
 use braid_runtime::{Balance, Course, Distribution, Time};
@@ -87,6 +87,9 @@ pub struct Plan {
     pub to: Vec<PathBuf>,
     /// Interfaces, one for each port; empty if packets come from an input.
     pub devices: Vec<PortSpec>,
+    /// The most bytes of an IP packet that each of them takes; empty before they were [asked](Plan::ask_interfaces), `None` for what is no
+    /// interface of the kernel, or not there yet.
+    pub mtus: Vec<Option<u16>>,
 }
 
 impl Plan {
@@ -152,11 +155,22 @@ impl Plan {
             from: file.input.from.iter().map(|input| input.get_ref().clone()).collect(),
             to: file.output.to.iter().map(|output| output.get_ref().into()).collect(),
             devices,
+            mtus: Vec::new(),
             chain,
             ports,
             split,
             split_is_asked: file.input.split.is_some(),
         })
+    }
+
+    /// Finds out what the interfaces of the ports take, which is the default of functions that have an MTU.
+    pub fn ask_interfaces(&mut self) {
+        let mtu = |device: &PortSpec| {
+            let is_interface = !matches!(device.back_end, BackEnd::Memif | BackEnd::Dpdk);
+            let standing = is_interface.then(|| Interface::stands(&device.name).ok().flatten()).flatten()?;
+            Some(u16::try_from(standing.mtu).unwrap_or(u16::MAX))
+        };
+        self.mtus = self.devices.iter().map(mtu).collect();
     }
 
     /// The choice about the ports of UDP; `None` leaves it to the planner.

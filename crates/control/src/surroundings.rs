@@ -7,16 +7,27 @@ use braid_runtime::{Course, Order, When};
 
 use crate::plan::Link;
 
+/// What all functions of a chain have around them.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) course: Course,
+    pub(crate) ports: u16,
+    /// What the interfaces of the ports take ([`Plan::mtus`](crate::Plan::mtus)).
+    pub(crate) mtus: Vec<Option<u16>>,
+}
+
 /// The surroundings of the function at a position; `sees_addresses`: none of those before it writes IP addresses.
-pub(crate) fn around(links: &[Link], at: usize, (course, ports): (&Course, u16), sees_addresses: bool) -> Surroundings {
+pub(crate) fn around(links: &[Link], at: usize, site: &Site, sees_addresses: bool) -> Surroundings {
+    let Site { course, ports, mtus } = site;
     let others = || (0..links.len()).filter(|other| *other != at);
     let asks_port = |when: When| when.leaves_by.is_some() || when.passes.is_some();
     Surroundings {
-        decided: decided(links, at, (course, ports)),
+        decided: decided(links, at, (course, *ports)),
         sees_addresses,
         readdressed: readdressed(links, at, course.order),
         translator_is_conditional: others().any(|other| links[other].entry.mirrors && !course.when(other).is_always()),
         splits_floods: others().any(|other| asks_port(course.when(other))),
+        mtus: mtus.clone(),
     }
 }
 

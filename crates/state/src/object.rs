@@ -134,7 +134,7 @@ pub enum Decided {
 }
 
 /// What a function has to know of the chain around it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// Where other functions decide by which port a packet leaves: of packets that meet the functions in their order, and of those that meet
     /// the last one first.
@@ -147,6 +147,8 @@ pub struct Surroundings {
     pub translator_is_conditional: bool,
     /// Another function meets packets by the port by which they are to leave, so what is flooded has to be one packet for each port.
     pub splits_floods: bool,
+    /// The most bytes of an IP packet that the interface at each port takes, by port; `None`, or no entry, where that is not known.
+    pub mtus: Vec<Option<u16>>,
 }
 
 /// Creates the structures of a chain and keeps a list of them.
@@ -219,6 +221,11 @@ impl StateBuilder {
     /// Whether what this function floods has to be one packet for each port.
     pub fn splits_floods(&self) -> bool {
         self.around.splits_floods
+    }
+
+    /// The most bytes of an IP packet that the interface at a port takes, if the port is an interface and that is known.
+    pub fn mtu(&self, port: u16) -> Option<u16> {
+        *self.around.mtus.get(usize::from(port))?
     }
 
     /// Whether packets come with Ethernet addresses and VLAN tags that another function has written: those from inside, and from outside.

@@ -191,7 +191,8 @@ fn prepare(args: &RunArgs, catalog: &Catalog) -> Result<Prepared, Failure> {
     if !written.file.port.is_empty() {
         seeds::choose()?;
     }
-    let plan = written.plan(catalog)?;
+    let mut plan = written.plan(catalog)?;
+    plan.ask_interfaces();
     plan.user.map(|_| renounce()).transpose()?;
     if args.json && writes_to_standard_output(&plan) {
         let what = "--json and --out - both write to standard output";

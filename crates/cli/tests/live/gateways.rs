@@ -99,3 +99,40 @@ fn both_sides_of_a_gateway_find_out_what_its_links_take() {
         braid.stop();
     }
 }
+
+/// The router of a plan that says nothing of MTUs.
+const ROUTER: &str = r#"
+[[nf]]
+function = "router"
+[nf.config]
+interface = [{ port = 0, addresses = ["10.7.0.254/24"] }, { port = 1, addresses = ["198.51.100.1/24"] }]
+"#;
+
+#[test]
+fn a_router_takes_the_mtu_of_its_interfaces_and_another_one_with_the_next_plan() {
+    let Some(scene) = crate::scene("the MTU of a router's interfaces") else { return };
+    ask_for_neighbours(&scene).expect("the kernel has IPv6");
+    let (client, middle) = (&scene.client, &scene.middle);
+    let folder = tempfile::tempdir().expect("a folder");
+    let (plan, socket) = (folder.path().join("plan.toml"), folder.path().join("socket"));
+    std::fs::write(&plan, ROUTER).expect("the folder can be written to");
+    let takes = |mtu: u16| middle.run("ip", &format!("link set m1 mtu {mtu}")).expect("it takes as many");
+    let learns = |mtu: u16| {
+        // The largest that the host believes to fit now, and may not be cut.
+        let len = learnt(client, &SERVER.to_string()).unwrap_or(1500) - 28;
+        assert!(client.run("ping", &format!("-n -c 1 -W 2 -M do -s {len} {SERVER}")).is_err());
+        assert_eq!(learnt(client, &SERVER.to_string()), Some(mtu));
+    };
+    takes(1400);
+    let control = format!("--control {}", socket.display());
+    let braid = scene.run_braid(&format!("{} {control} --port af_packet:m0 --port af_packet:m1", plan.display()));
+    eventually("an echo comes back", || pings(client, SERVER));
+    learns(1400);
+    takes(1300);
+    let mut apply = std::process::Command::new(env!("CARGO_BIN_EXE_braid"));
+    let output = apply.arg("apply").arg(&plan).arg("--control").arg(&socket).output().expect("the binary runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    eventually("an echo comes back", || pings(client, SERVER));
+    learns(1300);
+    braid.stop();
+}

@@ -199,7 +199,9 @@ impl Current {
         let text = complete(&plan);
         let refused = |problem: Problem| Refused::new(format!("the plan that runs: {}", problem.what), problem.help);
         let file = PlanFile::parse(&text).map_err(refused)?;
-        Plan::new(&file, &self.catalog).and_then(|plan| plan.compile(self.carry)).map_err(refused)?;
+        let mut plan = Plan::new(&file, &self.catalog).map_err(refused)?;
+        plan.ask_interfaces();
+        plan.compile(self.carry).map_err(refused)?;
         Ok((text, notes))
     }
 
@@ -235,6 +237,8 @@ impl Current {
             let is_own = |(_, old): &(usize, &crate::Link)| old.name == link.name;
             old.iter().enumerate().find(is_own).is_some_and(|(was_at, old)| {
                 (old.config.table(), old.files) != (link.config.table(), link.files)
+                    // A router, which takes the MTUs of its interfaces.
+                    || (link.entry.routes && link.entry.readdresses && self.plan.mtus != new.mtus)
                     || (before.when(was_at), before.full(was_at)) != (after.when(*at), after.full(*at))
             })
         };

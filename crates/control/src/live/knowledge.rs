@@ -48,7 +48,12 @@ impl Current {
         let mut file = completed(file, &self.file, self.plan.ports);
         let plan = Plan::new(&file, &self.catalog)?;
         let written = self.keep_told(&mut file, &plan);
-        let plan = if written.is_empty() { plan } else { Plan::new(&file, &self.catalog)? };
+        let mut plan = if written.is_empty() { plan } else { Plan::new(&file, &self.catalog)? };
+        plan.ask_interfaces();
+        // One that has been renamed does not answer to its name.
+        if plan.devices == self.plan.devices {
+            plan.mtus.iter_mut().zip(&self.plan.mtus).for_each(|(now, before)| *now = now.or(*before));
+        }
         Ok((file, plan, written))
     }
 

@@ -124,9 +124,8 @@ pub struct InterfaceConfig {
     pub mac: Option<WrittenMac>,
     /// Its addresses with their prefix lengths, such as `192.0.2.1/24`.
     pub addresses: Vec<String>,
-    /// The MTU: the most bytes of an IP packet.
-    #[serde(default = "mtu_default")]
-    pub mtu: u16,
+    /// The MTU: the most bytes of an IP packet; by default what the interface at its port takes, or 1500 where that is not known.
+    pub mtu: Option<u16>,
     /// The reverse-path check for packets that arrive here.
     #[serde(default)]
     pub reverse_path: ReversePath,
@@ -135,10 +134,6 @@ pub struct InterfaceConfig {
     /// Addresses there that a translator behind this router, or a balancer before it, has too.
     #[serde(default)]
     pub translated: Vec<Ipv4Addr>,
-}
-
-fn mtu_default() -> u16 {
-    1500
 }
 
 /// A route.
@@ -232,7 +227,7 @@ impl Config {
                 vlan: None,
                 mac: None,
                 addresses,
-                mtu: mtu_default(),
+                mtu: None,
                 reverse_path: ReversePath::Any,
                 advertise: None,
                 translated: Vec::new(),

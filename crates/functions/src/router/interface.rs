@@ -1,5 +1,7 @@
 //! Interfaces: their checked configuration, and what they imply about addresses.
 
+use std::ops::RangeInclusive;
+
 use braid_nf::Port;
 use braid_nf::packet::{IpAddress, MacAddress};
 use foldhash::HashSet;
@@ -40,16 +42,22 @@ braid_nf::plain!(Interface);
 
 /// The most interfaces, counting those of ports and of VLANs.
 pub(super) const LINKS_MAX: usize = 4096;
+/// The MTU where nothing says what the link takes: that of Ethernet (RFC 894).
+const MTU_UNKNOWN: u16 = 1500;
 /// The smallest MTUs (RFC 791, RFC 8200 section 5).
 const MTU_MIN: u16 = 68;
 const MTU_MIN_V6: u16 = 1280;
 
 impl Config {
     /// Checks the interfaces: one entry for each port, followed by the interfaces of VLANs.
-    pub(super) fn interfaces(&self, ports: u16) -> Result<Vec<Option<Interface>>, ConfigError> {
+    pub(super) fn interfaces(
+        &self,
+        ports: u16,
+        mtu_of: &dyn Fn(Port) -> Option<u16>,
+    ) -> Result<Vec<Option<Interface>>, ConfigError> {
         let (mut interfaces, mut networks) = (vec![None; ports.into()], HashSet::default());
         for (number, written) in self.interfaces.iter().enumerate() {
-            let added = written.add_to(&mut interfaces, &mut networks, ports);
+            let added = written.add_to(&mut interfaces, &mut networks, (ports, mtu_of));
             added.map_err(|error| error.of("interface", number))?;
         }
         Ok(interfaces)
@@ -62,11 +70,11 @@ impl InterfaceConfig {
         &self,
         interfaces: &mut Vec<Option<Interface>>,
         networks: &mut HashSet<(IpAddress, u8)>,
-        ports: u16,
+        (ports, mtu_of): (u16, &dyn Fn(Port) -> Option<u16>),
     ) -> Result<(), ConfigError> {
         let place = usize::from(check_port("interface.port", self.port, ports)?);
         self.check_joined(ports)?;
-        let interface = self.checked()?;
+        let interface = self.checked(mtu_of)?;
         let is_taken = |port: &Port| interfaces.iter().flatten().any(|one| one.is_at(*port, interface.vlan));
         if let Some(port) = interface.ports().find(is_taken) {
             let vlan = interface.vlan.map_or_else(String::new, |vlan| format!(" for VLAN {vlan}"));
@@ -116,7 +124,19 @@ impl InterfaceConfig {
         self.mac.map_or(MacAddress([2, 0, 0, 1, high, low]), |written| written.0)
     }
 
-    fn checked(&self) -> Result<Interface, ConfigError> {
+    /// Its MTU where the interface at its port takes `device` bytes: as written, else as many, as far as the router can.
+    pub fn mtu_at(&self, device: u16) -> u16 {
+        let possible = self.mtus();
+        self.mtu.unwrap_or(device.clamp(*possible.start(), *possible.end()))
+    }
+
+    /// The MTUs that it can have.
+    fn mtus(&self) -> RangeInclusive<u16> {
+        let has_v6 = self.addresses.iter().any(|address| address.contains(':'));
+        if has_v6 { MTU_MIN_V6..=MTU_MAX } else { MTU_MIN..=MTU_MAX }
+    }
+
+    fn checked(&self, mtu_of: &dyn Fn(Port) -> Option<u16>) -> Result<Interface, ConfigError> {
         let mac = self.mac();
         if mac.is_group() {
             return Err(ConfigError::new(
@@ -158,7 +178,7 @@ impl InterfaceConfig {
             joined: self.joined.clone(),
             vlan: self.vlan,
             mac,
-            mtu: self.mtu,
+            mtu: self.mtu_at(self.ports().filter_map(mtu_of).min().unwrap_or(MTU_UNKNOWN)),
             addresses,
             reverse_path: self.reverse_path,
             advertise: self.advertise.clone(),
@@ -170,10 +190,10 @@ impl InterfaceConfig {
             let key = format!("interface.addresses[{number}]");
             return Err(ConfigError::new(&key, reason, "write the address of a host"));
         }
-        let least = if checked.addresses.iter().all(|(address, _)| address.is_v4()) { MTU_MIN } else { MTU_MIN_V6 };
-        if !(least..=MTU_MAX).contains(&self.mtu) {
-            let instead = format!("write {least} to {MTU_MAX}");
-            return Err(ConfigError::new("interface.mtu", format!("{} is not possible", self.mtu), instead));
+        let possible = self.mtus();
+        if let Some(mtu) = self.mtu.filter(|mtu| !possible.contains(mtu)) {
+            let instead = format!("write {} to {MTU_MAX}", possible.start());
+            return Err(ConfigError::new("interface.mtu", format!("{mtu} is not possible"), instead));
         }
         Ok(checked)
     }
@@ -182,6 +202,17 @@ impl InterfaceConfig {
 /// The first port of a link and its further ones.
 fn all_ports(first: Port, joined: &[Port]) -> impl Iterator<Item = Port> + '_ {
     std::iter::once(first).chain(joined.iter().copied())
+}
+
+/// The addresses of an IPv4 network that no host has (RFC 1122 section 3.2.1.3): that of all its hosts, and the network's own, the former
+/// form of the same. None for prefixes of 31 bits (RFC 3021) and 32 bits.
+pub(super) fn broadcasts_of(address: IpAddress, bits: u8) -> impl Iterator<Item = IpAddress> {
+    let host = u32::MAX.checked_shr(bits.into()).filter(|_| bits < 31);
+    let both = address.v4().zip(host).map(|(v4, host)| {
+        let address = u32::from_be_bytes(v4);
+        [address | host, address & !host].map(|none| IpAddress::from_v4(none.to_be_bytes()))
+    });
+    both.into_iter().flatten()
 }
 
 /// Whether an address may be a router's: not a group, loopback, broadcast or unspecified; it may be link-local.
@@ -241,16 +272,7 @@ impl Interface {
 
     /// Whether an IPv4 address is the broadcast address of one of its networks, or of the network itself.
     pub fn is_broadcast(&self, address: IpAddress) -> bool {
-        let host = |bits: u8| u32::MAX.checked_shr(bits.into()).unwrap_or(0);
-        let of = |v4: [u8; 4]| u32::from_be_bytes(v4);
-        let mut networks = self.addresses.iter().filter(|(_, bits)| *bits < 31);
-        networks.any(|(own, bits)| match (own.v4(), address.v4()) {
-            (Some(own), Some(address)) => {
-                let mask = host(*bits);
-                (of(own) ^ of(address)) & !mask == 0 && (of(address) & mask == mask || of(address) & mask == 0)
-            }
-            _ => false,
-        })
+        self.addresses.iter().any(|(own, bits)| broadcasts_of(*own, *bits).any(|none| none == address))
     }
 
     /// Whether an address is that of all routers of one of its IPv6 networks: the network's own (RFC 4291 section 2.6.1). A link of two

@@ -150,8 +150,9 @@ impl FromConfig for Router {
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Router, ConfigError> {
         let (config, sees_addresses) = (config.completed(), builder.sees_addresses());
         let translates_some = builder.translator_is_conditional();
-        let interfaces = config.interfaces(ports)?;
+        let interfaces = config.interfaces(ports, &|port| builder.mtu(port))?;
         let (tables, spreads) = config.routes(&interfaces)?;
+        let written = format!("{interfaces:?} {:?} {:?}", config.routes, config.rules);
         let choices = spreads.iter().flat_map(|spread| spread.from(0)).collect();
         let (most, waiting, lifetime_ns) = (config.neighbours_max, config.waiting_max, config.lifetime_ns()?);
         let neighbours = Neighbours::new(builder, most, waiting, lifetime_ns, choices);
@@ -184,7 +185,7 @@ impl FromConfig for Router {
             redirects: config.redirects,
             clamp_mss: config.clamp_mss,
             seed: mixed(&own, 0),
-            fingerprint: mixed(format!("{:?} {:?} {:?}", config.interfaces, config.routes, config.rules).as_bytes(), 0),
+            fingerprint: mixed(written.as_bytes(), 0),
         })
     }
 }

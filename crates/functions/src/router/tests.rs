@@ -9,6 +9,7 @@ use braid_testkit::{Bench, Frame, assert_checksums};
 use proptest::prelude::*;
 
 use braid_nf::packet::IpAddress;
+use braid_nf::state::Surroundings;
 
 use crate::find;
 
@@ -37,6 +38,31 @@ fn only_what_is_for_its_ethernet_address_is_taken() {
     assert_eq!(bench.send(0, 0, &to_far().mac(HOST, [0xff; 6]).bytes()).dropped, Some("other_station"));
     assert_eq!(bench.send(0, 0, &to_far().bytes()).ports(), [1], "a set that was known");
     assert_eq!(bench.send(0, 0, &to_far().mac(OURS[0], HOST).bytes()).ports(), [1], "turned by a function before it");
+}
+
+#[test]
+fn a_link_takes_what_its_interface_takes_unless_the_plan_says_more_or_less() {
+    let build = find("router").unwrap().build;
+    let is_whole = |written: &str, device: Option<u16>, len: usize| {
+        let config = CONFIG.replacen("\nmtu = 1300", written, 1);
+        let mut bench = Bench::with_sets(2, 10, |builder| {
+            builder.place(Surroundings { mtus: vec![Some(9000), device], ..Surroundings::default() });
+            build("r", config.parse().unwrap(), builder, 2).unwrap()
+        });
+        // Headers of IPv4 and UDP.
+        bench.send(0, 0, &to_far().payload(&vec![0; len - 28]).bytes()).ports() == [1]
+    };
+    let longest = |written: &str, device: Option<u16>, expected: usize| {
+        assert!(is_whole(written, device, expected), "{written} {device:?}");
+        assert!(!is_whole(written, device, expected + 1), "{written} {device:?}");
+    };
+    longest("", None, 1500);
+    longest("", Some(1400), 1400);
+    longest("", Some(1600), 1600);
+    longest("\nmtu = 1300", Some(1400), 1300);
+    longest("\nmtu = 1450", Some(1400), 1450);
+    // Over IPv6 every link takes as much (RFC 8200 section 5).
+    longest("", Some(600), 1280);
 }
 
 #[test]
