@@ -6,7 +6,7 @@ use braid_nf::prelude::*;
 use braid_nf::{Cx, Port};
 use foldhash::HashSet;
 
-use super::interface::Interface;
+use super::interface::{Interface, broadcasts_of};
 use crate::parts::discovery::Message;
 use crate::parts::membership::{self, Query};
 use crate::parts::scope::is_link_local_v6;
@@ -48,7 +48,7 @@ impl Links {
     pub fn new(interfaces: Vec<Option<Interface>>, ports: u16) -> Links {
         let addresses = || interfaces.iter().flatten().flat_map(|one| &one.addresses);
         let own: HashSet<IpAddress> = addresses().map(|(address, _)| *address).collect();
-        let broadcasts = addresses().filter_map(|(address, bits)| broadcast_of(*address, *bits));
+        let broadcasts = addresses().flat_map(|(address, bits)| broadcasts_of(*address, *bits));
         let broadcasts = broadcasts.filter(|address| !own.contains(address)).collect();
         let networks = addresses().map(|(address, bits)| address.prefix(*bits));
         let is_anycast = |address: &IpAddress| interfaces.iter().flatten().any(|one| one.is_anycast(*address));
@@ -192,12 +192,6 @@ impl Links {
             None => true,
         }
     }
-}
-
-/// The broadcast address of an IPv4 network; none for prefixes of 31 bits (RFC 3021) and 32 bits.
-fn broadcast_of(address: IpAddress, bits: u8) -> Option<IpAddress> {
-    let host = u32::MAX.checked_shr(bits.into()).filter(|_| bits < 31)?;
-    Some(IpAddress::from_v4((u32::from_be_bytes(address.v4()?) | host).to_be_bytes()))
 }
 
 impl Interface {

@@ -66,6 +66,29 @@ fn a_link_takes_what_its_interface_takes_unless_the_plan_says_more_or_less() {
 }
 
 #[test]
+fn no_link_takes_all_neighbours_from_the_others() {
+    let mut bench = bench(100, &format!("neighbours_max = 16\n{CONFIG}"));
+    // Hosts that are known and used fill the table.
+    for host in 2..40 {
+        let address = format!("10.0.0.{host}");
+        bench.send(0, host, &Frame::arp(&address, "10.0.0.1").mac([2, 0, 0, 0, 1, host as u8], [0xff; 6]).bytes());
+        let answer = Frame::udp("198.51.100.9:2", &format!("{address}:1"));
+        bench.send(1, host, &answer.mac([2, 0, 0, 0, 0, 0xfe], OURS[1]).bytes());
+    }
+    let at = |bench: &mut Bench, port: &str| bench.entries().iter().filter(|entry| entry.contains(port)).count();
+    let before = at(&mut bench, "port 0");
+    assert!(before >= 15, "{before}");
+    let asks = |bench: &mut Bench, to: &str| {
+        bench
+            .send(0, 100, &Frame::udp("10.0.0.2:1", &format!("{to}:2")).mac([2, 0, 0, 0, 1, 2], OURS[0]).bytes())
+            .dropped
+    };
+    assert_eq!(asks(&mut bench, "192.0.2.9"), Some("waits_for_neighbour"), "the other link has room");
+    assert_eq!(at(&mut bench, "port 0"), before - 1);
+    assert_ne!(asks(&mut bench, "10.0.0.200"), Some("waits_for_neighbour"), "its own has none");
+}
+
+#[test]
 fn neighbours_and_next_hops_are_listed() {
     let mut bench = bench(10, CONFIG);
     bench.send(0, 0, &to_far().bytes());

@@ -32,6 +32,11 @@ impl Hop {
         Hop { address, port, place: 0, zero: 0, vlan: vlan.unwrap_or(0), zeros: [0; 2] }
     }
 
+    /// Whether both are on one link.
+    pub(super) fn is_beside(&self, other: &Hop) -> bool {
+        (self.port, self.vlan) == (other.port, other.vlan)
+    }
+
     /// The keys of the packets that may wait for it.
     pub(super) fn places(self) -> impl Iterator<Item = Hop> {
         (0..PLACES).map(move |place| Hop { place, ..self })

@@ -15,6 +15,7 @@ mod held;
 pub use entry::{Hop, Says, Station};
 
 use std::iter::once;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -266,10 +267,37 @@ impl Neighbours {
         let mut silent = Silent { now_ns: cx.now(), age_ns, but: &self.choices };
         let size = (ROW, self.table.capacity());
         let has_room = make_room(cx, hop, size, |cx, among| take_out(cx, &self.table, once(among), 1, &mut silent))?;
+        let has_room = has_room || make_room(cx, hop, size, |cx, among| self.thin_out(cx, hop, among))?;
         if has_room {
             self.ends.update(cx, CROWDED_OUT, |count| *count += 1)?;
         }
         Ok(has_room && self.table.insert(cx, hop, entry)? != Inserted::Full)
+    }
+
+    /// Forgets the neighbour that has been silent the longest of the link that has more than half of these entries, for one of another link: so
+    /// no link keeps all others out. Returns how many, at most one.
+    fn thin_out(&self, cx: &mut Cx<'_>, hop: &Hop, among: Range<u32>) -> Result<u32, Conflict> {
+        let mut all = Vec::with_capacity(among.len());
+        self.table.for_each(cx, among.start, among.len() as u32, |_, other, entry| {
+            all.push((*other, entry.seen_ns, entry.known));
+            Ok(Visit::Keep)
+        })?;
+        let half = all.len() / 2;
+        let is_crowd =
+            |of: &Hop| !of.is_beside(hop) && all.iter().filter(|(other, ..)| other.is_beside(of)).count() > half;
+        let many = all.iter().map(|(other, ..)| other).find(|other| is_crowd(other));
+        let may_go = |(other, seen_ns, _): &&(Hop, u64, u8)| {
+            *seen_ns != FIXED && !self.choices.contains(other) && many.is_some_and(|many| many.is_beside(other))
+        };
+        let Some((oldest, _, known)) = all.iter().filter(may_go).min_by_key(|(_, seen_ns, _)| *seen_ns) else {
+            return Ok(0);
+        };
+        self.table.remove(cx, oldest)?;
+        // Packet sets remember where it is.
+        if *known == 1 {
+            self.changes.update(cx, 0, |changes| *changes += 1)?;
+        }
+        Ok(1)
     }
 
     /// Expires a neighbour's lifetime early: it is asked again, and used in the meantime.
