@@ -48,7 +48,7 @@ fn one_of_several_tables_is_refused_at_its_own_line() {
     check(&services("backends = []"), 8, &["`service[1].backends`: there is none"]);
     let third = "backends = [\n{ address = \"10.0.0.2\" },\n{ address = \"10.0.0.1\" },\n]";
     check(&services(third), 10, &["`service[1].backends[1]`: 10.0.0.1 with all ports is a backend twice"]);
-    check(&services("port = \"http\"\nbackends = []"), 8, &["`service[1].port`", "`http` is no port"]);
+    check(&services("port = \"htp\"\nbackends = []"), 8, &["`service[1].port`", "`htp` is no port"]);
     check(&services("prot = 80\nbackends = []"), 8, &["`service[1].prot`: no such key", "did you mean `protocol`?"]);
     check(&services("port = 80"), 6, &["`service[1].backends`: missing"]);
     check(&services("backends = [{ address = \"10.0.0.2:80\" }]"), 8, &["`service[1].backends[0].address`"]);

@@ -191,7 +191,11 @@ fn sets_that_workers_share_are_counted_with_their_own() {
 #[test]
 fn what_shared_sets_hold_goes_along_to_another_number_of_workers() {
     let braid = Braid::new();
-    let by = |by: &str| format!("[[nf]]\nfunction = \"policer\"\nname = \"by_{by}\"\nconfig = {{ by = \"{by}\", bytes_per_s = 1000, burst_bytes = 2000 }}\n");
+    let by = |by: &str| {
+        format!(
+            "[[nf]]\nfunction = \"policer\"\nname = \"by_{by}\"\nconfig = {{ by = \"{by}\", bytes_per_s = 1000, burst_bytes = 2000 }}\n"
+        )
+    };
     braid.write("plan.toml", &format!("{}{}", by("source"), by("destination")));
     braid.ok("gen uniform?packets=2000&flows=50&seed=5 --out in.pcapng");
     let passed = |workers: u8, files: &str| {

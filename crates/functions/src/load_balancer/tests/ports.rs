@@ -110,8 +110,7 @@ fn written_ports_are_refused_with_their_line() {
     for (port, wrong) in [
         ("'6-5'", "`6-5` ends before it begins; write \"5-6\""),
         ("'0-9'", "ports 0-9 begin at 0; write \"1-9\", or leave `port` out for all ports"),
-        ("'all'", "`all` is no port; write 80 or \"5000-5999\""),
-        ("[80, 443]", "no port; write one from 1 to 65535, or a range as \"5000-5999\""),
+        ("'all'", "`all` is no port; write 80, \"http\" or \"5000-5999\""),
         ("70000", "no port; write one from 1 to 65535, or a range as \"5000-5999\""),
     ] {
         let text =

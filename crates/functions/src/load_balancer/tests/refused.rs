@@ -105,7 +105,7 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     }
     let checked = |port: &str, check: &str| {
         format!(
-            "[[service]]\naddress = '203.0.113.9'\nport = {port}\ncheck = {{ {check} }}\nbackends = [{{ address = '10.0.0.1' }}]"
+            "[[service]]\naddress = '203.0.113.9'\nport = {port}\ncheck = {{ {check} }}\nbackends = [{{ address = '10.0.0.1' }}]\n"
         )
     };
     for (check, wanted) in [
