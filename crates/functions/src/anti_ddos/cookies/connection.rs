@@ -108,6 +108,11 @@ impl Flow {
         }
     }
 
+    /// Whether its destination is not protected.
+    pub(super) fn is_unprotected(&self) -> bool {
+        self.phase() == Phase::Direct && self.finished & UNPROTECTED != 0
+    }
+
     /// Whether the opener of a flow without a cookie has continued it.
     #[inline(always)]
     pub(super) fn goes_on(&self) -> bool {

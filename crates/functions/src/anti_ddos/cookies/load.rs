@@ -22,7 +22,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Counts a flow that was continued, or needs no proof that it will be.
+    /// Counts a flow that was continued, or whose client has returned a cookie.
     pub(super) fn went_on(&mut self, span: u64) {
         self.reach(span);
         self.now += 1;

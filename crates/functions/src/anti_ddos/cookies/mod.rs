@@ -223,8 +223,12 @@ impl SynProxy {
         Ok(self.send_on(cx, packet, &flow))
     }
 
-    /// Counts a flow that begins, as one that nobody has continued yet or as one that needs no proof.
+    /// Counts a flow that begins, as one that nobody has continued yet or as one that a cookie has proved. Flows to others than
+    /// the protected say nothing about an attack on these.
     fn count(&self, cx: &mut Cx<'_>, flow: &Flow) -> Result<(), Conflict> {
+        if flow.is_unprotected() {
+            return Ok(());
+        }
         let span = self.settings.span(cx.now());
         self.counters.update(cx, |own| match flow.one_packet {
             0 => own.went_on(span),
