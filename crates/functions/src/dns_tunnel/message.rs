@@ -1,6 +1,7 @@
 //! What a DNS response may hide: its zone, and the bytes that its name and answers carry below the zone.
 
 use braid_nf::packet::IpAddress;
+use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 
 use crate::parts::dns::{NAME_MOST, Response};
@@ -69,6 +70,11 @@ pub(super) fn name(name: &[u8]) -> Option<u64> {
 /// The bytes of the answers, if they hold no address.
 pub(super) fn answer_bytes(response: &Response<'_>) -> u64 {
     if response.address().is_none() { response.answers().len() as u64 } else { 0 }
+}
+
+/// Encodes a name, encoded itself, with one of its addresses as an address that no host has.
+pub(super) fn pair(name: IpAddress, address: IpAddress) -> IpAddress {
+    as_address(mixed(address.as_bytes(), mixed(name.as_bytes(), 3)))
 }
 
 /// Encodes a name's hash as an address that no host has.

@@ -2,6 +2,7 @@
 //! contacts; here they are counted by client and zone, because a tunnel needs a zone of its own.
 
 mod config;
+mod contact;
 mod message;
 
 pub use config::Config;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
+use contact::{Awaited, Sum};
 use message::Zone;
 
 use crate::parts::aged::{SWEEP_EVERY, Stamp};
@@ -27,7 +29,7 @@ pub struct Asker {
     zone: u64,
 }
 
-/// A client and an address or a name that it learnt from an answer.
+/// A client and an address that it was told, or a name or a name with an address.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Told {
@@ -35,11 +37,11 @@ pub struct Told {
     address: IpAddress,
 }
 
-/// An answer that has not led to a contact yet.
+/// A name that a client was told of.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Orphan {
-    /// For a name the hash of its zone, or [`LED`] once an address was contacted; for an address the hash of the name.
+    /// The hash of its zone, or [`LED`] if it is known to have led to a contact.
     of: u64,
     bytes: u64,
     seen_ns: u64,
@@ -88,6 +90,7 @@ network_function! {
         lists: Vec<Name>,
         resolvers: config::Resolvers,
         told: Aged<Told, Orphan>,
+        addresses: Aged<Told, Awaited>,
         tallies: Aged<Asker, Tally>,
         unkept: Unkept,
         alerts: Alerts<Asker, Tunnel>,
@@ -107,6 +110,7 @@ impl FromConfig for DnsTunnel {
             lists: config.lists()?,
             resolvers: config.resolvers()?,
             told: Aged::new(builder, "told", capacity, window_ns).map_err(error)?,
+            addresses: Aged::new(builder, "addresses", capacity, window_ns).map_err(error)?,
             tallies: Aged::new(builder, "tallies", capacity, window_ns).map_err(error)?,
             unkept: Unkept::new(builder, "unkept", "answers for which there was no room").map_err(error)?,
             alerts: Alerts::new(builder, config.alerts_max).map_err(|e| ConfigError::state("alerts_max", &e))?,
@@ -166,6 +170,7 @@ impl NetworkFunction for DnsTunnel {
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
         self.told.sweep(cx, tick.share)?;
+        self.addresses.sweep(cx, tick.share)?;
         self.tallies.sweep(cx, tick.share)
     }
 
@@ -188,20 +193,56 @@ impl DnsTunnel {
     fn answer(&self, cx: &mut Cx<'_>, client: IpAddress, response: &Response<'_>) -> Result<(), Conflict> {
         let Some((zone, name)) = Zone::of(response).zip(message::name(response.name())) else { return Ok(()) };
         let bytes = message::answer_bytes(response) + self.name_bytes(cx, client, &zone, response)?;
-        let (asker, seen_ns) = (Asker { client, zone: zone.hash }, cx.now());
-        let address = response.address().map(|address| (address, Orphan { of: name, bytes: 0, seen_ns }));
-        let named = (message::as_address(name), Orphan { of: zone.hash, bytes, seen_ns });
-        for (address, orphan) in address.into_iter().chain([named]) {
-            let told = Told { client, address };
-            if self.told.get(cx, &told)?.is_some() {
-                return Ok(());
-            }
-            // Without an entry a contact would go unnoticed. The answer may be honest, so it is not counted.
-            if !self.told.insert(cx, &told, &orphan)? {
-                return self.unkept.count(cx);
-            }
+        let named = Told { client, address: message::as_address(name) };
+        let known = self.told.get(cx, &named)?;
+        let orphan = known.unwrap_or(Orphan { of: zone.hash, bytes, seen_ns: cx.now() });
+        if orphan.of == LED {
+            return Ok(());
         }
-        let begun = Tally { since_ns: seen_ns, ..Tally::default() };
+        // Without an entry a contact would go unnoticed. The answer may be honest, so it is not counted.
+        let Some(leads) = self.leads(cx, named, response.address(), (&orphan, known.is_none()))? else {
+            return self.unkept.count(cx);
+        };
+        match (known, leads) {
+            (Some(_), false) => return Ok(()),
+            (Some(_), true) => self.clear(cx, client, Sum { zone: orphan.of, names: 1, bytes: orphan.bytes })?,
+            (None, _) => {}
+        }
+        let of = if leads { LED } else { orphan.of };
+        if !self.told.insert(cx, &named, &Orphan { of, ..orphan })? {
+            return self.unkept.count(cx);
+        }
+        if leads { Ok(()) } else { self.tally(cx, client, &zone, bytes) }
+    }
+
+    /// Whether an answer's address is one that the client has contacted; otherwise a contact will clear the name's orphan.
+    /// `None` if there is no room to know that.
+    fn leads(
+        &self,
+        cx: &mut Cx<'_>,
+        named: Told,
+        address: Option<IpAddress>,
+        (orphan, is_new): (&Orphan, bool),
+    ) -> Result<Option<bool>, Conflict> {
+        let Some(address) = address else { return Ok(Some(false)) };
+        let (told, pair) =
+            (Told { address, ..named }, Told { address: message::pair(named.address, address), ..named });
+        if !is_new && self.told.get(cx, &pair)?.is_some() {
+            return Ok(Some(false));
+        }
+        let awaited = self.addresses.get(cx, &told)?.unwrap_or_default();
+        if awaited.is_contacted() {
+            return Ok(Some(true));
+        }
+        let awaited = awaited.with(orphan.of, orphan.bytes, cx.now());
+        let is_kept = self.told.insert(cx, &pair, orphan)? && self.addresses.insert(cx, &told, &awaited)?;
+        Ok(is_kept.then_some(false))
+    }
+
+    /// Counts an orphan of a zone.
+    fn tally(&self, cx: &mut Cx<'_>, client: IpAddress, zone: &Zone<'_>, bytes: u64) -> Result<(), Conflict> {
+        let asker = Asker { client, zone: zone.hash };
+        let begun = Tally { since_ns: cx.now(), ..Tally::default() };
         let mut tally = self.tallies.get(cx, &asker)?.unwrap_or(begun);
         (tally.orphans, tally.bytes) = (tally.orphans + 1, tally.bytes + bytes);
         if tally.orphans >= self.orphans_max && tally.bytes >= self.bytes_max {
@@ -229,15 +270,24 @@ impl DnsTunnel {
         Ok(if is_new { zone.bytes_below(list) } else { 0 })
     }
 
-    /// Clears the orphan whose address the client contacts, and with it all later answers about its name.
+    /// Clears the orphans whose address the client contacts. Whatever else is told this address within the window leads there
+    /// too.
     fn contact(&self, cx: &mut Cx<'_>, client: IpAddress, address: IpAddress) -> Result<(), Conflict> {
-        let Some(Orphan { of: name, .. }) = self.told.remove(cx, &Told { client, address })? else { return Ok(()) };
-        let (named, seen_ns) = (Told { client, address: message::as_address(name) }, cx.now());
-        let Some(orphan) = self.told.get(cx, &named)?.filter(|orphan| orphan.of != LED) else { return Ok(()) };
-        self.told.insert(cx, &named, &Orphan { of: LED, bytes: 0, seen_ns })?;
-        let asker = Asker { client, zone: orphan.of };
+        let (told, now) = (Told { client, address }, cx.now());
+        let Some(awaited) = self.addresses.get(cx, &told)? else { return Ok(()) };
+        // Flows to one address write its entry twice a window at most.
+        if awaited.is_contacted() && now.saturating_sub(awaited.seen_ns()) < self.window_ns / 2 {
+            return Ok(());
+        }
+        self.addresses.insert(cx, &told, &Awaited::contacted(now))?;
+        awaited.sums().try_for_each(|sum| self.clear(cx, client, sum))
+    }
+
+    /// Counts orphans of a zone no longer.
+    fn clear(&self, cx: &mut Cx<'_>, client: IpAddress, sum: Sum) -> Result<(), Conflict> {
+        let asker = Asker { client, zone: sum.zone };
         let Some(Tally { since_ns, orphans, bytes }) = self.tallies.get(cx, &asker)? else { return Ok(()) };
-        let (orphans, bytes) = (orphans.saturating_sub(1), bytes.saturating_sub(orphan.bytes));
+        let (orphans, bytes) = (orphans.saturating_sub(sum.names), bytes.saturating_sub(sum.bytes));
         self.tallies.insert(cx, &asker, &Tally { since_ns, orphans, bytes }).map(drop)
     }
 }

@@ -83,6 +83,37 @@ fn so_are_addresses_that_nobody_contacts_if_the_names_carry_enough() {
     check(|n| (name(n), address(n)), true, None);
 }
 
+/// What carries data upwards needs no answers that differ: a tunnel's server may give one and the same address for all names.
+#[test]
+fn one_address_for_all_names_hides_no_tunnel() {
+    let name = |n| format!("{n:04}{}.evil.co.uk", "a".repeat(40));
+    let expected = "30 answers about evil.co.uk led nowhere, 1350 bytes in them, since 0.000 s";
+    check(|n| (name(n), Answer::Address([198, 51, 100, 7])), false, Some(expected));
+    check(|n| (name(n), Answer::Address([198, 51, 100, 7])), true, None);
+    // Nor do other zones that were told this address first, as the names that a resolver blocks.
+    let others = |n: u64| if n < 40 { format!("www.site{n}.example") } else { name(n) };
+    let expected = expected.replace("0.000", "4.000");
+    check(|n| (others(n), Answer::Address([127, 0, 0, 1])), false, Some(&expected));
+}
+
+/// As for names of one site on one host, to which a browser keeps one connection.
+#[test]
+fn names_of_an_address_that_is_contacted_lead_there_before_and_after() {
+    let name = |n: u64| format!("{n:04}{}.example.com", "a".repeat(40));
+    let tell = |bench: &mut Bench, n: u64, kind: u8, answer: &Answer| {
+        bench.send(0, n * 100, &response_about(kind, &name(n), answer));
+    };
+    let web = Frame::tcp("10.0.0.1:5000", "198.51.100.7:443").flags("S").bytes();
+    let mut bench = bench("");
+    (0..29).for_each(|n| tell(&mut bench, n, 1, &Answer::Address([198, 51, 100, 7])));
+    bench.send(0, 2950, &web);
+    for n in 30..300 {
+        tell(&mut bench, n, 28, &Answer::Nothing);
+        tell(&mut bench, n, 1, &Answer::Address([198, 51, 100, 7]));
+    }
+    assert!(bench.findings().is_empty());
+}
+
 /// Their queries are as new and as long as data, so the configuration has to name such lists.
 #[test]
 fn lists_of_names_and_hashes_are_none_if_they_are_named() {
