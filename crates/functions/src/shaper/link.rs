@@ -24,6 +24,13 @@ pub struct Place {
     exists: u64,
 }
 
+impl Place {
+    /// Whether the address has a queue.
+    pub fn exists(self) -> bool {
+        self.exists == 1
+    }
+}
+
 /// The packets of an address that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

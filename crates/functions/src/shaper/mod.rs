@@ -124,6 +124,11 @@ impl NetworkFunction for Shaper {
         self.limit.timeout_ns().max(TIMEOUT_MIN_NS)
     }
 
+    /// Of an address that is forgotten while its packets wait, later ones would overtake them.
+    fn is_assured(&self, shaped: &Shaped) -> bool {
+        shaped.last_turn != 0 || shaped.place.exists()
+    }
+
     fn fields(&self) -> Vec<FieldUse> {
         vec![READS_WIRE_LEN]
     }

@@ -5,11 +5,12 @@ use braid_nf::prelude::*;
 use crate::shaper::TICK;
 use crate::token_bucket::{Bucket, Limit};
 
-/// What a set remembers of an address: where its class is.
+/// What a set remembers of an address: where its class is, and whether packets waited when one came last.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Place {
     pub(super) lease: Lease,
+    pub(super) waits: u32,
 }
 
 /// What is known of an address, shared by all workers: its credit, and the priorities in which packets wait.

@@ -122,6 +122,11 @@ impl NetworkFunction for Borrower {
         self.timeout_ns
     }
 
+    /// As in [`Shaper`](super::Shaper): later packets of an address that is forgotten would overtake those that wait.
+    fn is_assured(&self, place: &Place) -> bool {
+        place.waits != 0
+    }
+
     fn fields(&self) -> Vec<FieldUse> {
         vec![READS_WIRE_LEN]
     }
@@ -135,7 +140,8 @@ impl NetworkFunction for Borrower {
             return Ok(cx.pass());
         }
         let Some(lease) = self.leases.allocate(cx)? else { return Ok(Verdict::Drop(ADDRESS_TABLE_FULL)) };
-        if !set.register(cx, Place { lease }) {
+        let mut place = Place { lease, waits: 0 };
+        if !set.register(cx, place) {
             self.leases.free(cx, lease)?;
             return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
         }
@@ -144,7 +150,9 @@ impl NetworkFunction for Borrower {
         let each = &self.terms[group as usize].each;
         let class = Class { own: each.own.full(now), ceil: each.ceil.full(now), lease, group, ..Class::default() };
         self.classes.set(cx, lease.index, class)?;
-        self.packet(cx, packet, &mut Place { lease })
+        let verdict = self.packet(cx, packet, &mut place)?;
+        let _there = set.register(cx, place);
+        Ok(verdict)
     }
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, place: &mut Place) -> Handled {
@@ -169,6 +177,7 @@ impl NetworkFunction for Borrower {
         if !goes && let Some(reason) = self.wait(cx, packet, (&mut branch.class, &mut line), band)? {
             return Ok(Verdict::Drop(reason));
         }
+        place.waits = u32::from(branch.class.waiting);
         self.put_branch(cx, &branch)?;
         self.line.set(cx, 0, line)?;
         Ok(if goes { cx.pass() } else { Verdict::Drop(WAITS) })
