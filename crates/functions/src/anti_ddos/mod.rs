@@ -13,7 +13,7 @@ use std::time::Duration;
 use braid_nf::prelude::*;
 use braid_nf::{Instance, Relaxation, Stage};
 
-use crate::parts::dscp;
+use crate::parts::{Unkept, dscp};
 use crate::{ConfigError, FromConfig};
 
 /// A new flow began while too many flows had a single packet.
@@ -28,8 +28,7 @@ pub struct Flow {
     one_packet: u8,
 }
 
-/// Counts of all workers together: live flows, those with a single packet, and flows that began under attack or found no
-/// room.
+/// Counts of all workers together: live flows, those with a single packet, and flows that began under attack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -59,6 +58,7 @@ network_function! {
         action: Action,
         dscp: u8,
         sources: Option<Sources>,
+        no_room: Unkept,
         idle_timeout_ns: u64,
     }
 }
@@ -75,6 +75,8 @@ impl FromConfig for AntiDdos {
             action: config.action,
             dscp: config.dscp()?,
             sources: config.sources(builder)?,
+            no_room: Unkept::new(builder, "no_room", "packets of flows for which there was no room")
+                .map_err(|error| ConfigError::state("sets", &error))?,
             idle_timeout_ns: config.idle_timeout_ns()?,
         })
     }
@@ -118,6 +120,7 @@ impl NetworkFunction for AntiDdos {
         if all.refused > 0 {
             into.add("flows that began under attack", all.refused as u64);
         }
+        self.no_room.report(cx, into)?;
         self.sources.iter().try_for_each(|sources| sources.report(cx, into))
     }
 
@@ -160,7 +163,10 @@ impl NetworkFunction for AntiDdos {
 impl AntiDdos {
     /// Decides about the first packet of a flow that begins under attack or finds no room.
     fn refuse(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, reason: Reason) -> Handled {
-        self.counters.update(cx, |own| own.refused += 1)?;
+        match reason {
+            ATTACK => self.counters.update(cx, |own| own.refused += 1)?,
+            _ => self.no_room.count(cx)?,
+        }
         let passes = match (self.action, &self.sources) {
             (Action::Limit, Some(sources)) => sources.admit(cx, packet.src_ip())?,
             (action, _) => matches!(action, Action::Pass | Action::Mark),
