@@ -9,6 +9,7 @@ pub use stream::Stream;
 
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
+use braid_nf::packet::parse::protocol::TCP;
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, Map, MapConfig};
 
@@ -18,7 +19,6 @@ use crate::{ConfigError, FromConfig};
 
 /// A retransmitted segment with different bytes.
 const TUNNELLED: Reason = Reason("tunnelled_retransmission");
-const TCP: u8 = 6;
 
 /// A subscriber's payload bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

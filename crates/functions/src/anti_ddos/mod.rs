@@ -10,6 +10,7 @@ pub use sources::Sources;
 
 use std::time::Duration;
 
+use braid_nf::packet::parse::protocol::TCP;
 use braid_nf::prelude::*;
 use braid_nf::{Instance, Relaxation, Stage};
 
@@ -18,7 +19,6 @@ use crate::{ConfigError, FromConfig};
 
 /// A new flow began while too many flows had a single packet.
 const ATTACK: Reason = Reason("attack");
-const TCP: u8 = 6;
 
 // listing: begin
 /// Whether the flow has had a single packet so far.

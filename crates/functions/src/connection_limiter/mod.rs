@@ -19,7 +19,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::DistributedConfig;
 
-use crate::parts::{Alerts, AnswerRate, Lengths, Side, Sides, answer, seconds};
+use crate::parts::{Alerts, AnswerRate, Lengths, Side, Sides, answer, is_opening, seconds};
 use crate::{ConfigError, FromConfig};
 
 /// The first refusal of an owner.
@@ -128,7 +128,7 @@ impl NetworkFunction for ConnectionLimiter {
 
     #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Handled {
-        if connection.is_over() && packet.tcp_flags().is_some_and(is_syn) {
+        if connection.is_over() && packet.tcp_flags().is_some_and(is_opening) {
             return self.open_again(cx, packet, connection);
         }
         connection.note(packet, cx.reversed());
@@ -159,10 +159,6 @@ impl NetworkFunction for ConnectionLimiter {
             into.find("connection_limit", owner, detail);
         })
     }
-}
-
-fn is_syn(flags: u8) -> bool {
-    flags & (headers::tcp_flags::SYN | headers::tcp_flags::ACK) == headers::tcp_flags::SYN
 }
 
 impl ConnectionLimiter {

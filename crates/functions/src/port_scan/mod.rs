@@ -9,6 +9,7 @@ pub use walk::{Thresholds, Walk};
 
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::headers::tcp_flags;
+use braid_nf::packet::parse::protocol::TCP;
 use braid_nf::prelude::*;
 
 use crate::config::idle_ns;
@@ -17,7 +18,6 @@ use crate::{ConfigError, FromConfig};
 
 /// A connection that a known scanner opens.
 const SCANNER: Reason = Reason("scanner");
-const TCP: u8 = 6;
 
 /// The evidence against a scanner.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -91,6 +91,7 @@ impl NetworkFunction for PortScan {
         let now_ms = (cx.now() / MS) as u32;
         walk.give_up(&self.thresholds, now_ms);
         let service = walk::service(packet.dst_ip(), port);
+        // Not `parts::is_opening`: scans use SYNs with a FIN too, which some hosts answer.
         let opens = flags & (tcp_flags::SYN | tcp_flags::ACK | tcp_flags::RST) == tcp_flags::SYN;
         match opens {
             true => walk.ask(service, now_ms),

@@ -6,6 +6,7 @@ mod config;
 pub use config::Config;
 
 use braid_nf::FieldUse;
+use braid_nf::packet::parse::protocol::{TCP, UDP};
 use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
@@ -13,9 +14,6 @@ use crate::config::{READS_WIRE_LEN, idle_ns};
 use crate::parts::Volume;
 use crate::parts::protocols::{Protocol, Transport, by_payload, by_port};
 use crate::{ConfigError, FromConfig};
-
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 
 /// The state of a session.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -9,6 +9,7 @@ pub use config::Config;
 use std::time::Duration;
 
 use braid_nf::packet::IpAddress;
+use braid_nf::packet::parse::protocol::TCP;
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 use request::Seen;
@@ -17,8 +18,6 @@ use crate::config::idle_ns;
 use crate::parts::aged::{SWEEP_EVERY, Stamp};
 use crate::parts::{Aged, Alerts, Unkept, seconds};
 use crate::{ConfigError, FromConfig};
-
-const TCP: u8 = 6;
 
 /// The position of a TCP session within a request, which may span several packets.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

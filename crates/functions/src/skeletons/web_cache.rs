@@ -4,11 +4,10 @@
 //! retransmission, windows), without which no answer can be given on a server's behalf; storage of bodies; freshness and
 //! validation (RFC 9111); requests that span several packets; and TLS.
 
+use braid_nf::packet::parse::protocol::TCP;
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 use braid_nf::state::{MapConfig, StateError};
-
-const TCP: u8 = 6;
 
 /// The latest request of a session.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -37,7 +37,7 @@ use self::settings::Settings;
 pub use self::settings::{CookieConfig, When};
 use super::Config;
 use crate::ConfigError;
-use crate::parts::answer;
+use crate::parts::{answer, is_opening};
 use tcp_flags::{ACK, FIN, RST, SYN};
 
 /// A SYN that was answered with a cookie and is consumed here.
@@ -214,7 +214,7 @@ impl SynProxy {
     /// Makes a flow live. If the set table is full, a SYN can still be answered with a cookie.
     fn register(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Flow>, flow: Flow) -> Handled {
         if !set.register(cx, flow) {
-            let opens = packet.tcp_flags().is_some_and(|flags| flags & (SYN | ACK | RST | FIN) == SYN);
+            let opens = packet.tcp_flags().is_some_and(is_opening);
             let reason = if opens && flow.one_packet == 1 { self.answer(cx, packet)? } else { Reason::SET_TABLE_FULL };
             return Ok(Verdict::Drop(reason));
         }
@@ -297,7 +297,7 @@ impl SynProxy {
         (from_client, flags): (bool, u8),
     ) -> Handled {
         let is_over = matches!(flow.stage(), Phase::Closing | Phase::Reset);
-        if from_client && is_over && flags & (SYN | ACK | RST | FIN) == SYN {
+        if from_client && is_over && is_opening(flags) {
             return self.begin_again(cx, packet, flow);
         }
         let goes_on = packet.tcp().is_some_and(|tcp| flow.note_direct(&tcp, from_client));
@@ -321,9 +321,10 @@ impl SynProxy {
         flow: &mut Flow,
         (phase, from_client, flags): (Phase, bool, u8),
     ) -> Handled {
-        let is_syn = flags & (SYN | ACK | RST | FIN) == SYN;
         match (phase, from_client) {
-            (Phase::Asked | Phase::Closing | Phase::Reset, true) if is_syn => self.begin_again(cx, packet, flow),
+            (Phase::Asked | Phase::Closing | Phase::Reset, true) if is_opening(flags) => {
+                self.begin_again(cx, packet, flow)
+            }
             (Phase::Asked, true) => self.repeat(cx, packet, flow, flags),
             (Phase::Asked, false) => self.answered(cx, packet, flow, flags),
             (_, false) if flags & (SYN | ACK) == SYN | ACK => self.answered(cx, packet, flow, flags),
