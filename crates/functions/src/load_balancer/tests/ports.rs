@@ -111,7 +111,7 @@ fn written_ports_are_refused_with_their_line() {
         ("'6-5'", "`6-5` ends before it begins; write \"5-6\""),
         ("'0-9'", "ports 0-9 begin at 0; write \"1-9\", or leave `port` out for all ports"),
         ("'all'", "`all` is no port; write 80, \"http\" or \"5000-5999\""),
-        ("70000", "no port; write one from 1 to 65535, or a range as \"5000-5999\""),
+        ("70000", "no port; write one from 1 to 65535, a range as \"5000-5999\", or a list of them as [80, 443]"),
     ] {
         let text =
             format!("[[service]]\naddress = '203.0.113.10'\nport = {port}\nbackends = [{{ address = '10.0.0.1' }}]");

@@ -161,7 +161,7 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error(
         "port = 53",
         "port = 53\n    check = {}",
-        "`service[2].check`: a check opens a TCP connection, which no backend accepts at a UDP port; write a `port` at",
+        "`service[2].check`: a check opens a TCP connection, which no backend accepts at a UDP port; write kind = \"udp\" or \"dns\", a `port` at",
     );
     check_error("port = 53", page, "`service[2].check`: a connection alone asks for no page; write kind = \"http\"");
 }
