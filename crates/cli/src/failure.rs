@@ -90,7 +90,7 @@ impl Failure {
                 failure.what = format!("{name}:{line}:{column}: {}", failure.what);
             }
             let label = LabeledSpan::new(Some("here".to_owned()), at.start, at.len());
-            failure.place = Some(Box::new((NamedSource::new(name, text.to_owned()), label)));
+            failure.place = Some(Box::new((NamedSource::new(name, quoted(text)), label)));
         }
         failure
     }
@@ -162,6 +162,19 @@ fn seen(text: String) -> String {
         }
         out
     })
+}
+
+/// The text of a file as it is shown: a question mark for each byte that would steer a terminal, so that positions stay.
+fn quoted(text: &str) -> String {
+    let shown = |c: char| if c.is_control() && !matches!(c, '\n' | '\r' | '\t') { None } else { Some(c) };
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match shown(c) {
+            Some(c) => out.push(c),
+            None => out.extend(std::iter::repeat_n('?', c.len_utf8())),
+        }
+    }
+    out
 }
 
 impl fmt::Display for Failure {
@@ -278,5 +291,12 @@ mod tests {
         check(true, &[("LANG", "de_DE.UTF-8"), ("LC_ALL", "C")], true, false);
         check(true, &[("LANG", "de_DE.ISO-8859-1"), ("TERM", "dumb")], false, false);
         check(false, &[("LANG", "C")], false, true);
+    }
+
+    #[test]
+    fn what_a_file_has_in_it_does_not_steer_the_terminal() {
+        let text = "a\u{1b}[31m\u{85}\0\nb\tc é";
+        assert_eq!(quoted(text), "a?[31m???\nb\tc é");
+        assert_eq!(quoted(text).len(), text.len(), "positions stay");
     }
 }

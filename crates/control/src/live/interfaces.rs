@@ -52,9 +52,12 @@ impl Interfaces {
     /// Refuses a plan with an interface that no process could open now.
     pub(super) fn check(&self, devices: &[PortSpec]) -> Result<(), Refused> {
         for device in devices.iter().filter(|device| is_there_before(device)) {
-            let Err(OpenError::Device { device: name, what, mend }) = Interface::find(&device.name) else { continue };
-            let mend =
-                self.new_name(&name).map_or(mend, |new| format!("it is called {new} now: write device = \"{new}\""));
+            let Err(OpenError::Device { device: name, what, .. }) = Interface::find(&device.name) else { continue };
+            let mend = match self.new_name(&name) {
+                Some(new) => format!("it is called {new} now: write device = \"{new}\""),
+                // Not how to make one for a trial, as at a first start.
+                None => "`ip -brief link` lists those that are".to_owned(),
+            };
             return Err(Refused::new(format!("{name}: {what}"), format!("nothing has changed; {mend}")));
         }
         Ok(())
