@@ -1,90 +1,17 @@
-//! What a DNS response may hide: its zone, and the bytes that its name and answers carry below the zone.
+//! What a DNS response may hide in its answers, and how names are kept beside addresses.
 
 use braid_nf::packet::IpAddress;
-use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 
-use crate::parts::dns::{NAME_MOST, Response};
-
-/// The number of characters of a zone that a report shows.
-pub(super) const ZONE_SHOWN: usize = 40;
-/// The maximum length of a zone in bytes: three labels with their length bytes.
-const ZONE_MOST: usize = 3 * 64;
-
-/// The registered part of a name: the last two labels, or three if the top one has two letters and the second is short
-/// (`co.uk`).
-pub(super) struct Zone<'a> {
-    bytes: &'a [u8],
-    /// The hash of its labels in lower case.
-    pub(super) hash: u64,
-}
-
-impl<'a> Zone<'a> {
-    /// The zone of a response. `None` for names with no label below a zone, and for reverse look-ups, which seldom lead
-    /// to a contact.
-    pub(super) fn of(response: &Response<'a>) -> Option<Zone<'a>> {
-        let (top, two) = (response.name_from(0)?, response.name_from(1)?);
-        if top.eq_ignore_ascii_case(b"arpa") {
-            return None;
-        }
-        let is_short = two.len() - top.len() - 1 <= 3 && top.len() == 2;
-        let bytes = if is_short { response.name_from(2)? } else { two };
-        Some(Zone { bytes, hash: hash_of::<ZONE_MOST>(bytes)? })
-    }
-
-    /// The bytes of a name below the zone.
-    pub(super) fn bytes_below(&self, name: &[u8]) -> u64 {
-        name.len().saturating_sub(self.bytes.len() + 1) as u64
-    }
-
-    /// The name of the list that is queried about an address, if it is below the zone.
-    pub(super) fn list_of(&self, response: &Response<'a>) -> Option<&'a [u8]> {
-        response.behind_address().filter(|list| list.len() > self.bytes.len())
-    }
-
-    /// The zone as text for a report, cut to fit.
-    pub(super) fn text(&self) -> [u8; ZONE_SHOWN] {
-        let mut text = [0; ZONE_SHOWN];
-        for (place, byte) in text.iter_mut().zip(self.bytes) {
-            // Label lengths appear as dots.
-            *place = if byte.is_ascii_graphic() { byte.to_ascii_lowercase() } else { b'.' };
-        }
-        text
-    }
-}
-
-/// The hash of some labels in lower case, never 0; `None` if they are longer than `MOST`.
-fn hash_of<const MOST: usize>(labels: &[u8]) -> Option<u64> {
-    let mut lower = [0; MOST];
-    let lower = lower.get_mut(..labels.len())?;
-    lower.copy_from_slice(labels);
-    lower.make_ascii_lowercase();
-    Some(mixed(lower, 0).max(1))
-}
-
-/// The hash of a response's name, whatever the query type; never 0.
-pub(super) fn name(name: &[u8]) -> Option<u64> {
-    hash_of::<NAME_MOST>(name)
-}
+use crate::parts::dns::Response;
 
 /// The bytes of the answers, if they hold no address.
 pub(super) fn answer_bytes(response: &Response<'_>) -> u64 {
     if response.address().is_none() { response.answers().len() as u64 } else { 0 }
 }
 
-/// Encodes a name, encoded itself, with one of its addresses as an address that no host has.
-pub(super) fn pair(name: IpAddress, address: IpAddress) -> IpAddress {
-    as_address(mixed(address.as_bytes(), mixed(name.as_bytes(), 3)))
-}
-
 /// Encodes a name's hash as an address that no host has.
 pub(super) fn as_address(name: u64) -> IpAddress {
     let (high, low) = (name | 0xff << 56, mixed(&name.to_le_bytes(), 2));
     IpAddress::from_v6((u128::from(high) << 64 | u128::from(low)).to_be_bytes())
-}
-
-/// Reads a zone's text back.
-pub(super) fn shown(text: &[u8; ZONE_SHOWN]) -> &str {
-    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-    std::str::from_utf8(&text[..end]).unwrap_or("?")
 }

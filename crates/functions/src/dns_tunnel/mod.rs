@@ -2,8 +2,8 @@
 //! contacts; here they are counted by client and zone, because a tunnel needs a zone of its own.
 
 mod config;
-mod contact;
 mod message;
+mod orphan;
 
 pub use config::Config;
 
@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
-use contact::{Awaited, Sum};
-use message::Zone;
+use orphan::{LED, Orphan};
 
 use crate::parts::aged::{SWEEP_EVERY, Stamp};
 use crate::parts::dns::{Name, Response};
+use crate::parts::zone::{self, ZONE_SHOWN, Zone};
 use crate::parts::{Aged, Alerts, Unkept, of_each, seconds};
 use crate::{ConfigError, FromConfig};
 
@@ -29,31 +29,12 @@ pub struct Asker {
     zone: u64,
 }
 
-/// A client and an address that it was told, or a name or a name with an address.
+/// A client and an address or a name that it learnt from an answer.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Told {
     client: IpAddress,
     address: IpAddress,
-}
-
-/// A name that a client was told of.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Orphan {
-    /// The hash of its zone, or [`LED`] if it is known to have led to a contact.
-    of: u64,
-    bytes: u64,
-    seen_ns: u64,
-}
-
-/// Marks a name that has led to a contact.
-const LED: u64 = 0;
-
-impl Stamp for Orphan {
-    fn seen_ns(&self) -> u64 {
-        self.seen_ns
-    }
 }
 
 /// Orphan answers to a client about a zone, since the window began.
@@ -77,7 +58,7 @@ impl Stamp for Tally {
 #[repr(C)]
 pub struct Tunnel {
     tally: Tally,
-    zone: [u8; message::ZONE_SHOWN],
+    zone: [u8; ZONE_SHOWN],
 }
 
 network_function! {
@@ -90,7 +71,6 @@ network_function! {
         lists: Vec<Name>,
         resolvers: config::Resolvers,
         told: Aged<Told, Orphan>,
-        addresses: Aged<Told, Awaited>,
         tallies: Aged<Asker, Tally>,
         unkept: Unkept,
         alerts: Alerts<Asker, Tunnel>,
@@ -110,7 +90,6 @@ impl FromConfig for DnsTunnel {
             lists: config.lists()?,
             resolvers: config.resolvers()?,
             told: Aged::new(builder, "told", capacity, window_ns).map_err(error)?,
-            addresses: Aged::new(builder, "addresses", capacity, window_ns).map_err(error)?,
             tallies: Aged::new(builder, "tallies", capacity, window_ns).map_err(error)?,
             unkept: Unkept::new(builder, "unkept", "answers for which there was no room").map_err(error)?,
             alerts: Alerts::new(builder, config.alerts_max).map_err(|e| ConfigError::state("alerts_max", &e))?,
@@ -170,7 +149,6 @@ impl NetworkFunction for DnsTunnel {
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
         self.told.sweep(cx, tick.share)?;
-        self.addresses.sweep(cx, tick.share)?;
         self.tallies.sweep(cx, tick.share)
     }
 
@@ -178,7 +156,7 @@ impl NetworkFunction for DnsTunnel {
         self.unkept.report(cx, into)?;
         self.alerts.report(cx, into, |asker, tunnel, into| {
             let Tally { since_ns, orphans, bytes } = tunnel.tally;
-            let (zone, since) = (message::shown(&tunnel.zone), seconds(since_ns));
+            let (zone, since) = (zone::shown(&tunnel.zone), seconds(since_ns));
             let (answers, them) = (of_each(orphans, "answer"), if orphans == 1 { "it" } else { "them" });
             let bytes = of_each(bytes, "byte");
             let detail = format!("{answers} about {zone} led nowhere, {bytes} in {them}, since {since}");
@@ -191,58 +169,34 @@ impl DnsTunnel {
     /// Counts an answer to a client. Its name is an orphan until the client contacts one of its addresses; all query
     /// types about one name (A, AAAA, HTTPS) count as one.
     fn answer(&self, cx: &mut Cx<'_>, client: IpAddress, response: &Response<'_>) -> Result<(), Conflict> {
-        let Some((zone, name)) = Zone::of(response).zip(message::name(response.name())) else { return Ok(()) };
+        let Some((zone, name)) = Zone::of(response).zip(zone::name(response.name())) else { return Ok(()) };
         let bytes = message::answer_bytes(response) + self.name_bytes(cx, client, &zone, response)?;
-        let named = Told { client, address: message::as_address(name) };
+        let (asker, seen_ns) = (Asker { client, zone: zone.hash }, cx.now());
+        let (named, none) = (Told { client, address: message::as_address(name) }, Orphan::none(zone.hash, seen_ns));
         let known = self.told.get(cx, &named)?;
-        let orphan = known.unwrap_or(Orphan { of: zone.hash, bytes, seen_ns: cx.now() });
-        if orphan.of == LED {
+        let orphan = known.unwrap_or(Orphan { names: 1, bytes, ..none });
+        let told = response.address().map(|address| Told { client, address });
+        let mut leads = false;
+        if let Some(told) = &told {
+            let before = self.told.get(cx, told)?.unwrap_or(none);
+            let same = if before.of == orphan.of { before } else { none };
+            let awaited = Orphan { names: same.names + 1, bytes: same.bytes + orphan.bytes, ..none };
+            leads = before.of == LED;
+            // Without an entry a contact would go unnoticed. The answer may be honest, so it is not counted.
+            if !leads && !self.told.insert(cx, told, &awaited)? {
+                return self.unkept.count(cx);
+            }
+        }
+        if let Some(orphan) = known {
+            return if leads { self.clear(cx, client, &orphan) } else { Ok(()) };
+        }
+        if !self.told.insert(cx, &named, &orphan)? {
+            return self.unkept.count(cx);
+        }
+        if leads {
             return Ok(());
         }
-        // Without an entry a contact would go unnoticed. The answer may be honest, so it is not counted.
-        let Some(leads) = self.leads(cx, named, response.address(), (&orphan, known.is_none()))? else {
-            return self.unkept.count(cx);
-        };
-        match (known, leads) {
-            (Some(_), false) => return Ok(()),
-            (Some(_), true) => self.clear(cx, client, Sum { zone: orphan.of, names: 1, bytes: orphan.bytes })?,
-            (None, _) => {}
-        }
-        let of = if leads { LED } else { orphan.of };
-        if !self.told.insert(cx, &named, &Orphan { of, ..orphan })? {
-            return self.unkept.count(cx);
-        }
-        if leads { Ok(()) } else { self.tally(cx, client, &zone, bytes) }
-    }
-
-    /// Whether an answer's address is one that the client has contacted; otherwise a contact will clear the name's orphan.
-    /// `None` if there is no room to know that.
-    fn leads(
-        &self,
-        cx: &mut Cx<'_>,
-        named: Told,
-        address: Option<IpAddress>,
-        (orphan, is_new): (&Orphan, bool),
-    ) -> Result<Option<bool>, Conflict> {
-        let Some(address) = address else { return Ok(Some(false)) };
-        let (told, pair) =
-            (Told { address, ..named }, Told { address: message::pair(named.address, address), ..named });
-        if !is_new && self.told.get(cx, &pair)?.is_some() {
-            return Ok(Some(false));
-        }
-        let awaited = self.addresses.get(cx, &told)?.unwrap_or_default();
-        if awaited.is_contacted() {
-            return Ok(Some(true));
-        }
-        let awaited = awaited.with(orphan.of, orphan.bytes, cx.now());
-        let is_kept = self.told.insert(cx, &pair, orphan)? && self.addresses.insert(cx, &told, &awaited)?;
-        Ok(is_kept.then_some(false))
-    }
-
-    /// Counts an orphan of a zone.
-    fn tally(&self, cx: &mut Cx<'_>, client: IpAddress, zone: &Zone<'_>, bytes: u64) -> Result<(), Conflict> {
-        let asker = Asker { client, zone: zone.hash };
-        let begun = Tally { since_ns: cx.now(), ..Tally::default() };
+        let begun = Tally { since_ns: seen_ns, ..Tally::default() };
         let mut tally = self.tallies.get(cx, &asker)?.unwrap_or(begun);
         (tally.orphans, tally.bytes) = (tally.orphans + 1, tally.bytes + bytes);
         if tally.orphans >= self.orphans_max && tally.bytes >= self.bytes_max {
@@ -261,33 +215,28 @@ impl DnsTunnel {
         zone: &Zone<'_>,
         response: &Response<'_>,
     ) -> Result<u64, Conflict> {
-        let Some((list, hash)) = zone.list_of(response).and_then(|list| Some((list, message::name(list)?))) else {
+        let Some((list, hash)) = zone.list_of(response).and_then(|list| Some((list, zone::name(list)?))) else {
             return Ok(zone.bytes_below(response.name()));
         };
         let told = Told { client, address: message::as_address(hash) };
-        let known = Orphan { of: zone.hash, bytes: 0, seen_ns: cx.now() };
+        let known = Orphan::none(zone.hash, cx.now());
         let is_new = self.told.get(cx, &told)?.is_none() && self.told.insert(cx, &told, &known)?;
         Ok(if is_new { zone.bytes_below(list) } else { 0 })
     }
 
-    /// Clears the orphans whose address the client contacts. Whatever else is told this address within the window leads there
-    /// too.
+    /// Clears the orphans whose address the client contacts. What else is told this address within the window leads there too.
     fn contact(&self, cx: &mut Cx<'_>, client: IpAddress, address: IpAddress) -> Result<(), Conflict> {
-        let (told, now) = (Told { client, address }, cx.now());
-        let Some(awaited) = self.addresses.get(cx, &told)? else { return Ok(()) };
-        // Flows to one address write its entry twice a window at most.
-        if awaited.is_contacted() && now.saturating_sub(awaited.seen_ns()) < self.window_ns / 2 {
-            return Ok(());
-        }
-        self.addresses.insert(cx, &told, &Awaited::contacted(now))?;
-        awaited.sums().try_for_each(|sum| self.clear(cx, client, sum))
+        let (told, led) = (Told { client, address }, Orphan::none(LED, cx.now()));
+        let Some(orphans) = self.told.get(cx, &told)?.filter(|known| known.of != LED) else { return Ok(()) };
+        self.told.insert(cx, &told, &led)?;
+        self.clear(cx, client, &orphans)
     }
 
-    /// Counts orphans of a zone no longer.
-    fn clear(&self, cx: &mut Cx<'_>, client: IpAddress, sum: Sum) -> Result<(), Conflict> {
-        let asker = Asker { client, zone: sum.zone };
+    /// Counts orphans no longer.
+    fn clear(&self, cx: &mut Cx<'_>, client: IpAddress, these: &Orphan) -> Result<(), Conflict> {
+        let asker = Asker { client, zone: these.of };
         let Some(Tally { since_ns, orphans, bytes }) = self.tallies.get(cx, &asker)? else { return Ok(()) };
-        let (orphans, bytes) = (orphans.saturating_sub(sum.names), bytes.saturating_sub(sum.bytes));
+        let (orphans, bytes) = (orphans.saturating_sub(these.names), bytes.saturating_sub(these.bytes));
         self.tallies.insert(cx, &asker, &Tally { since_ns, orphans, bytes }).map(drop)
     }
 }

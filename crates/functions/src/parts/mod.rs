@@ -48,6 +48,7 @@ pub(crate) mod version;
 pub mod volume;
 pub(crate) mod way_out;
 pub mod written_mac;
+pub(crate) mod zone;
 
 pub use aged::Aged;
 pub(crate) use alerts::Alerts;
