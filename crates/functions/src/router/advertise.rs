@@ -32,6 +32,9 @@ const PREFERRED_S: u32 = 7 * 86_400;
 const LEAST_NS: u64 = 3 * SECOND;
 const FIRST: (u64, u64) = (3, 16 * SECOND);
 const LATER_NS: (u64, u64) = (200 * SECOND, 600 * SECOND);
+/// How long servers of names may be asked after an advertisement, at least: three of the longest pauses (RFC 8106 section 5.1), so that one
+/// advertisement that is lost leaves nobody without names.
+const DNS_LIFETIME_S: u16 = 3 * (LATER_NS.1 / SECOND) as u16;
 /// The most servers that can be named.
 const DNS_MAX: usize = 8;
 
@@ -158,7 +161,7 @@ fn message(interface: &Interface, config: &AdvertiseConfig) -> Vec<u8> {
     }
     if !config.dns.is_empty() {
         body.extend([25, 1 + 2 * config.dns.len() as u8, 0, 0]);
-        body.extend(u32::from(config.lifetime_s.max(600)).to_be_bytes());
+        body.extend(u32::from(config.lifetime_s.max(DNS_LIFETIME_S)).to_be_bytes());
         config.dns.iter().for_each(|server| body.extend(server.octets()));
     }
     let own = interface.addresses.iter().map(|(own, _)| *own).find(|own| is_link_local_v6(*own)).unwrap_or_default();

@@ -78,8 +78,12 @@ impl Router {
         // Who gives no Ethernet address has the one that is known (RFC 4861 section 7.2.4), if any is.
         let Some(mac) = mac.map_or_else(|| self.neighbours.mac(cx, hop), |mac| Ok(Some(mac.0)))? else { return Ok(()) };
         let station = Station { mac, port };
-        for mut held in self.neighbours.learn(cx, hop, station, says)? {
+        let learnt = self.neighbours.learn(cx, hop, station, says)?;
+        for mut held in learnt.waited {
             held.send(cx, station, interface.mtu);
+        }
+        if learnt.ask {
+            self.ask(cx, hop, Whom::Station(station));
         }
         Ok(())
     }
@@ -100,8 +104,14 @@ impl Router {
             Resolved::Doubtful(_, _, whom) => whom,
             _ => return Ok(resolved),
         };
-        let Some(out) = self.links.get(self.links.at(hop.port, hop.vlan)) else { return Ok(resolved) };
-        let Some(own) = out.address_towards(hop.address) else { return Ok(resolved) };
+        self.ask(cx, hop, whom);
+        Ok(resolved)
+    }
+
+    /// Asks for a neighbour.
+    fn ask(&self, cx: &mut Cx<'_>, hop: Hop, whom: Whom) {
+        let Some(out) = self.links.get(self.links.at(hop.port, hop.vlan)) else { return };
+        let Some(own) = out.address_towards(hop.address) else { return };
         match whom {
             Whom::Everybody => {
                 Message::ask(out.mac, own, hop.address).iter().for_each(|question| out.ask(cx, question.bytes()));
@@ -111,7 +121,6 @@ impl Router {
                 question.iter().for_each(|question| out.say(cx, out.port_of(station), question.bytes()));
             }
         }
-        Ok(resolved)
     }
 
     /// Chooses one of several next hops: the one in whose share the packet's hash lies, or the next one whose neighbour

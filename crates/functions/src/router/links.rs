@@ -171,18 +171,6 @@ impl Links {
         numbered.filter_map(|(link, one)| Some((link as Link, one.as_ref()?)))
     }
 
-    /// Announces the router's addresses by a port, so that neighbours who knew them elsewhere learn where they are now, and its groups: ARP
-    /// announcements (RFC 5227 section 2.3), unsolicited neighbour advertisements (RFC 4861 section 7.2.6), MLD reports (RFC 3810 section 6.1).
-    pub fn announce(&self, cx: &mut Cx<'_>, port: Port) {
-        let at_port = |one: &&Interface| one.ports().any(|own| own == port);
-        for one in self.interfaces.iter().flatten().filter(at_port) {
-            for (own, _) in &one.addresses {
-                one.say(cx, port, Message::announcement(one.mac, *own).bytes());
-            }
-            one.report_groups(cx, port, None);
-        }
-    }
-
     fn exchange(&self, packet: &mut Packet<'_>, to: &Interface) -> bool {
         let from_vlan = self.get(self.of(packet)).is_some_and(|from| from.vlan.is_some());
         match to.vlan {
@@ -198,6 +186,20 @@ impl Interface {
     /// Its port, and its VLAN on that port.
     pub fn place(&self) -> (Port, Option<u16>) {
         (self.port, self.vlan)
+    }
+
+    /// Whether it is at a port, alone or with others.
+    pub fn has_port(&self, port: Port) -> bool {
+        self.ports().any(|own| own == port)
+    }
+
+    /// Announces its addresses by a port, so that neighbours who knew them elsewhere learn where they are now, and its groups: ARP
+    /// announcements (RFC 5227 section 2.3), unsolicited neighbour advertisements (RFC 4861 section 7.2.6), MLD reports (RFC 3810 section 6.1).
+    pub fn announce(&self, cx: &mut Cx<'_>, port: Port) {
+        for (own, _) in &self.addresses {
+            self.say(cx, port, Message::announcement(self.mac, *own).bytes());
+        }
+        self.report_groups(cx, port, None);
     }
 
     /// Sends a frame of the router's own, which has no tag yet, by one of its ports.

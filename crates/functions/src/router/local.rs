@@ -45,7 +45,8 @@ pub fn is_left_to_translator(packet: &Packet<'_>) -> bool {
 }
 
 impl Router {
-    /// Answers queries for the router's own addresses, and learns from the asker and from answers (RFC 826).
+    /// Answers queries for the router's own addresses, and learns from the asker and from answers (RFC 826). As in Linux (`arp_process`), only an
+    /// answer to this router shows that its sender hears it.
     pub(super) fn arp(&self, cx: &mut Cx<'_>, interface: &Interface, (port, arp): (Port, &Arp)) -> Handled {
         let (sender, target) = (arp.sender_ip(), arp.target_ip());
         let station = Station { mac: arp.sender_mac().0, port };
@@ -61,13 +62,16 @@ impl Router {
             return Ok(Verdict::Drop(ARP));
         }
         let is_neighbour = self.is_on_link(interface, sender) && !interface.owns(sender);
-        let asks = interface.owns(target);
+        let says = match (interface.owns(target), arp.operation()) {
+            (true, ArpOperation::Request) => Says::Asks,
+            (true, _) => Says::Answers,
+            // It announces itself, or speaks with others.
+            (false, _) => Says::Announces,
+        };
         if is_neighbour {
-            let says = if asks { Says::Asks } else { Says::Answers };
             self.hear(cx, interface, (sender, Some(arp.sender_mac()), port), says)?;
         }
-        if asks
-            && arp.operation() == ArpOperation::Request
+        if says == Says::Asks
             && let (Some(own), Some(asker)) = (target.v4(), sender.v4())
         {
             interface.say(cx, port, Message::arp_reply(arp, interface.mac, own, asker).bytes());

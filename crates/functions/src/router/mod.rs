@@ -6,6 +6,7 @@
 //! word, and neither routes nor neighbours.
 
 mod advertise;
+mod announced;
 mod complain;
 mod config;
 mod conflicts;
@@ -50,6 +51,7 @@ use crate::config::READS_WIRE_LEN;
 use crate::parts::scope::is_damaged_ip;
 use crate::{ConfigError, FromConfig};
 use advertise::Advertisements;
+use announced::Announced;
 use complain::{Complaint, Errors};
 use conflicts::Conflicts;
 use fixed::Fixed;
@@ -90,6 +92,7 @@ network_function! {
         errors: Errors,
         reassembly: Reassembly,
         advertisements: Option<Advertisements>,
+        announced: Announced,
         promiscuous: bool,
         /// Whether no function that may write addresses precedes this one in the chain.
         sees_addresses: bool,
@@ -155,11 +158,12 @@ impl FromConfig for Router {
         let written = format!("{interfaces:?} {:?} {:?}", config.routes, config.rules);
         let choices = spreads.iter().flat_map(|spread| spread.from(0)).collect();
         let (most, waiting, lifetime_ns) = (config.neighbours_max, config.waiting_max, config.lifetime_ns()?);
-        let neighbours = Neighbours::new(builder, most, waiting, lifetime_ns, choices);
+        let neighbours = Neighbours::new((builder, ports), most, waiting, lifetime_ns, choices);
         let fixed = config.fixed(&interfaces, ports)?;
         // Consecutive routers choose differently, and adding or removing other interfaces moves no connection.
         let own = interfaces.iter().flatten().next().map_or([0; 6], |first| first.mac.0);
         let advertisements = Advertisements::new(builder, &interfaces)?;
+        let announced = Announced::new(builder, &interfaces)?;
         let errors = Errors::new(builder, (config.icmp_errors_per_s, ports), &interfaces)?;
         Ok(Router {
             links: Links::new(interfaces, ports),
@@ -172,6 +176,7 @@ impl FromConfig for Router {
             errors,
             reassembly: Reassembly::new(builder, config.reassembly_max)?,
             advertisements,
+            announced,
             promiscuous: config.promiscuous,
             sees_addresses,
             hops: match config.counts_hops {
@@ -247,13 +252,10 @@ impl NetworkFunction for Router {
     }
 
     fn link_up(&self, cx: &mut Cx<'_>, port: Port) -> Result<(), Conflict> {
-        self.links.announce(cx, port);
-        for (link, one) in self.links.numbered() {
-            if one.ports().any(|own| own == port) {
-                self.advertisements.iter().try_for_each(|advertisements| advertisements.hasten(cx, link))?;
-            }
-        }
-        Ok(())
+        self.neighbours.link_up(cx, port)?;
+        self.announced.link_up(cx, &self.links, port)?;
+        let mut here = self.links.numbered().filter(|(_, one)| one.has_port(port));
+        here.try_for_each(|(link, _)| self.advertisements.iter().try_for_each(|own| own.hasten(cx, link)))
     }
 
     const LISTS_ENTRIES: bool = true;
@@ -360,7 +362,9 @@ impl NetworkFunction for Router {
                 }
             }
         }
-        self.advertisements.iter().try_for_each(|advertisements| advertisements.tick(cx, &self.links))?;
+        let advertisements = self.advertisements.as_ref();
+        self.announced.tick(cx, (&self.links, &self.neighbours), advertisements)?;
+        advertisements.iter().try_for_each(|own| own.tick(cx, &self.links))?;
         let expired = self.reassembly.sweep(cx)?;
         self.tell_expired(cx, &expired)?;
         for hop in self.spreads.iter().flat_map(|spread| spread.from(0)) {

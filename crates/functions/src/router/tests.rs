@@ -1,5 +1,6 @@
 //! Tests of neighbour discovery, fragments, damaged packets and other stations; what the text scenarios cover is not repeated.
 
+mod lost;
 mod pieces;
 mod refusals;
 mod spread;

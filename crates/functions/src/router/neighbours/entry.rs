@@ -47,7 +47,7 @@ impl Hop {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Neighbour {
-    /// When it last answered; for ever, if it is static.
+    /// When it last answered, or was added; for ever, if it is static.
     pub(super) seen_ns: u64,
     pub(super) asked_ns: u64,
     /// Where it is, if it is known.
@@ -62,6 +62,11 @@ pub(super) struct Neighbour {
 }
 
 impl Neighbour {
+    /// Whether the station with this Ethernet address is silent: it has not answered when it was asked.
+    pub(super) fn is_silent_at(&self, mac: [u8; 6]) -> bool {
+        self.known == MISSED && self.tries > 0 && self.at.mac == mac
+    }
+
     /// Whether it is to be asked again: it has been asked at least `age_ns` ago, and has not answered.
     pub(super) fn is_doubtful(&self, now_ns: u64, age_ns: u64) -> bool {
         let is_asked = self.known == 1 && self.tries > 0 && self.asked_ns >= self.seen_ns;
@@ -85,7 +90,7 @@ pub(super) const FIXED: u64 = u64::MAX;
 /// What a neighbour's message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
-    /// It asks for this router; it is added if it is not known.
+    /// It asks for this router; it is added if it is not known. Of one that is known it proves nothing (RFC 4861 section 7.2.3).
     Asks,
     /// Where it is, in answer to a question; ignored unless this router has asked for it.
     Answers,
@@ -98,14 +103,9 @@ pub enum Says {
 }
 
 impl Says {
-    /// Whether it answers a question of this router.
+    /// Whether it answers a question of this router, which alone shows that the neighbour hears it (RFC 4861 section 7.3.1).
     pub(super) fn is_answer(self) -> bool {
         matches!(self, Says::Answers | Says::MayBeHere)
-    }
-
-    /// Whether it shows that the neighbour hears this router.
-    pub(super) fn proves(self) -> bool {
-        self == Says::Asks || self.is_answer()
     }
 
     /// Whether it replaces another Ethernet address that is known.

@@ -11,6 +11,7 @@
 
 mod entry;
 mod held;
+mod lost;
 
 pub use entry::{Hop, Says, Station};
 
@@ -19,19 +20,20 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use braid_nf::Part;
 use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{
     DistributedVector, DistributedVectorConfig, Inserted, MapConfig, ROW, Share, StateBuilder, StateError, StateObject,
-    VectorConfig, Visit,
+    VectorConfig,
 };
-use braid_nf::{Part, Port};
 
 use super::waiting::Held;
 use crate::ConfigError;
 use crate::parts::sweep::{Sweep, keys, make_room, take_out};
 use crate::parts::{SECOND, fragments};
 use entry::{FIXED, MISSED, Neighbour, Old, Silent};
+use lost::PortLink;
 
 /// How often a neighbour is asked before it is considered absent.
 const TRIES: u8 = 3;
@@ -63,6 +65,15 @@ pub enum Resolved {
     Full,
 }
 
+/// What follows from what a neighbour has said.
+#[derive(Default)]
+pub struct Learnt {
+    /// The packets that have waited for it, in order.
+    pub waited: Vec<Held>,
+    /// Whether the caller must ask it now.
+    pub ask: bool,
+}
+
 /// Who is asked for a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
@@ -80,6 +91,8 @@ pub struct Neighbours {
     changes: Vector<u64>,
     /// Counts of packets that have waited in vain or were replaced by later ones, and of neighbours crowded out.
     ends: DistributedVector<u64>,
+    /// The link of each port.
+    links: Vector<PortLink>,
     lifetime_ns: u64,
     /// Neighbours that are one of several next hops; it must be known which of them are silent.
     choices: Box<[Hop]>,
@@ -93,7 +106,7 @@ const CROWDED_OUT: u32 = 2;
 impl Neighbours {
     /// Creates an empty table.
     pub fn new(
-        builder: &mut StateBuilder,
+        (builder, ports): (&mut StateBuilder, u16),
         most: u32,
         waiting: u32,
         lifetime_ns: u64,
@@ -104,12 +117,14 @@ impl Neighbours {
         let most_is = of("neighbours_max");
         fragments::room_to_wait("waiting", waiting).map_err(of("waiting_max"))?;
         let changes = VectorConfig { name: "changes".into(), len: 1 };
+        let links = VectorConfig { name: "links".into(), len: ports.max(1).into() };
         let ends = DistributedVectorConfig { name: "waiting_ends".into(), len: 3 };
         Ok(Neighbours {
             table: Map::new(builder, &map("neighbours", most)).map_err(most_is)?,
             waiting: Map::new(builder, &map("waiting", waiting)).map_err(of("waiting_max"))?,
             changes: Vector::new(builder, &changes, 0).map_err(most_is)?,
             ends: DistributedVector::new(builder, &ends, |sum, part| *sum += part).map_err(most_is)?,
+            links: Vector::new(builder, &links, PortLink::default()).map_err(most_is)?,
             lifetime_ns,
             choices,
         })
@@ -142,13 +157,17 @@ impl Neighbours {
         if known && entry.proved == 0 {
             self.table.update(cx, &hop, |entry| entry.proved = 1)?;
         }
+        if self.lacks_link(cx, &entry)? {
+            return Ok(Resolved::Absent);
+        }
         let until = entry.seen_ns.saturating_add(self.lifetime_ns);
         if known && now < until {
             return Ok(Resolved::At(station, until));
         }
         let since = now.saturating_sub(entry.asked_ns);
-        // If there was an answer since, the count belongs to an earlier doubt. Who is absent is asked anew after a rest.
-        let has_rested = since >= REST_NS && !known;
+        // If there was an answer since, the count belongs to an earlier doubt. Who is absent is asked anew after a rest, or when its
+        // link has come up.
+        let has_rested = !known && (since >= REST_NS || self.precedes_link(cx, hop, &entry)?);
         let tries = if entry.asked_ns < entry.seen_ns || has_rested { 0 } else { entry.tries };
         if tries > 0 && since < SECOND {
             let at = Resolved::At(station, entry.asked_ns + SECOND);
@@ -177,27 +196,10 @@ impl Neighbours {
 
     /// Whether a neighbour did not answer when it was last asked, so that another next hop of the same route is preferable.
     pub fn is_missed(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<bool, Conflict> {
-        Ok(self.table.get(cx, &hop)?.is_some_and(|entry| entry.known == MISSED))
-    }
-
-    /// Takes neighbours at a port whose link has gone down for absent, among so many entries (second) from a number (first) on; returns where to
-    /// go on. They are asked again after `REST_NS`, like others that do not answer.
-    pub fn link_down(&self, cx: &mut Cx<'_>, port: Port, (from, count): (u32, u32)) -> Result<Option<u32>, Conflict> {
-        let (now, mut lost) = (cx.now(), 0);
-        let next = self.table.for_each(cx, from, count, |_, _, entry| {
-            if entry.known != 1 || entry.at.port != port || entry.seen_ns == FIXED {
-                return Ok(Visit::Keep);
-            }
-            lost += 1;
-            // As if the last question had gone unanswered for a second.
-            let asked_ns = now.saturating_sub(SECOND);
-            let seen_ns = entry.seen_ns.min(asked_ns);
-            Ok(Visit::Replace(Neighbour { seen_ns, asked_ns, tries: TRIES, known: MISSED, ..*entry }))
-        })?;
-        if lost > 0 {
-            self.changes.update(cx, 0, |changes| *changes += lost)?;
+        match self.table.get(cx, &hop)? {
+            Some(entry) => Ok(entry.known == MISSED || self.lacks_link(cx, &entry)?),
+            None => Ok(false),
         }
-        Ok(next)
     }
 
     /// The Ethernet address of a neighbour, if it is known.
@@ -205,29 +207,42 @@ impl Neighbours {
         Ok(self.table.get(cx, &hop)?.filter(|entry| entry.known == 1).map(|entry| entry.at.mac))
     }
 
-    /// Records where a neighbour says it is, and returns the packets that have waited for it, in order.
-    pub fn learn(&self, cx: &mut Cx<'_>, hop: Hop, at: Station, says: Says) -> Result<Vec<Held>, Conflict> {
+    /// Records where a neighbour says it is.
+    pub fn learn(&self, cx: &mut Cx<'_>, hop: Hop, at: Station, says: Says) -> Result<Learnt, Conflict> {
         let now = cx.now();
         let before = self.table.get(cx, &hop)?;
         let is_unknown = before.is_none() && says != Says::Asks;
         if MacAddress(at.mac).is_group() || is_unknown || before.is_some_and(|entry| entry.seen_ns == FIXED) {
-            return Ok(Vec::new());
+            return Ok(Learnt::default());
+        }
+        // That it speaks does not show that it hears this router: it is absent until it answers.
+        if let Some(entry) = before.filter(|entry| !says.is_answer() && entry.is_silent_at(at.mac)) {
+            let ask = entry.tries >= TRIES && now.saturating_sub(entry.asked_ns) >= SECOND;
+            if ask {
+                self.table.update(cx, &hop, |entry| entry.asked_ns = now)?;
+            }
+            return Ok(Learnt { ask, ..Learnt::default() });
         }
         let known = before.filter(|entry| entry.known == 1);
         let has_moved = known.is_some_and(|entry| entry.at.mac != at.mac);
         if has_moved && !says.overrides() {
             self.doubt(cx, hop)?;
-            return Ok(Vec::new());
+            return Ok(Learnt::default());
         }
-        let entry = match (says.proves(), known.filter(|_| !has_moved)) {
-            (true, _) => {
-                Neighbour { seen_ns: before.map_or(now, |entry| entry.seen_ns.max(now)), ..Neighbour::default() }
-            }
-            (false, Some(entry)) => entry,
+        let mut waited = Vec::new();
+        for place in hop.places() {
+            waited.extend(self.waiting.remove(cx, &place)?);
+        }
+        waited.sort_by_key(|held: &Held| held.since_ns);
+        let seen = |seen_ns| Neighbour { seen_ns, ..Neighbour::default() };
+        let entry = match (says, known.filter(|_| !has_moved)) {
+            _ if says.is_answer() => seen(before.map_or(now, |entry| entry.seen_ns.max(now))),
+            (_, Some(entry)) => entry,
+            (Says::Asks, None) => seen(now),
             // It is used, and asked at once.
-            (false, None) => Neighbour { seen_ns: now.saturating_sub(self.lifetime_ns), ..Neighbour::default() },
+            (_, None) => seen(now.saturating_sub(self.lifetime_ns)),
         };
-        let is_proved = says.is_answer() || before.is_some_and(|entry| entry.proved == 1);
+        let is_proved = says.is_answer() || !waited.is_empty() || before.is_some_and(|entry| entry.proved == 1);
         let entry = Neighbour { at, known: 1, proved: is_proved.into(), ..entry };
         self.enter(cx, &hop, &entry, 0)?;
         let is_news = |entry: Neighbour| match entry.known {
@@ -237,12 +252,7 @@ impl Neighbours {
         if before.is_some_and(is_news) {
             self.changes.update(cx, 0, |changes| *changes += 1)?;
         }
-        let mut waited = Vec::new();
-        for place in hop.places() {
-            waited.extend(self.waiting.remove(cx, &place)?);
-        }
-        waited.sort_by_key(|held: &Held| held.since_ns);
-        Ok(waited)
+        Ok(Learnt { waited, ask: false })
     }
 
     /// Moves a known neighbour to another port, if it is the same station.
@@ -339,6 +349,7 @@ impl Part for Neighbours {
         self.table.objects(into);
         self.waiting.objects(into);
         self.changes.objects(into);
+        self.links.objects(into);
         into.push(self.ends.object());
     }
 }
