@@ -28,6 +28,7 @@ pub use storm::{Cause, Storm, StormConfig};
 pub use switches::Switches;
 pub use vlans::Vlans;
 
+use std::iter::once;
 use std::time::Duration;
 
 use braid_nf::packet::MacAddress;
@@ -51,6 +52,8 @@ const NO_MEMBER: Reason = Reason("no_member");
 
 /// Entries that one tick examines.
 const SWEEP: u32 = 64;
+/// The index of the period at which expired groups are forgotten, after that of stations.
+const GROUPS: usize = 1;
 
 /// Events of learning; events of every frame are not counted here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -192,7 +195,7 @@ impl NetworkFunction for Bridge {
     }
 
     fn ticks(&self) -> Vec<Duration> {
-        vec![self.sweep_period]
+        once(self.sweep_period).chain(self.snooping.iter().map(|_| snooping::SWEEP_EVERY)).collect()
     }
 
     fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
@@ -274,11 +277,13 @@ impl NetworkFunction for Bridge {
     }
 
     /// Forgets expired stations, a few at a time. This only makes room, because an expired entry is not trusted anyway.
-    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
+    fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
+        if tick.period == GROUPS {
+            return self.snooping.iter().try_for_each(|snooping| snooping.sweep(cx));
+        }
         let (from, now) = (self.sweep_at.get(cx, 0)?.unwrap_or(0), cx.now());
         let next = self.forget(cx, (from, SWEEP), |_, entry| entry.age_ns(now) > self.age_max_ns)?;
-        self.sweep_at.set(cx, 0, next.unwrap_or(0))?;
-        self.snooping.iter().try_for_each(|snooping| snooping.sweep(cx))
+        self.sweep_at.set(cx, 0, next.unwrap_or(0)).map(drop)
     }
 }
 

@@ -8,13 +8,14 @@
 
 mod message;
 
+use std::iter::once;
 use std::sync::Arc;
 use std::time::Duration;
 
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
-use braid_nf::state::{Inserted, MapConfig, StateBuilder, StateObject, Tx, Visit};
+use braid_nf::state::{Inserted, MapConfig, ROW, Share, StateBuilder, StateObject, Tx, Visit};
 use braid_nf::{About, Fate, Part, Port, TableEntry};
 use serde::Deserialize;
 
@@ -22,7 +23,7 @@ use self::message::{IGMP, Message, Said, asking, is_mld};
 use super::vlans::PORTS_MAX;
 use crate::config::{ConfigError, span_ns};
 use crate::parts::SECOND;
-use crate::parts::sweep::turn;
+use crate::parts::sweep::{Over, Sweep, make_room, take_out};
 
 /// How long a port keeps a group after a leave, unless another report follows: the last member query time (RFC 3376 section 8).
 const LEAVE_S: u32 = 2;
@@ -30,8 +31,12 @@ const LEAVE_S: u32 = 2;
 const NEVER: u32 = u32::MAX;
 /// Entries for queriers: of two IP versions in each VLAN.
 const QUERIERS_MAX: u32 = 2 * 4096;
-/// Entries that one sweep examines.
-const PIECE: u32 = 64;
+/// The period at which [`Snooping::sweep`] must be called.
+pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// All entries have their turn within half a minute.
+const SWEEP: Sweep = Sweep { every: SWEEP_EVERY, round: Duration::from_secs(32) };
+/// The most entries that one sweep removes.
+const MOST: u32 = 1024;
 
 /// `[snooping]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -100,6 +105,17 @@ impl Members {
     /// Whether all members of groups have been queried and have answered.
     fn have_answered(&self, now_s: u32) -> bool {
         !self.is_over(now_s) && now_s >= self.answered_s
+    }
+}
+
+/// Matches groups that no port wants any more, and queriers that have fallen silent.
+struct Expired {
+    now_s: u32,
+}
+
+impl Over<Group, Members> for Expired {
+    fn is_over(&self, _: &Group, members: &Members) -> bool {
+        members.is_over(self.now_s)
     }
 }
 
@@ -258,8 +274,18 @@ impl Snooping {
             members.answered_s = members.answered_s.min(now_s + answer_s);
         }
         let is_news = members != before;
-        let group = Group { address, vlan: vlan.into() };
-        Ok(!is_news || self.table_of(address).insert(cx, &group, &members)? != Inserted::Full)
+        Ok(!is_news || self.enter(cx, &Group { address, vlan: vlan.into() }, &members)?)
+    }
+
+    /// Sets an entry, if necessary in place of one that has expired. Returns false if there is no room.
+    fn enter(&self, cx: &mut Cx<'_>, group: &Group, members: &Members) -> Result<bool, Conflict> {
+        let table = self.table_of(group.address);
+        if table.insert(cx, group, members)? != Inserted::Full {
+            return Ok(true);
+        }
+        let (mut expired, size) = (Expired { now_s: seconds(cx) }, (ROW, table.capacity()));
+        let has_room = make_room(cx, group, size, |cx, among| take_out(cx, table, once(among), 1, &mut expired))?;
+        Ok(has_room && table.insert(cx, group, members)? != Inserted::Full)
     }
 
     /// Lets the membership of all ports of a group end when the time is over that its querier allows for answers, twice: one query may get
@@ -345,13 +371,10 @@ impl Snooping {
     }
 
     /// Forgets groups that no port wants any more, a few at a time.
-    pub(super) fn sweep(&self, tx: &mut Tx) -> Result<(), Conflict> {
-        let now_s = (tx.now() / SECOND) as u32;
+    pub(super) fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         for table in [&self.table, &self.queriers] {
-            let from = turn(now_s.into(), PIECE, table.capacity()).start;
-            table.for_each(tx, from, PIECE, |_, _, members| {
-                Ok(if members.is_over(now_s) { Visit::Remove } else { Visit::Keep })
-            })?;
+            let piece = SWEEP.piece(cx.now(), table.capacity(), Share::ALL);
+            take_out(cx, table, piece, MOST, &mut Expired { now_s: seconds(cx) })?;
         }
         Ok(())
     }
