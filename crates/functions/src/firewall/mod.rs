@@ -142,7 +142,8 @@ impl FromConfig for Firewall {
             Aged::new(builder, "reopenings", REOPENINGS_MAX, settings.timeouts.tcp_ns[Phase::Asked as usize])
                 .map_err(|error| ConfigError::state("reopenings", &error))?;
         let fragments = Fragments::holding(builder, fragments_max, settings.fragment_ns, held_max)?
-            .ending(builder, &related::ENDS)?;
+            .ending(builder, &related::ENDS)?
+            .leaving(settings.sides, builder.decided());
         let limits =
             Limits::new(builder, settings.most, hosts_max).map_err(|error| ConfigError::state("hosts_max", &error))?;
         let effects = Effects::new(builder, &settings.policy.rules, counted_max)?;

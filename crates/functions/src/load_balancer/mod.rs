@@ -115,7 +115,8 @@ impl FromConfig for LoadBalancer {
         let paths = Vector::new(builder, &VectorConfig { name: "paths".into(), len }, Path::default())
             .map_err(|error| ConfigError::state("service", &error))?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)?
-            .ending(builder, &pieces::ENDS)?;
+            .ending(builder, &pieces::ENDS)?
+            .leaving(settings.sides, builder.decided());
         let has_persistence = config.services.iter().any(|service| service.persistence == Persistence::Source);
         let clients = if has_persistence { config.persistence_max } else { 1 };
         let kept = Aged::new(builder, "clients", clients, settings.persistence_ns)

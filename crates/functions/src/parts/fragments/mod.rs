@@ -14,7 +14,7 @@ pub use held::{PIECE_MAX, TAGS_MAX, room_to_wait};
 use std::sync::Arc;
 
 use braid_nf::packet::{IpAddress, Tagging};
-use braid_nf::state::{Share, StateBuilder, StateError, StateObject};
+use braid_nf::state::{Decided, Share, StateBuilder, StateError, StateObject};
 use braid_nf::{Conflict, Cx, EVERY_PORT, Handled, Packet, Part, Port, Reason, Verdict};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -32,8 +32,9 @@ pub const HELD: Reason = Reason("fragment_held");
 /// There is no room to remember a first fragment.
 pub const TABLE_FULL: Reason = Reason("fragment_table_full");
 
-/// What the fragments of a datagram have in common: addresses, protocol and identification (RFC 791, RFC 8200 section 4.5), and
-/// the port and the VLAN on which they arrive, unless [these may differ](Meeting).
+/// What the fragments of a datagram have in common: addresses, protocol and identification (RFC 791, RFC 8200 section 4.5),
+/// the port and the VLAN on which they arrive, unless [these may differ](Meeting), and the port by which they are to leave, where
+/// [that has been decided](Fragments::leaving).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Datagram {
@@ -42,8 +43,10 @@ pub struct Datagram {
     identification: u32,
     tagging: Tagging,
     port: Port,
+    /// [`EVERY_PORT`]: by any.
+    exit: Port,
     protocol: u8,
-    zero: u8,
+    zero: [u8; 3],
 }
 
 impl Datagram {
@@ -57,7 +60,13 @@ impl Datagram {
         };
         let (source, destination) = (packet.src_ip(), packet.dst_ip());
         let tagging = Tagging::of(packet.bytes(), packet.link()).unwrap_or_default();
-        Some(Datagram { source, destination, identification, tagging, port: packet.port(), protocol, zero: 0 })
+        let (port, exit, zero) = (packet.port(), EVERY_PORT, [0; 3]);
+        Some(Datagram { source, destination, identification, tagging, port, exit, protocol, zero })
+    }
+
+    /// The same datagram with fragments that may leave by any port; `None` if it is that one.
+    fn by_any(self) -> Option<Datagram> {
+        (self.exit != EVERY_PORT).then_some(Datagram { exit: EVERY_PORT, ..self })
     }
 
     /// The port on which its fragments arrive.
@@ -182,6 +191,8 @@ pub struct Fragments {
     reasons: &'static [Reason],
     waiting: Option<Held>,
     meeting: Meeting,
+    /// The sides, and of packets from which of them an earlier function has decided by which port they leave.
+    decided: Option<(Sides, [bool; 2])>,
 }
 
 impl Fragments {
@@ -196,7 +207,7 @@ impl Fragments {
         let table = Aged::new(builder, "fragments", capacity, lifetime_ns).map_err(in_table)?;
         let room = (held > 0).then(|| Held::new(builder, held, lifetime_ns));
         let waiting = room.transpose().map_err(|error| ConfigError::state("held_max", &error))?;
-        Ok(Fragments { table, ended: None, reasons: &[], waiting, meeting: Meeting::default() })
+        Ok(Fragments { table, ended: None, reasons: &[], waiting, meeting: Meeting::default(), decided: None })
     }
 
     /// The same; a first piece that is [dropped](Self::drop) for one of these reasons, which a later piece alone does not show, is remembered too.
@@ -211,15 +222,35 @@ impl Fragments {
         Fragments { meeting, ..self }
     }
 
+    /// The same; where a function before this one has decided by which port packets leave, the pieces for each port are told apart. A
+    /// bridge that floods makes a copy for each port, and what becomes of one says nothing of the others.
+    pub fn leaving(self, sides: Sides, decided: [Decided; 2]) -> Fragments {
+        Fragments { decided: Some((sides, decided.map(|decided| decided == Decided::Before))), ..self }
+    }
+
     /// The datagram that a fragment belongs to, wherever it arrives.
-    fn datagram(&self, packet: &Packet<'_>) -> Option<Datagram> {
-        Datagram::of(packet).map(|datagram| self.meeting.of(datagram))
+    fn datagram(&self, cx: &Cx<'_>, packet: &Packet<'_>) -> Option<Datagram> {
+        let datagram = Datagram::of(packet)?;
+        let is_decided = self
+            .decided
+            .is_some_and(|(sides, decided)| sides.of(datagram.port).is_some_and(|side| decided[side as usize]));
+        let exit = if is_decided { cx.leaves_by() } else { EVERY_PORT };
+        Some(Datagram { exit, ..self.meeting.of(datagram) })
+    }
+
+    /// What a table has about a datagram. A bridge without VLANs or isolated ports floods one packet for all ports, and a later piece leaves
+    /// by one of them once the station has answered.
+    fn known<V: Stamp>(cx: &mut Cx<'_>, table: &Aged<Datagram, V>, datagram: Datagram) -> Result<Option<V>, Conflict> {
+        match (table.get(cx, &datagram)?, datagram.by_any()) {
+            (None, Some(flooded)) => table.get(cx, &flooded),
+            (known, _) => Ok(known),
+        }
     }
 
     /// Remembers the fate of a first fragment, which must be given as received. Returns false if there is no room and no old
     /// entry to replace.
     pub fn remember(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: Fate) -> Result<bool, Conflict> {
-        let Some(datagram) = self.datagram(packet) else { return Ok(false) };
+        let Some(datagram) = self.datagram(cx, packet) else { return Ok(false) };
         let seen_ns = cx.now();
         self.table.crowd_in(cx, &datagram, &Fate { seen_ns, ..fate })
     }
@@ -237,7 +268,7 @@ impl Fragments {
         let number = self.reasons.iter().position(|known| *known == reason);
         if packet.is_fragment()
             && !packet.is_later_fragment()
-            && let (Some(ended), Some(number), Some(datagram)) = (&self.ended, number, self.datagram(packet))
+            && let (Some(ended), Some(number), Some(datagram)) = (&self.ended, number, self.datagram(cx, packet))
         {
             self.take_waiting(cx, packet, |_, _| {})?;
             self.table.remove(cx, &datagram)?;
@@ -258,15 +289,15 @@ impl Fragments {
 
     /// Returns why the first fragment was dropped, for a later one given as received; `None` if that is not known.
     pub fn end_of(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Option<Reason>, Conflict> {
-        let (Some(ended), Some(datagram)) = (&self.ended, self.datagram(packet)) else { return Ok(None) };
-        let end = ended.get(cx, &datagram)?;
+        let (Some(ended), Some(datagram)) = (&self.ended, self.datagram(cx, packet)) else { return Ok(None) };
+        let end = Fragments::known(cx, ended, datagram)?;
         Ok(end.and_then(|end| self.reasons.get(end.reason as usize).copied()))
     }
 
     /// Returns the fate of a later fragment, given as received; `None` if its first fragment has not been seen.
     pub fn follow(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Option<Fate>, Conflict> {
-        match self.datagram(packet) {
-            Some(datagram) => self.table.get(cx, &datagram),
+        match self.datagram(cx, packet) {
+            Some(datagram) => Fragments::known(cx, &self.table, datagram),
             None => Ok(None),
         }
     }
@@ -274,7 +305,9 @@ impl Fragments {
     /// Holds a later fragment, given as received, until its first one arrives. Returns the reason with which the packet itself
     /// is dropped.
     pub fn hold(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Reason, Conflict> {
-        let (Some(waiting), Some(datagram)) = (&self.waiting, self.datagram(packet)) else { return Ok(BEFORE_FIRST) };
+        let (Some(waiting), Some(datagram)) = (&self.waiting, self.datagram(cx, packet)) else {
+            return Ok(BEFORE_FIRST);
+        };
         let is_held = waiting.hold(cx, datagram, packet)?;
         Ok(if is_held { HELD } else { BEFORE_FIRST })
     }
@@ -353,11 +386,13 @@ impl Fragments {
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        each: impl FnMut(&mut Cx<'_>, &mut Piece),
+        mut each: impl FnMut(&mut Cx<'_>, &mut Piece),
     ) -> Result<(), Conflict> {
-        match (&self.waiting, self.datagram(packet)) {
-            (Some(waiting), Some(datagram)) => waiting.take(cx, datagram, each),
-            _ => Ok(()),
+        let (Some(waiting), Some(datagram)) = (&self.waiting, self.datagram(cx, packet)) else { return Ok(()) };
+        waiting.take(cx, datagram, &mut each)?;
+        match datagram.by_any() {
+            Some(flooded) => waiting.take(cx, flooded, each),
+            None => Ok(()),
         }
     }
 
