@@ -205,12 +205,12 @@ impl Looks {
 }
 
 /// Reads the header that follows the IPv6 header, the set of extension headers, and the type of the first routing header.
-/// A fragment header does not count if it makes a fragment, because the kernel reassembles datagrams before it evaluates
-/// rules.
+/// A fragment header does not count, not even that of a datagram that is whole (RFC 6946), because the kernel takes it out
+/// before it evaluates rules (`nf_ct_frag6_gather`).
 fn read_extensions(ip: &View<'_, Ipv6>, values: &mut Values) {
     let (mut next, mut extensions) = (None, 0);
     for header in ip.extensions() {
-        if header.fragment().is_some_and(|(offset, more, _)| offset != 0 || more) {
+        if header.fragment().is_some() {
             next.get_or_insert(header.next_header);
             continue;
         }
