@@ -46,6 +46,8 @@ pub(super) struct Dynamic {
     /// Family and name of its table.
     pub(super) table: String,
     pub(super) name: String,
+    /// The types of its elements' fields, by their names in nftables; empty for a set that a statement has for itself.
+    pub(super) types: Vec<Arc<str>>,
     pub(super) size: u32,
     /// Lifetime of its elements in seconds, unless a statement gives one; `None`: they do not expire.
     pub(super) timeout_s: Option<u32>,

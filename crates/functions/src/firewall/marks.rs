@@ -30,6 +30,13 @@ pub(super) struct Asked {
     pub(super) ranges: Vec<(u32, u32)>,
 }
 
+impl Asked {
+    /// Whether some value meets both conditions.
+    pub(super) fn overlaps(&self, other: &Asked) -> bool {
+        self.ranges.iter().any(|one| other.ranges.iter().any(|it| one.0 <= it.1 && it.0 <= one.1))
+    }
+}
+
 /// How to compute a value: take a mark and apply a mask, or start from zero, then invert the bits set in `bits`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Value {

@@ -8,7 +8,7 @@
 use serde::Deserialize;
 
 use crate::config::ConfigError;
-use crate::token_bucket::Limit;
+use crate::token_bucket::{BURST_MAX, Limit};
 
 /// A rate in packets or bytes per period, with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -32,7 +32,7 @@ const UNITS: [(&str, u64); 3] = [("bytes", 1), ("kbytes", 1 << 10), ("mbytes", 1
 /// Parses a number of bytes, such as `25` and `mbytes`.
 pub(super) fn bytes(number: &str, unit: &str) -> Option<u64> {
     let (_, bytes) = UNITS.iter().find(|(known, _)| *known == unit)?;
-    number.parse::<u32>().ok().map(|number| u64::from(number) * bytes)
+    number.parse::<u64>().ok()?.checked_mul(*bytes)
 }
 
 impl Often {
@@ -41,17 +41,22 @@ impl Often {
         if self.in_bytes { len.saturating_mul(self.price) } else { self.price }
     }
 
-    /// The limit of the bucket. One for bytes holds the amount of one period plus the burst.
+    /// The limit of the bucket. One for bytes holds the amount of one period plus the burst; of rates from 4 GB a second on,
+    /// as much as a bucket may hold.
     pub(super) fn limit(&self) -> Result<Limit, ConfigError> {
         let (rate, burst) = match self.in_bytes {
             false => (self.amount, self.burst.saturating_mul(self.period_s.into())),
             true => {
-                let most = self.amount.saturating_add(self.burst);
-                (self.amount / u64::from(self.period_s / self.price), most.saturating_mul(self.price.into()))
+                let most = self.amount.saturating_add(self.burst).saturating_mul(self.price.into());
+                let is_fast = self.period_s == 1 && self.burst <= BURST_MAX;
+                (self.amount / u64::from(self.period_s / self.price), if is_fast { most.min(BURST_MAX) } else { most })
             }
         };
         Limit::slow("limit", rate, "limit", burst).map_err(|_| {
-            let instead = "write a rate of at least 1 and a smaller burst, from 1 on";
+            let instead = match self.amount {
+                0 => "write a rate of at least 1",
+                _ => "write a smaller burst, from 1 on, or the rate by a shorter period: a bucket has no room for that much at once",
+            };
             ConfigError::new("limit", format!("`{self}` is not possible"), instead)
         })
     }
@@ -79,7 +84,7 @@ impl std::str::FromStr for Often {
         let (unit, period) = unit.split_once('/').ok_or_else(wrong)?;
         let period_s = PERIODS.iter().find(|(name, _)| *name == period).ok_or_else(wrong)?.1;
         let in_bytes = !number.contains('/');
-        let amount = if in_bytes { bytes(number, unit) } else { unit.parse::<u32>().ok().map(u64::from) };
+        let amount = if in_bytes { bytes(number, unit) } else { unit.parse().ok() };
         let burst = match (words.next(), in_bytes) {
             (None, in_bytes) => Some(if in_bytes { 0 } else { BURST }),
             (Some("burst"), false) => words.next().and_then(|burst| burst.parse::<u32>().ok()).map(u64::from),

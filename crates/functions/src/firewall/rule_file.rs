@@ -49,6 +49,7 @@ mod fib;
 mod file;
 mod flags;
 mod flatten;
+mod given;
 mod interfaces;
 mod joined;
 mod keyed;
@@ -56,6 +57,7 @@ mod marks;
 mod numbers;
 mod opening;
 mod options;
+mod overlaps;
 mod payload;
 mod reader;
 mod source;
@@ -64,6 +66,7 @@ mod statement;
 mod times;
 mod tokens;
 mod transport;
+mod types;
 mod verdict;
 
 use self::file::File;
@@ -206,6 +209,7 @@ pub(super) fn read(path: &Path, text: &str, config: &mut Config, ports: Ports) -
         table: "",
         dynamic: &[],
         pools: &[],
+        counters: &[],
         in_table: false,
         is_early: false,
         translates: false,

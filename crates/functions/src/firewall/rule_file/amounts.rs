@@ -116,8 +116,14 @@ pub(super) fn rate(rest: &mut Words<'_>) -> Parsed<Often> {
         text += "over ";
     }
     text += &rest.word();
-    if rest.peek().contains("bytes/") {
-        text = text + " " + &rest.word();
+    // Blanks around `/` mean nothing.
+    while text.ends_with('/') || !text.contains('/') && (rest.peek() == "/" || rest.peek().contains("bytes")) {
+        let word = rest.word();
+        if word.is_empty() {
+            break;
+        }
+        let is_joined = word == "/" || text.ends_with('/');
+        text = text + if is_joined { "" } else { " " } + &word;
     }
     if rest.take("burst") {
         text += &format!(" burst {}", rest.word());

@@ -52,7 +52,10 @@ impl<'a> File<'a> {
         if matches!(rest.peek(), "counter" | "flowtable") {
             // The table comes before the name.
             let kind = rest.tokens(1);
-            self.named_table(rest)?;
+            let table = self.named_table(rest)?;
+            if &*kind[0].text == "counter" {
+                self.tables[table].counters.push(rest.peek().to_owned());
+            }
             return block(words_of(&kind[0].text), rest);
         }
         let what = rest.word();

@@ -154,7 +154,12 @@ pub(super) const HEADER_LENGTH: Numbers =
 pub(super) const CHECKSUM: Numbers = Numbers { what: "a checksum such as 0x1234", last: 0xffff, named: nameless };
 
 fn code_point(name: &str) -> Option<u64> {
-    dscp::named(if name == "lephb" { "le" } else { name }).map(u64::from)
+    let known = match name {
+        "lephb" => "le",
+        "df" | "be" => "cs0",
+        name => name,
+    };
+    dscp::named(known).map(u64::from)
 }
 
 fn congestion(name: &str) -> Option<u64> {

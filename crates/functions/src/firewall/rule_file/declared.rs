@@ -9,10 +9,11 @@ use braid_nf::suggest::nearest;
 use super::amounts::rate;
 use super::blocks::{apart, replace, statement, within_braces};
 use super::elsewhere::{NO_QUOTAS, begins};
-use super::keyed::{count, duration, is_changed, leaves, number, with_elements};
+use super::given::{is_changed, leaves, with_elements};
+use super::keyed::{count, duration, number};
 use super::reader::{Sets, Words};
 use super::tokens::{Kind, Place, Token};
-use super::{Parsed, wrong};
+use super::{Parsed, types, wrong};
 use crate::firewall::keyed::{Act, Dynamic, SIZE};
 
 /// What a declaration says, line by line.
@@ -184,6 +185,8 @@ struct Declared {
     has_type: bool,
     /// The words behind `type`; none if it has `typeof`.
     types: Vec<Arc<str>>,
+    /// The [types](types::declared) of the fields of its elements.
+    keys: Vec<Arc<str>>,
     /// Which of [`FLAGS`] it has.
     flags: [bool; FLAGS.len()],
     /// The lifetime of its elements.
@@ -227,12 +230,18 @@ impl Declared {
     /// Reads the rest of a line that begins with this word.
     fn line(&mut self, word: &str, rest: &mut Words<'_>) -> Parsed<()> {
         match word {
-            "type" => self.types = self.fields(rest, |word| known(word, "type", TYPES))?.to_vec(),
-            "typeof" => drop(self.fields(rest, |word| match word {
-                "verdict" | "integer" => Ok(()),
-                word if word.starts_with('@') || begins(word) => Ok(()),
-                word => wrong(format!("`{word}` is no field"), "write typeof ip saddr . tcp dport"),
-            })?),
+            "type" => {
+                self.types = self.fields(rest, |word| known(word, "type", TYPES))?;
+                self.keys = types::declared(&self.types, false);
+            }
+            "typeof" => {
+                let words = self.fields(rest, |word| match word {
+                    "verdict" | "integer" => Ok(()),
+                    word if word.starts_with('@') || begins(word) => Ok(()),
+                    word => wrong(format!("`{word}` is no field"), "write typeof ip saddr . tcp dport"),
+                })?;
+                self.keys = types::declared(&words, true);
+            }
             "flags" => loop {
                 let flag = rest.word();
                 known(&flag, "flag of a set", &FLAGS)?;
@@ -299,7 +308,8 @@ impl Declared {
     /// Takes over what a later declaration says of the same set, or returns what differs: the kernel refuses that (`EEXIST`).
     fn join(&mut self, new: Declared) -> Result<(), &'static str> {
         let act = |it: &Declared| it.act.as_ref().map(|(act, _)| act.clone());
-        if self.is_map != new.is_map || (self.types != new.types && !self.types.is_empty() && !new.types.is_empty()) {
+        let differ = |one: &[Arc<str>], other: &[Arc<str>]| one != other && !one.is_empty() && !other.is_empty();
+        if self.is_map != new.is_map || differ(&self.types, &new.types) || differ(&self.keys, &new.keys) {
             return Err("types");
         }
         if self.flags != new.flags {
@@ -333,6 +343,7 @@ impl Declared {
         let set = Dynamic {
             table: table.to_owned(),
             name: name.clone(),
+            types: self.keys.clone(),
             size: self.size.unwrap_or(SIZE),
             timeout_s: self.timeout_s,
             act: self.act.as_ref().map(|(act, _)| act.clone()),

@@ -209,6 +209,12 @@ pub(super) fn unknown_ct<T>(key: &str) -> Parsed<T> {
 }
 
 fn unknown_key<T>(of: &str, key: &str, (table, keys): (&[(&[&str], &'static str)], &[&str])) -> Parsed<T> {
+    if keys.contains(&key) {
+        return wrong(
+            format!("`{of} {key}` is not one of several joined fields here"),
+            format!("write {of} {key} before the others, without a `.`"),
+        );
+    }
     let instead = found(table, key).map_or_else(|| one_of(of, key, keys), ToOwned::to_owned);
     wrong(format!("nothing is known of `{of} {key}`"), instead)
 }

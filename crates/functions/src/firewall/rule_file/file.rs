@@ -40,6 +40,8 @@ pub(super) struct Table<'a> {
     pub(super) dynamic: Vec<Arc<Dynamic>>,
     /// Named limits and quotas.
     pub(super) pools: Vec<Pool>,
+    /// The names of counters.
+    pub(super) counters: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -86,8 +88,7 @@ fn name_at(place: Place, scope: &Scope<'_>) -> String {
     }
 }
 
-/// Skips the declaration of an object that has no effect: named counters count with their rules, and the purpose of a flow table
-/// needs no rule here.
+/// Skips the declaration of an object that has no effect, from its kind on: the purpose of a flow table needs no rule here.
 fn object(rest: &mut Words<'_>) -> Parsed<()> {
     let kind = rest.word();
     block(words_of(&kind), rest)
@@ -144,6 +145,15 @@ impl<'a> File<'a> {
                 {
                     let verb = rest.word();
                     file.command(&verb, &mut rest)?;
+                }
+                // In nftables `add` may be left out.
+                "chain" | "rule" | "map" | "element" | "flowtable" if rest.peek_at(2) != "{" => {
+                    file.command("add", &mut rest)?;
+                }
+                "list" | "reset" => {
+                    rest.word();
+                    scope.note("nothing is listed or reset here: `braid stats` says what rules have counted");
+                    drop(statement(&mut rest));
                 }
                 "insert" if rest.peek_at(1) == "rule" => {
                     let verb = rest.word();
@@ -239,7 +249,11 @@ impl<'a> File<'a> {
                     let what = rest.word();
                     self.tables[at].sets.declare("add", &what, &self.defined, rest)?;
                 }
-                "counter" | "flowtable" => object(rest)?,
+                "counter" => {
+                    self.tables[at].counters.push(rest.peek_at(1).to_owned());
+                    object(rest)?;
+                }
+                "flowtable" => object(rest)?,
                 // A note is made where rules use it.
                 "ct" if matches!(rest.peek_at(1), "helper" | "timeout") => {
                     rest.word();
@@ -309,6 +323,7 @@ impl<'a> File<'a> {
                 sets: Declarations::default(),
                 dynamic: Vec::new(),
                 pools: Vec::new(),
+                counters: Vec::new(),
             });
             self.tables.len() - 1
         }))

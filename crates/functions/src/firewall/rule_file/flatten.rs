@@ -116,6 +116,7 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
             table: &name,
             dynamic: &table.dynamic,
             pools: &table.pools,
+            counters: &table.counters,
             translates,
             arp: within.states & states::ARP != 0,
             is_early: chain.base.as_ref().is_some_and(|base| is_early(table, base)),
@@ -176,6 +177,7 @@ pub(super) fn lines(rules: Vec<Statement<'_>>, sets: &Sets, scope: &Scope<'_>, b
         sets: Declarations::default(),
         dynamic: Vec::new(),
         pools: Vec::new(),
+        counters: Vec::new(),
     };
     let scope = Scope { sets, ..*scope };
     let all = Rule::new(Action::Continue);

@@ -7,6 +7,7 @@ use super::arp::only;
 use super::conditions::{Fits, condition, narrow_family, narrow_field, narrow_protocol, protocol, selector};
 use super::fib::Ways;
 use super::keyed::{dynamic, key_of};
+use super::overlaps;
 use super::payload::{is_header, is_place, reaches};
 use super::reader::{Scope, Words};
 use super::statement::{Clause, Reading, ways};
@@ -48,7 +49,8 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
     *rest = look;
     if is_map {
         rest.word();
-        return verdicts(rest, reading, &narrowing(&fields, rest.scope)).map(Some);
+        let narrowing = narrowing(&fields, rest.scope);
+        return verdicts(rest, reading, &narrowing).map(Some);
     }
     let is_negated = rest.negated();
     let mut elements = rest.elements("a set")?;
@@ -139,12 +141,41 @@ pub(super) fn map_values<T>(
     *rest = look;
     reading.close(Verdict::Continue);
     let (elements, scope) = (rest.elements("map")?, rest.scope);
-    if listed(&elements).any(is_rest) {
-        return wrong("what a map does not hold has no value here", "write a rule behind it for the rest");
+    if fields.len() > 1 && listed(&elements).any(is_rest) {
+        return wrong(
+            "what a map of joined fields does not hold has no value here",
+            "write a rule behind it for the rest",
+        );
     }
     let by_fields = narrowing(&fields, scope);
-    let one = |element| element_of(element, &reading.fits, scope, &by_fields, |value, _| read(value));
-    listed(&elements).map(one).collect::<Parsed<_>>().map(Some)
+    let others = all_but(&fields, listed(&elements).filter(|element| !is_rest(element)));
+    // The default is for packets that match no other element, wherever it stands.
+    let by_key: Narrowing<'_> = Box::new(|one, key| {
+        by_fields(one, key)?;
+        let is_default = key.is_none() && others.len() > fields.concat().len();
+        if is_default { one.narrow(&[[others.clone()]], |fits, said| say(fits, said, scope)) } else { Ok(()) }
+    });
+    let one = |element| element_of(element, &reading.fits, scope, &by_key, |value, _| read(value));
+    let values: Elements<T> = listed(&elements).map(one).collect::<Parsed<_>>()?;
+    overlaps::check(listed(&elements).zip(values.iter().map(|(fits, _)| fits.as_slice())), scope)?;
+    Ok(Some(values))
+}
+
+/// The condition that a field is none of the keys of these elements: `ip dscp != { ef, cs1 }`; the field alone if there are none.
+fn all_but<'a>(fields: &[&[Token]], elements: impl Iterator<Item = &'a [Token]>) -> Vec<Token> {
+    let (mut said, mut opening) = (fields.concat(), ["!=", "{"].as_slice());
+    for element in elements {
+        let key = element.split(|token| &*token.text == ":" || said_besides(token)).next().unwrap_or_default();
+        let Some(first) = key.first() else { continue };
+        let sign = |text: &&str| Token { text: (*text).into(), kind: Kind::Word, ..first.clone() };
+        said.extend(opening.iter().map(sign));
+        said.extend(key.iter().cloned());
+        opening = &[","];
+    }
+    if let Some(last) = said.last().filter(|_| opening == [","]).cloned() {
+        said.push(Token { text: "}".into(), kind: Kind::Word, ..last });
+    }
+    said
 }
 
 /// Whether what accompanies an element begins here: a comment, or a counter with its current count.
@@ -208,7 +239,7 @@ fn asked_set(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Keyed
     look.word();
     // What was counted or marked before it is not held back by it.
     reading.close(Verdict::Continue);
-    let key = key_of(&fields, &look, &mut reading.fits)?;
+    let key = key_of(&fields, &look, &mut reading.fits, &set)?;
     *rest = look;
     Ok(Some(Keyed { set, key, act: Act::Has { not }, refreshes: false, timeout_s: None }))
 }
@@ -238,8 +269,11 @@ fn verdicts(rest: &mut Words<'_>, reading: &Reading, narrowing: &Narrowing<'_>) 
     // The default comes last, wherever it is written.
     let (others, apart): (Vec<_>, Vec<_>) = listed(&elements).partition(|element| is_rest(element));
     let has_rest = !others.is_empty();
-    for element in apart.into_iter().chain(others) {
-        let (fits, verdict) = element_of(element, &reading.fits, scope, narrowing, verdict_of)?;
+    let in_order: Vec<_> = apart.into_iter().chain(others).collect();
+    let one = |element: &&[Token]| element_of(element, &reading.fits, scope, narrowing, verdict_of);
+    let read: Elements<Verdict> = in_order.iter().map(one).collect::<Parsed<_>>()?;
+    overlaps::check(in_order.iter().copied().zip(read.iter().map(|(fits, _)| fits.as_slice())), scope)?;
+    for (element, (fits, verdict)) in in_order.into_iter().zip(read) {
         let is_before_default = has_rest && !is_rest(element);
         if verdict == Verdict::Continue && is_before_default && goes_on {
             return wrong("what continues goes on behind the map here, and past the default", "write two rules");

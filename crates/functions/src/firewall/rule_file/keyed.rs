@@ -10,13 +10,12 @@ use super::amounts::rate;
 use super::arp::only;
 use super::conditions::{Fits, any_protocol_with_ports, narrow_family, narrow_protocol, protocol};
 use super::elsewhere::NO_QUOTAS;
-use super::ether::{some_station, station};
-use super::joined::listed;
-use super::reader::{PORT, Words};
-use super::tokens::{Kind, Token};
+use super::ether::some_station;
+use super::reader::Words;
+use super::tokens::Token;
+use super::types::{self, agreed};
 use super::{Parsed, wrong};
 use crate::firewall::fields::Field;
-use crate::firewall::given::Given;
 use crate::firewall::keyed::{Act, Dynamic, Key, Keyed, PARTS_MAX, Part, SIZE};
 use crate::firewall::rules::Direction;
 use crate::firewall::states;
@@ -64,7 +63,8 @@ pub(super) fn keyed(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Option<Ke
 
 /// A set that a statement has for itself.
 fn own(rest: &Words<'_>, name: String, size: u32) -> Arc<Dynamic> {
-    Dynamic { table: rest.scope.table.to_owned(), name, size, timeout_s: None, act: None, given: Vec::new() }.into()
+    let (table, types) = (rest.scope.table.to_owned(), Vec::new());
+    Dynamic { table, name, types, size, timeout_s: None, act: None, given: Vec::new() }.into()
 }
 
 /// Finds a set that packets change, by name.
@@ -77,7 +77,7 @@ fn element(rest: &mut Words<'_>, fits: &mut [Fits], set: Arc<Dynamic>, refreshes
     if !rest.take("{") {
         return wrong("a set without what is put into it", FORM);
     }
-    let (key, mut timeout_s, mut own) = (key(rest, fits)?, set.timeout_s, None);
+    let (key, mut timeout_s, mut own) = (key(rest, fits, &set)?, set.timeout_s, None);
     loop {
         match rest.peek() {
             "}" => {
@@ -141,7 +141,7 @@ fn removed(rest: &mut Words<'_>, fits: &mut [Fits], set: Arc<Dynamic>) -> Parsed
     if !rest.take("{") {
         return wrong("a set without what leaves it", "write delete @floods { ip saddr }");
     }
-    let key = key(rest, fits)?;
+    let key = key(rest, fits, &set)?;
     match rest.word().as_str() {
         "}" => Ok(Keyed { set, key, act: Act::Remove, refreshes: false, timeout_s: None }),
         other => wrong(format!("`{other}` is not said of an element that leaves"), "write delete @floods { ip saddr }"),
@@ -156,36 +156,38 @@ pub(super) fn count(rest: &mut Words<'_>) -> Parsed<Act> {
 }
 
 /// Reads a key such as `ip saddr . tcp dport`: source, destination and ports, as far as they are given.
-fn key(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Key> {
-    let mut key = Key::new();
+fn key(rest: &mut Words<'_>, fits: &mut [Fits], set: &Dynamic) -> Parsed<Key> {
+    let (mut key, mut types) = (Key::new(), Vec::new());
     loop {
-        field(rest, fits, &mut key)?;
+        types.push(field(rest, fits, &mut key)?);
         if !rest.take(".") {
-            return Ok(key);
+            return agreed(set, &types).map(|()| key);
         }
     }
 }
 
 /// Reads the key of a condition `ip saddr . tcp dport @banned`.
-pub(super) fn key_of(fields: &[&[Token]], rest: &Words<'_>, fits: &mut [Fits]) -> Parsed<Key> {
-    let mut key = Key::new();
+pub(super) fn key_of(fields: &[&[Token]], rest: &Words<'_>, fits: &mut [Fits], set: &Dynamic) -> Parsed<Key> {
+    let (mut key, mut types) = (Key::new(), Vec::new());
     for words in fields {
         let mut words = Words { words, scope: rest.scope };
-        field(&mut words, fits, &mut key)?;
+        types.push(field(&mut words, fits, &mut key)?);
         words.end()?;
     }
-    Ok(key)
+    agreed(set, &types).map(|()| key)
 }
 
-fn field(rest: &mut Words<'_>, fits: &mut [Fits], key: &mut Key) -> Parsed<()> {
+/// Reads a field of a key, and returns its type.
+fn field(rest: &mut Words<'_>, fits: &mut [Fits], key: &mut Key) -> Parsed<&'static str> {
     if key.len() == PARTS_MAX {
         return wrong(format!("an element of more than {PARTS_MAX} fields"), "write fewer of them");
     }
-    if let Some(number) = constant(rest.peek()) {
+    if let Some((number, kind)) = constant(rest.peek()) {
         rest.word();
         key.push(Part::Constant(number));
-        return Ok(());
+        return Ok(kind);
     }
+    let kind = types::of(rest.words.iter().take(3).map(|token| &*token.text));
     let (of, what) = (rest.word(), rest.word());
     let is_outbound = rest.scope.direction == Some(Direction::Outbound);
     let mut narrow = |by: &dyn Fn(&mut Fits) -> Parsed<()>| fits.iter_mut().try_for_each(by);
@@ -233,14 +235,16 @@ fn field(rest: &mut Words<'_>, fits: &mut [Fits], key: &mut Key) -> Parsed<()> {
             );
         }
     }
-    Ok(())
+    // Each field above has one.
+    Ok(kind.unwrap_or(types::NUMBER))
 }
 
-/// Parses a part of an element that a rule gives itself: an address, or the number or name of a port.
-fn constant(word: &str) -> Option<u128> {
-    let address = || word.parse::<Addresses>().ok().filter(|one| one.first == one.last).map(|one| one.first);
+/// Parses a part of an element that a rule gives itself, with its type: an address, or the number or name of a port.
+pub(super) fn constant(word: &str) -> Option<(u128, &'static str)> {
+    let address = || word.parse::<Addresses>().ok().filter(|one| one.first == one.last);
+    let address = || address().map(|one| (one.first, if one.is_v4() { types::V4 } else { types::V6 }));
     let port = word.parse::<u16>().ok().or_else(|| services::port(word));
-    port.map(u128::from).or_else(address)
+    port.map(|port| (port.into(), types::NUMBER)).or_else(address)
 }
 
 /// Reads `& 255.255.255.0` or `and ffff:ffff::`; without a mask, all bits of the address.
@@ -275,7 +279,7 @@ pub(super) fn duration(rest: &mut Words<'_>) -> Parsed<u32> {
 }
 
 /// Parses a duration such as `1d2h3m4s500ms` into seconds, rounded up.
-fn seconds(text: &str) -> Option<u32> {
+pub(super) fn seconds(text: &str) -> Option<u32> {
     const UNITS: [(&str, u64); 6] =
         [("ms", 1), ("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
     let (mut left, mut milliseconds) = (text, 0u64);
@@ -287,112 +291,4 @@ fn seconds(text: &str) -> Option<u32> {
         left = &left[digits + unit.len()..];
     }
     milliseconds.div_ceil(1000).try_into().ok()
-}
-
-/// Gives a set the elements in the file. Returns `None` if these are permanent and packets do not change the set.
-pub(super) fn with_elements(
-    mut set: Dynamic,
-    elements: &[Token],
-    rest: &Words<'_>,
-    file: &[Token],
-) -> Parsed<Option<Arc<Dynamic>>> {
-    if elements.iter().all(|token| token.kind == Kind::End) {
-        return Ok(Some(set.into()));
-    }
-    let is_changed = is_changed(file, &set.name);
-    if !is_changed && set.timeout_s.is_none() && !elements.iter().any(leaves) {
-        return Ok(None);
-    }
-    if !is_changed {
-        // Nothing is ever added.
-        set.size = 1;
-    }
-    set.given = listed(elements).map(|element| given(element, set.timeout_s, rest)).collect::<Parsed<_>>()?;
-    if !set.order() {
-        return wrong(
-            format!(
-                "ranges of the set `{}`, whose elements leave it or packets change, have addresses in common",
-                set.name
-            ),
-            "write each address once: the wider range, or what the narrower one leaves of it",
-        );
-    }
-    Ok(Some(set.into()))
-}
-
-/// Reads one element: `192.0.2.9 timeout 4h expires 3h59m`, `10.0.0.0/8`, `192.0.2.9 . 22 limit rate 5/second`.
-fn given(element: &[Token], timeout_s: Option<u32>, rest: &Words<'_>) -> Parsed<Given> {
-    let besides = ["timeout", "expires", "comment", "counter", "limit", "quota", "ct", "last"];
-    let is_besides = |token: &Token| token.kind == Kind::Word && besides.contains(&&*token.text);
-    let (key, said) = element.split_at(element.iter().position(is_besides).unwrap_or(element.len()));
-    let mut lives_s = timeout_s;
-    let mut said = Words { words: said, scope: rest.scope };
-    while !said.words.is_empty() {
-        // The remaining time follows the total.
-        if said.take("timeout") {
-            lives_s = Some(duration(&mut said)?);
-        } else if said.take("expires") {
-            let text = said.word();
-            let Some(left) = seconds(&text) else {
-                return wrong(format!("`{text}` is no time"), "write expires 59m12s");
-            };
-            lives_s = Some(left.max(1));
-        } else {
-            // A word of a limit, or the text of a comment.
-            said.take("comment");
-            said.token();
-        }
-    }
-    let (mut first, mut last) = ([0; PARTS_MAX], 0);
-    let parts: Vec<_> = key.split(|token| &*token.text == ".").collect();
-    for (at, part) in parts.iter().enumerate() {
-        let text: String = part.iter().map(|token| &*token.text).collect();
-        Words { words: part, scope: rest.scope }.token();
-        let Some(place) = first.get_mut(at) else {
-            return wrong(format!("an element of more than {PARTS_MAX} fields"), "write fewer of them");
-        };
-        let range = text.parse::<Addresses>().ok().map(|range| (range.first, range.last));
-        let one = || constant(&text).or_else(|| value(&text)).map(|one| (one, one));
-        let ports = || PORT.ends(&text).map(|(first, last)| (first.into(), last.into()));
-        match range.or_else(one).or_else(ports) {
-            Some((begins, ends)) if begins == ends || parts.len() == 1 => {
-                *place = begins;
-                last = if at == 0 { ends } else { last };
-            }
-            Some(_) => {
-                return wrong(
-                    format!(
-                        "`{text}` is a range among joined fields of a set whose elements leave it, or that packets change"
-                    ),
-                    "write its values one by one, or the set without timeouts",
-                );
-            }
-            None => {
-                return wrong(
-                    format!("`{text}` is no element of a set whose elements leave it, or that packets change"),
-                    "write addresses, ports, protocols or Ethernet addresses; and what stays into a set without timeouts",
-                );
-            }
-        }
-    }
-    Ok(Given { first, last, lives_s })
-}
-
-/// Parses a protocol or an Ethernet address.
-fn value(text: &str) -> Option<u128> {
-    station(text).map(u128::from).or_else(|| protocol(text).map(|protocol| protocol.0.into()))
-}
-
-/// Whether this word gives an element a lifetime of its own.
-pub(super) fn leaves(word: &Token) -> bool {
-    word.kind == Kind::Word && matches!(&*word.text, "timeout" | "expires")
-}
-
-/// Whether a rule among these tokens changes a set of that name.
-pub(super) fn is_changed(tokens: &[Token], name: &str) -> bool {
-    tokens.windows(2).any(|pair| match &*pair[0].text {
-        "add" | "update" | "delete" => pair[1].text.strip_prefix('@') == Some(name),
-        "meter" => &*pair[1].text == name,
-        _ => false,
-    })
 }

@@ -94,6 +94,11 @@ fn verdicts(made: Value, rest: &mut Words<'_>, reading: &Reading) -> Parsed<Vec<
         let mut fits = reading.fits.clone();
         let verdict = verdict_of(&mut value, &mut fits)?;
         value.end()?;
+        let contradicts = |other: &Clause| other.verdict != verdict && other.does.asks[0].overlaps(&asked);
+        if clauses.iter().any(contradicts) {
+            scope.at.set(element.first().map(|first| first.at).unwrap_or_default());
+            return wrong("the map gives the mark another verdict before", "write each mark once");
+        }
         let does = Rule { asks: vec![asked], ..Rule::new(Action::Continue) };
         clauses.push(Clause { fits, does, verdict, is_one_of_several: true });
     }

@@ -30,6 +30,8 @@ pub(super) struct Scope<'a> {
     pub(super) dynamic: &'a [Arc<Dynamic>],
     /// Named limits and quotas.
     pub(super) pools: &'a [Pool],
+    /// The names of counters.
+    pub(super) counters: &'a [String],
     /// Whether this is within a table, where words have the meaning that they have in nftables.
     pub(super) in_table: bool,
     /// Whether the chain comes before connection tracking.

@@ -316,8 +316,8 @@ fn passed_over(rest: &mut Words<'_>) -> Parsed<()> {
 fn counter(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     rest.word();
     if rest.take("name") {
-        let Some(values) = map_values(rest, reading, passed_over)? else {
-            rest.word();
+        let Some(values) = map_values(rest, reading, named_counter)? else {
+            named_counter(rest)?;
             reading.does.counter = true;
             return Ok(());
         };
@@ -330,6 +330,18 @@ fn counter(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
         rest.word();
     }
     Ok(())
+}
+
+/// Takes the name of a counter, which counts with its rules.
+fn named_counter(rest: &mut Words<'_>) -> Parsed<()> {
+    let name = rest.word();
+    if !rest.scope.in_table || rest.scope.counters.contains(&name) {
+        return Ok(());
+    }
+    wrong(
+        format!("the table has no counter `{name}`"),
+        format!("write counter {name} {{ }} before the chains, or counter into the rule, without a name"),
+    )
 }
 
 /// Reads `log prefix "text"`; the level, the group and how much of the packet to log are ignored.

@@ -135,3 +135,22 @@ fn amounts_that_are_none_are_refused() {
         assert!(error.contains(reason) && error.contains("line 5"), "{error}");
     }
 }
+
+/// Blanks around `/` mean nothing, and rates may be those of fast links.
+#[test]
+fn rates_are_read_as_nft_reads_them() {
+    for rate in [
+        "over 12500 mbytes/second",
+        "over 10230 mbytes/second burst 5 mbytes",
+        "4294967296/second",
+        "400 / minute",
+        "400/ minute burst 5 packets",
+        "1 kbytes / second burst 8 kbytes",
+    ] {
+        read_text(&table("", &format!("limit rate {rate} drop")), &mut named(), PORTS)
+            .unwrap_or_else(|error| panic!("{rate}: {error}"));
+    }
+    let error =
+        read_text(&table("", "limit rate 4000 mbytes/week accept"), &mut named(), PORTS).expect_err("too much at once");
+    assert!(error.instead.contains("by a shorter period"), "{error}");
+}

@@ -240,7 +240,8 @@ fn a_rule_has_its_comment_wherever_that_stands() {
         "counter comment \"r20\"",
     ] {
         let mut config = named();
-        read_text(&table(rule), &mut config, PORTS).unwrap_or_else(|error| panic!("{rule}: {error}"));
+        let text = table(rule).replacen("chain", "counter web { }\nchain", 1);
+        read_text(&text, &mut config, PORTS).unwrap_or_else(|error| panic!("{rule}: {error}"));
         let with_effects: Vec<_> = config.rules.iter().filter(|rule| rule.has_effects()).collect();
         assert!(!with_effects.is_empty() && with_effects.iter().all(|it| it.comment == "r20"), "{rule}");
     }

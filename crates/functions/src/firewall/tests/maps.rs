@@ -105,3 +105,86 @@ fn a_set_may_hold_everything() {
     check(&all, (OUT, "2001:db8::1", "2001:db8::2", UDP, 1), Allow);
     check(&set("ip saddr != @s drop"), (OUT, SERVER, HOST, UDP, 1), Allow);
 }
+
+/// As in nftables; otherwise the order of the text would decide.
+#[test]
+fn a_map_gives_no_packet_two_values() {
+    let read = |rules: &str| read_text(&table(rules), &mut named(), PORTS);
+    for rules in [
+        "udp dport vmap { 22 : drop, 22 : accept }",
+        "udp dport vmap { 1-5 : accept, 3 : drop, * : drop }",
+        "ip saddr vmap { 10.6.6.0/24 : drop, 10.9.0.0/16 : drop, 10.0.0.0/8 : accept }",
+        "ip saddr . udp dport vmap { 10.0.0.1 . 1-5 : drop, 10.0.0.0/8 . 6 : accept, 10.0.0.0/8 . 5 : accept }",
+        "ct state vmap { new : accept, invalid : drop, new : jump side }",
+        "tcp flags vmap { syn : accept, syn : drop }",
+        "meta mark vmap { 1-5 : accept, 3 : drop }",
+        "meta mark set ip dscp map { ef : 1, cs1 : 2, ef : 3 }",
+    ] {
+        let error = read(rules).expect_err(rules);
+        assert!(error.reason.contains("contradicts") || error.reason.contains("another verdict before"), "{error}");
+    }
+    let error = read("ip saddr vmap { 10.0.0.0/8 : accept, 10.6.6.0/24 : drop }").expect_err("two verdicts");
+    assert_eq!(error.reason, "`10.6.6.0/24 : drop` contradicts `10.0.0.0/8 : accept` before it: packets match both");
+    for rules in [
+        "udp dport vmap { 22 : drop, 22 : drop comment \"twice\", * : accept }",
+        "ip saddr . udp dport vmap { 10.0.0.0/8 . 1 : drop, 10.0.0.1 . 2 : accept }",
+        "tcp flags & (fin | syn | rst) vmap { syn : accept, fin | syn : drop }",
+        "ip saddr vmap { 10.0.0.0/8 : accept, 11.0.0.0/8 : drop, 10.1.0.0/16 : accept }",
+    ] {
+        read(rules).unwrap_or_else(|error| panic!("{rules}: {error}"));
+    }
+}
+
+/// `*` in a map of values is for what the others do not hold, of packets that have the field.
+#[test]
+fn a_map_may_have_a_value_for_everything_else() {
+    for map in ["{ 1 : 1, 2-3 : 2, * : 3 }", "{ * : 3, 1 : 1, 2-3 : 2 }"] {
+        assert_eq!(dropped(&format!("meta mark set udp dport map {map}; meta mark 3 drop")), [0, 4, 5, 6, 7], "{map}");
+        assert_eq!(dropped(&format!("meta mark set udp dport map {map}; meta mark 2 drop")), [2, 3], "{map}");
+    }
+    let named = "table inet t {
+        map m { type ipv4_addr : mark; flags interval; elements = { 10.0.0.0/24 : 1, * : 3 }; }
+        chain f { type filter hook forward priority 0; policy accept; meta mark set ip saddr map @m; meta mark 3 drop; } }";
+    let policy = policy(named, Hooks::Forward);
+    check(&policy, (IN, HOST, SERVER, UDP, 1), Allow);
+    check(&policy, (OUT, SERVER, HOST, UDP, 1), Deny);
+    assert_eq!(dropped("meta mark set udp dport map { * : 3 }; meta mark 3 drop"), [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+/// As printed by nft, and as written by hand: `add` may be left out, and what only prints does nothing.
+#[test]
+fn commands_of_scripts_mean_what_they_mean_to_nft() {
+    let text = "table inet t\nchain inet t f { type filter hook forward priority 0; policy accept; }
+        add set inet t s { type inet_service; }\nelement inet t s { 2 }
+        rule inet t f udp dport @s drop\nlist ruleset\nreset counters\n";
+    let policy = policy(text, Hooks::Forward);
+    assert_eq!(
+        (0..4).filter(|port| decided(&policy, &facts(IN, HOST, SERVER, UDP, *port)).0 == Deny).collect::<Vec<_>>(),
+        [2]
+    );
+    let told = policy.notes.iter().filter(|note| note.text.contains("nothing is listed or reset here")).count();
+    assert_eq!(told, 2, "{:?}", policy.notes);
+}
+
+#[test]
+fn what_is_named_has_to_be_there() {
+    for (rules, expected) in [
+        ("counter name nosuch drop", "the table has no counter `nosuch`; write counter nosuch { }"),
+        ("counter name udp dport map { 1 : \"nosuch\" } drop", "the table has no counter `nosuch`"),
+        ("ct state . ct status { new . dnat } drop", "`ct status` is not one of several joined fields here"),
+    ] {
+        let error = read_text(&table(rules), &mut named(), PORTS).expect_err(rules);
+        let said = format!("{}; {}", error.reason, error.instead);
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+/// As nft reads them, and prints them with `-S`.
+#[test]
+fn services_and_code_points_have_the_names_of_nft() {
+    for rules in ["udp dport git drop", "tcp dport { whois, syslog-tls, x11-6 } drop", "ip dscp { df, be, lephb } drop"]
+    {
+        read_text(&table(rules), &mut named(), PORTS).unwrap_or_else(|error| panic!("{rules}: {error}"));
+    }
+    assert_eq!(dropped("ip dscp be udp dport 1 drop"), [1]);
+}

@@ -223,7 +223,7 @@ fn lines_that_are_no_rules_are_refused_with_what_to_write() {
     );
     check_error(
         "limit rate 0/day accept",
-        "line 1: `0/day burst 5 packets` is not possible; write a rate of at least 1 and a smaller burst, from 1 on",
+        "line 1: `0/day burst 5 packets` is not possible; write a rate of at least 1",
     );
     check_error("policy forward drop", "line 1: `forward` is no direction; write outbound or inbound");
     check_error(
