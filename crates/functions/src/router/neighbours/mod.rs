@@ -25,7 +25,7 @@ use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{
     DistributedVector, DistributedVectorConfig, Inserted, MapConfig, ROW, Share, StateBuilder, StateError, StateObject,
-    VectorConfig,
+    VectorConfig, Visit,
 };
 
 use super::waiting::Held;

@@ -97,7 +97,7 @@ fn a_static_next_hop_without_a_link_is_passed_over() {
         [[neighbour]]\naddress = '10.0.0.9'\nmac = '02:00:00:00:00:08'\nport = 0
         [[neighbour]]\naddress = '192.0.2.9'\nmac = '02:00:00:00:00:09'\nport = 1\n";
     let mut bench = bench(100, &format!("{TWO_LINKS}{hops}"));
-    let mut by_second = |bench: &mut Bench, ms: u64| {
+    let by_second = |bench: &mut Bench, ms: u64| {
         let of = |host: u8| Frame::udp(&format!("10.0.0.{host}:1"), "198.51.100.9:2").mac(HOST, OURS[0]).bytes();
         let sent = (20..60).map(|host| outcome(bench, ms, &of(host)));
         sent.filter(|(dropped, sent)| dropped.is_none() && sent.contains(&(1, IP))).count()
