@@ -12,7 +12,7 @@ pub struct Orphan {
     pub(super) of: u64,
     pub(super) names: u64,
     pub(super) bytes: u64,
-    seen_ns: u64,
+    pub(super) seen_ns: u64,
 }
 
 /// Marks an address that the client has contacted.

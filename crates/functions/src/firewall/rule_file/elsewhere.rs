@@ -209,14 +209,14 @@ pub(super) fn unknown_ct<T>(key: &str) -> Parsed<T> {
 }
 
 fn unknown_key<T>(of: &str, key: &str, (table, keys): (&[(&[&str], &'static str)], &[&str])) -> Parsed<T> {
-    if keys.contains(&key) {
-        return wrong(
+    match found(table, key) {
+        Some(instead) => wrong(format!("nothing is known of `{of} {key}`"), instead),
+        None if keys.contains(&key) => wrong(
             format!("`{of} {key}` is not one of several joined fields here"),
             format!("write {of} {key} before the others, without a `.`"),
-        );
+        ),
+        None => wrong(format!("nothing is known of `{of} {key}`"), one_of(of, key, keys)),
     }
-    let instead = found(table, key).map_or_else(|| one_of(of, key, keys), ToOwned::to_owned);
-    wrong(format!("nothing is known of `{of} {key}`"), instead)
 }
 
 /// What to write instead of an unknown name of `of`: the nearest known one, or all of them.

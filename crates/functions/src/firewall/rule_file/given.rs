@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use braid_nf::packet::services;
+
 use super::conditions::protocol;
 use super::ether::station;
 use super::joined::listed;
@@ -122,7 +124,7 @@ fn range(text: &str, kind: &str) -> Option<(u128, u128)> {
         }
         types::STATION => one(station(text).map(u128::from)),
         types::PROTOCOL => one(protocol(text).map(|protocol| protocol.0.into())).or_else(ports),
-        types::PORT => ports(),
+        types::PORT => ports().or_else(|| one(services::port(text).map(u128::from))),
         // What no field of a packet is compared with, but a rule may give itself.
         _ => one(constant(text).map(|(number, _)| number)).or_else(ports),
     }

@@ -49,8 +49,7 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
     *rest = look;
     if is_map {
         rest.word();
-        let narrowing = narrowing(&fields, rest.scope);
-        return verdicts(rest, reading, &narrowing).map(Some);
+        return verdicts(rest, reading, &narrowing(&fields, rest.scope)).map(Some);
     }
     let is_negated = rest.negated();
     let mut elements = rest.elements("a set")?;
@@ -141,41 +140,14 @@ pub(super) fn map_values<T>(
     *rest = look;
     reading.close(Verdict::Continue);
     let (elements, scope) = (rest.elements("map")?, rest.scope);
-    if fields.len() > 1 && listed(&elements).any(is_rest) {
-        return wrong(
-            "what a map of joined fields does not hold has no value here",
-            "write a rule behind it for the rest",
-        );
+    if listed(&elements).any(is_rest) {
+        return wrong("what a map does not hold has no value here", "write a rule behind it for the rest");
     }
     let by_fields = narrowing(&fields, scope);
-    let others = all_but(&fields, listed(&elements).filter(|element| !is_rest(element)));
-    // The default is for packets that match no other element, wherever it stands.
-    let by_key: Narrowing<'_> = Box::new(|one, key| {
-        by_fields(one, key)?;
-        let is_default = key.is_none() && others.len() > fields.concat().len();
-        if is_default { one.narrow(&[[others.clone()]], |fits, said| say(fits, said, scope)) } else { Ok(()) }
-    });
-    let one = |element| element_of(element, &reading.fits, scope, &by_key, |value, _| read(value));
+    let one = |element| element_of(element, &reading.fits, scope, &by_fields, |value, _| read(value));
     let values: Elements<T> = listed(&elements).map(one).collect::<Parsed<_>>()?;
     overlaps::check(listed(&elements).zip(values.iter().map(|(fits, _)| fits.as_slice())), scope)?;
     Ok(Some(values))
-}
-
-/// The condition that a field is none of the keys of these elements: `ip dscp != { ef, cs1 }`; the field alone if there are none.
-fn all_but<'a>(fields: &[&[Token]], elements: impl Iterator<Item = &'a [Token]>) -> Vec<Token> {
-    let (mut said, mut opening) = (fields.concat(), ["!=", "{"].as_slice());
-    for element in elements {
-        let key = element.split(|token| &*token.text == ":" || said_besides(token)).next().unwrap_or_default();
-        let Some(first) = key.first() else { continue };
-        let sign = |text: &&str| Token { text: (*text).into(), kind: Kind::Word, ..first.clone() };
-        said.extend(opening.iter().map(sign));
-        said.extend(key.iter().cloned());
-        opening = &[","];
-    }
-    if let Some(last) = said.last().filter(|_| opening == [","]).cloned() {
-        said.push(Token { text: "}".into(), kind: Kind::Word, ..last });
-    }
-    said
 }
 
 /// Whether what accompanies an element begins here: a comment, or a counter with its current count.

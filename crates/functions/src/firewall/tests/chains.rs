@@ -265,7 +265,7 @@ fn a_verdict_map_may_say_what_becomes_of_the_rest() {
         error
             .expect_err("no value")
             .to_string()
-            .contains("what a map of joined fields does not hold has no value here")
+            .contains("what a map does not hold has no value here")
     );
 }
 

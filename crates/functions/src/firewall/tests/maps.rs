@@ -135,22 +135,6 @@ fn a_map_gives_no_packet_two_values() {
     }
 }
 
-/// `*` in a map of values is for what the others do not hold, of packets that have the field.
-#[test]
-fn a_map_may_have_a_value_for_everything_else() {
-    for map in ["{ 1 : 1, 2-3 : 2, * : 3 }", "{ * : 3, 1 : 1, 2-3 : 2 }"] {
-        assert_eq!(dropped(&format!("meta mark set udp dport map {map}; meta mark 3 drop")), [0, 4, 5, 6, 7], "{map}");
-        assert_eq!(dropped(&format!("meta mark set udp dport map {map}; meta mark 2 drop")), [2, 3], "{map}");
-    }
-    let named = "table inet t {
-        map m { type ipv4_addr : mark; flags interval; elements = { 10.0.0.0/24 : 1, * : 3 }; }
-        chain f { type filter hook forward priority 0; policy accept; meta mark set ip saddr map @m; meta mark 3 drop; } }";
-    let policy = policy(named, Hooks::Forward);
-    check(&policy, (IN, HOST, SERVER, UDP, 1), Allow);
-    check(&policy, (OUT, SERVER, HOST, UDP, 1), Deny);
-    assert_eq!(dropped("meta mark set udp dport map { * : 3 }; meta mark 3 drop"), [0, 1, 2, 3, 4, 5, 6, 7]);
-}
-
 /// As printed by nft, and as written by hand: `add` may be left out, and what only prints does nothing.
 #[test]
 fn commands_of_scripts_mean_what_they_mean_to_nft() {

@@ -357,8 +357,10 @@ fn stations_are_elements_too() {
     decides(1, &by(1, 8, 2), Some("denied"));
     decides(1, &by(2, 9, 2), None);
     decides(62, &by(1, 8, 3), None);
-    let mut fw =
-        bench(STATIONS, "add @stations { ether saddr . udp dport limit rate over 1/minute burst 1 packets } drop");
+    let mut fw = bench(
+        &STATIONS.replace("ether_addr", "ether_addr . inet_service"),
+        "add @stations { ether saddr . udp dport limit rate over 1/minute burst 1 packets } drop",
+    );
     assert_eq!(fw.send(1, 0, &by(1, 9, 1)).dropped, None);
     assert_eq!(fw.send(1, 0, &by(1, 8, 2)).dropped, Some("denied"));
     assert_eq!(fw.send(1, 0, &by(2, 8, 3)).dropped, None);
