@@ -90,14 +90,10 @@ impl Settings {
 
     /// Whether a packet has a source address that no client can have: a group, loopback or unspecified address, or, from
     /// outside, that of a service (RFC 1812 section 5.3.7). From inside it may be: a translator ahead of this function
-    /// can share its address with a service. A link-local one is a client's on the link of backends that answer directly
-    /// only: any other backend would answer a host of its own link (RFC 4291 section 2.5.6, RFC 3927 section 7).
-    pub(super) fn is_nobodys(&self, packet: &Packet<'_>, mode: Mode) -> bool {
-        let source = packet.src_ip();
-        let is_near = scope::is_link_local_v4(source) || scope::is_link_local_v6(source);
+    /// can share its address with a service.
+    pub(super) fn is_nobodys(&self, packet: &Packet<'_>) -> bool {
         let is_bad_v6 = |source| !scope::is_routed_v6(source) && !scope::is_link_local_v6(source);
-        is_near && mode != Mode::Direct
-            || scope::has_bad_source(packet, is_bad_v6)
+        scope::has_bad_source(packet, is_bad_v6)
             || self.sides.of(packet.port()) == Some(Side::Outside) && self.is_service(packet.src_ip())
     }
 

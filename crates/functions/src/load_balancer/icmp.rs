@@ -88,11 +88,12 @@ impl LoadBalancer {
         Ok(Verdict::Forward(self.settings.across(packet.port())))
     }
 
-    /// Passes errors that concern no service: those about a backend's own packets, or about other packets from a service's address, which
-    /// may be that of a translator too. Drops others that are addressed to a service or backend, where nothing could interpret them.
+    /// Passes errors that concern no service, those about a backend's own packets among them. Drops others that are addressed to a
+    /// service or backend, where nothing could interpret them.
     fn unrelated(&self, cx: &Cx<'_>, packet: &Packet<'_>, quoted: &Embedded) -> Verdict {
         let to = packet.dst_ip();
-        if self.settings.knows(to) && to != quoted.src_ip { Verdict::Drop(UNRELATED) } else { cx.pass() }
+        let is_own = to == quoted.src_ip && !self.settings.is_service(to);
+        if self.settings.knows(to) && !is_own { Verdict::Drop(UNRELATED) } else { cx.pass() }
     }
 }
 

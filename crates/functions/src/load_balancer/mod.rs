@@ -382,7 +382,7 @@ impl LoadBalancer {
             None => Phase::Single as u8,
         };
         if let Some(service) = self.settings.service((destination, destination_port, number)) {
-            if self.settings.is_nobodys(packet, service.mode) {
+            if self.settings.is_nobodys(packet) {
                 return Ok(Some(Err(BAD_SOURCE)));
             }
             let Some(backend) = self.choose_for(cx, service, packet, source_port)? else {
