@@ -261,12 +261,7 @@ fn a_verdict_map_may_say_what_becomes_of_the_rest() {
         .replace("chain f", "chain side { udp dport 3 drop; } chain f");
     assert_eq!(lets_through(&side), [2, 4]);
     let error = read_text(&table("meta mark set ip dscp . udp dport map { ef . 1 : 1, * : 2 }"), &mut named(), PORTS);
-    assert!(
-        error
-            .expect_err("no value")
-            .to_string()
-            .contains("what a map does not hold has no value here")
-    );
+    assert!(error.expect_err("no value").to_string().contains("what a map does not hold has no value here"));
 }
 
 proptest! {
