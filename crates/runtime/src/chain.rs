@@ -86,6 +86,7 @@ impl Chain {
         let mut groups: Vec<Group> = Vec::new();
         let mut group_of = Vec::with_capacity(stages.len());
         let torn: Vec<Changed> = stages.iter().map(|stage| torn(&**stage, course.order)).collect();
+        let routes: Vec<bool> = stages.iter().map(|stage| stage.holds_packets() && stage.turns_back()).collect();
         for (position, stage) in stages.iter_mut().enumerate() {
             let Some(set) = stage.packet_set() else {
                 group_of.push(None);
@@ -102,7 +103,8 @@ impl Chain {
                 Some(number) => number,
                 None => {
                     let torn = changed_before(&torn, position, course.order);
-                    let group = Group::new(set, torn, course, sharing)?;
+                    let is_routed = (0..routes.len()).any(|at| at != position && routes[at]);
+                    let group = Group::new(set, (torn, is_routed), course, sharing)?;
                     groups.push(Group { full: course.full(position), ..group });
                     groups.len() - 1
                 }

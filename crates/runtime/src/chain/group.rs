@@ -4,7 +4,6 @@ use braid_nf::packet::key::{KeyExtractor, SetDef};
 use braid_nf::state::StateBuilder;
 use braid_nf::{Place, Stage};
 use braid_packet::BATCH_MAX;
-use braid_steer::Fields;
 use braid_steer::planner::Changed;
 
 use super::ChainError;
@@ -43,20 +42,18 @@ pub struct Sharing<'a> {
 }
 
 impl Group {
+    /// `changed` says what functions before it change, `is_routed` whether one of the others is a router.
     pub(super) fn new(
         set: SetDef,
-        changed: Changed,
+        (changed, is_routed): (Changed, bool),
         course: &Course,
         sharing: &Sharing<'_>,
     ) -> Result<Group, ChainError> {
         let extractor = KeyExtractor::compile(&set)?;
         let extractor = match course.outside() {
-            // A function that holds packets, as a router does, also decides where they go: a connection may have both ends on one side. Its
-            // packets come to several workers in any case. (Hairpins change everything only where steering is not by sides, so they do not count:
-            // keys must be the same with any number of workers.)
-            Some(_) if set.symmetric && changed.from_inside.and(changed.from_outside) == Fields::ALL => {
-                extractor.across_sides()
-            }
+            // A router also decides where packets go: a connection may have both ends on one side. It holds packets, so those of a set come to
+            // several workers in any case. Keys do not depend on how many there are, nor on other functions that hold packets.
+            Some(_) if set.symmetric && is_routed => extractor.across_sides(),
             Some(outside) => extractor.by_sides(outside)?,
             None => extractor,
         };

@@ -124,7 +124,9 @@ fn range(text: &str, kind: &str) -> Option<(u128, u128)> {
         }
         types::STATION => one(station(text).map(u128::from)),
         types::PROTOCOL => one(protocol(text).map(|protocol| protocol.0.into())).or_else(ports),
-        types::PORT => ports().or_else(|| one(services::port(text).map(u128::from))),
+        types::PORT => {
+            one(text.parse().ok().or_else(|| services::port(text)).map(|port: u16| port.into())).or_else(ports)
+        }
         // What no field of a packet is compared with, but a rule may give itself.
         _ => one(constant(text).map(|(number, _)| number)).or_else(ports),
     }

@@ -28,7 +28,7 @@ struct Element<'a> {
 
 /// Refuses a map with two elements that match the same packets and have other values.
 pub(super) fn check<'a>(elements: impl Iterator<Item = Read<'a>>, scope: &Scope<'_>) -> Parsed<()> {
-    let mut elements: Vec<Element<'_>> = elements.filter_map(|read| Element::of(read)).collect();
+    let mut elements: Vec<Element<'_>> = elements.filter_map(Element::of).collect();
     // Compared by the field that tells most of them apart, only neighbours have to be compared in full.
     let distinct = |field: usize| {
         let mut begins: Vec<u128> = elements.iter().map(|element| element.extent[field].0).collect();
