@@ -2,7 +2,7 @@
 //!
 //! A restored set goes to the worker to which its packets will be steered, so a run may continue with another number of workers. The steering
 //! itself determines that worker, for a frame built from the set's key. If this frame does not have the same key, the set is left
-//! out, and ends as if it had expired. State objects restore their own content (state/image), and so do sets that workers share ([`sharing`]).
+//! out, and ends as if it had expired. State objects restore their own content (state/image), and so do sets that workers share (saved/sharing.rs).
 
 use braid_nf::packet::headers::{Ethernet, Header, Ipv4, Ipv6, ether_type};
 use braid_nf::packet::key::{FieldId, KeyExtractor, KeyShape, SetKey};
