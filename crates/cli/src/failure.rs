@@ -166,12 +166,12 @@ fn seen(text: String) -> String {
 
 /// The text of a file as it is shown: a question mark for each byte that would steer a terminal, so that positions stay.
 fn quoted(text: &str) -> String {
-    let shown = |c: char| if c.is_control() && !matches!(c, '\n' | '\r' | '\t') { None } else { Some(c) };
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        match shown(c) {
-            Some(c) => out.push(c),
-            None => out.extend(std::iter::repeat_n('?', c.len_utf8())),
+        if c.is_control() && !matches!(c, '\n' | '\r' | '\t') {
+            out.extend(std::iter::repeat_n('?', c.len_utf8()));
+        } else {
+            out.push(c);
         }
     }
     out

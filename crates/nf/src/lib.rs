@@ -39,7 +39,9 @@ pub use index::Index;
 pub use listed::{About, Fate, SetMeaning, TableEntry, end_in_words, in_tables};
 pub use pass::{AHEAD, Beginning, Found, Interrupted, Logs, Pass, PassSets, Place, Prefetched, TakenBack};
 pub use sets::{Candidate, Carry, Former, FormerSlot, MOVED_MAX, NewSet, SetSlot, SetTables, SetUndo, Whereabouts};
-pub use shared::{Lives, SHARED_STATE_MAX, SharedSet, image_of_shared, shared_of_image, shared_sets_name};
+pub use shared::{
+    Lives, SHARED_STATE_MAX, SharedSet, image_of_shared, shared_in_image, shared_of_image, shared_sets_name,
+};
 pub use stage::{Event, Instance, ShareError, Stage};
 pub use verdict::{EVERY_PORT, PORTS_MAX, Reason, Verdict, Verdicts};
 

@@ -68,9 +68,15 @@ pub struct SharedSet {
 
 #[inline(always)]
 pub(crate) fn entry<S: Plain>(now_ms: u32, state: &S) -> Entry {
+    entry_of(now_ms, state.as_bytes())
+}
+
+/// The entry of a state given as at most [`SHARED_STATE_MAX`] bytes; larger ones are refused when the chain is built.
+#[inline(always)]
+fn entry_of(last_seen_ms: u32, state: &[u8]) -> Entry {
     let mut entry = [0; 1 + WORDS];
-    entry[0] = u64::from(now_ms);
-    entry[1..].as_mut_bytes()[..size_of::<S>()].copy_from_slice(state.as_bytes());
+    entry[0] = u64::from(last_seen_ms);
+    entry[1..].as_mut_bytes()[..state.len()].copy_from_slice(state);
     entry
 }
 
@@ -117,17 +123,14 @@ pub fn shared_sets_name(function: &str) -> String {
 
 /// Returns the image of the map of shared sets with these keys, times of the last packet in milliseconds, and states.
 pub fn image_of_shared(sets: &[(SetKey, u32, Vec<u8>)]) -> Vec<u8> {
-    let value = |last_seen_ms: u32, state: &[u8]| {
-        let mut entry: Entry = [0; 1 + WORDS];
-        entry[0] = u64::from(last_seen_ms);
-        // Larger states are refused when the chain is built.
-        let bytes = state.len().min(SHARED_STATE_MAX);
-        entry[1..].as_mut_bytes()[..bytes].copy_from_slice(&state[..bytes]);
-        entry
-    };
-    let entries: Vec<_> = sets.iter().map(|(key, last_seen_ms, state)| (key, value(*last_seen_ms, state))).collect();
+    let entries: Vec<_> = sets.iter().map(|(key, last_seen_ms, state)| (key, entry_of(*last_seen_ms, state))).collect();
     let bytes = entries.iter().map(|(key, entry)| (key.as_bytes(), entry.as_bytes()));
     image_of_entries(size_of::<SetKey>(), size_of::<Entry>(), bytes)
+}
+
+/// Returns how many shared sets such an image has; `None` if it is none.
+pub fn shared_in_image(image: &[u8]) -> Option<usize> {
+    entries_of_image(image, size_of::<SetKey>(), size_of::<Entry>()).map(|entries| entries.len())
 }
 
 /// Returns the shared sets of such an image, each with `bytes` bytes of state; `None` if it is none.

@@ -8,7 +8,7 @@ use braid_nf::packet::headers::{Ethernet, Header, Ipv4, Ipv6, ether_type};
 use braid_nf::packet::key::{FieldId, KeyExtractor, KeyShape, SetKey};
 use braid_nf::packet::{Link, MacAddress, Port, Record, Tagging, parse, protocol};
 use braid_nf::state::{ImageError, Tx};
-use braid_nf::{SetMeta, SetTables, shared_of_image, shared_sets_name};
+use braid_nf::{SetMeta, SetTables, shared_in_image, shared_sets_name};
 
 use crate::chain::{Chain, Group};
 use crate::course::Order;
@@ -113,7 +113,7 @@ impl Saved {
         let of_function = |(_, function): (usize, &SavedFunction)| {
             let name = shared_sets_name(&function.name);
             let image = self.objects.iter().find(|(object, ..)| *object == name).map(|(.., image)| image);
-            image.and_then(|image| shared_of_image(image, function.set_bytes)).map_or(0, |sets| sets.len())
+            image.and_then(|image| shared_in_image(image)).unwrap_or(0)
         };
         functions.map(of_function).sum()
     }

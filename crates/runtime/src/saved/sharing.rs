@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use braid_nf::{image_of_shared, shared_of_image, shared_sets_name};
+use braid_nf::{Stage, image_of_shared, shared_of_image, shared_sets_name};
 
 use super::{Saved, SavedSet};
 use crate::chain::Chain;
@@ -17,7 +17,9 @@ impl Saved {
         let mut saved = Cow::Borrowed(self);
         for (at, function) in self.functions.iter().enumerate() {
             let stage = chain.stages().iter().find(|stage| stage.name() == function.name);
-            if stage.is_some_and(|stage| stage.is_shared() != function.shared) {
+            // One that keeps other states is refused later.
+            let is_its = |stage: &dyn Stage| stage.set_bytes() == function.set_bytes;
+            if stage.is_some_and(|stage| is_its(&**stage) && stage.is_shared() != function.shared) {
                 let saved = saved.to_mut();
                 if function.shared {
                     saved.take_apart(at)

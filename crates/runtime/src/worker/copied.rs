@@ -74,8 +74,7 @@ impl CopiedGroup {
                 }
             });
             for (at, meta) in found.drain(..) {
-                let is_later = now_ms.wrapping_sub(meta.last_seen_ms) > u32::MAX / 2;
-                let last_seen_ms = if is_later { now_ms } else { meta.last_seen_ms };
+                let last_seen_ms = now_ms.wrapping_sub(meta.idle_ms(now_ms));
                 self.heads.push(Head { key: tables.key(at), last_seen_ms, live: meta.live });
                 self.states.extend_from_slice(tables.state_bytes(at));
             }

@@ -99,8 +99,7 @@ impl Worker {
             let own =
                 live.map(|(position, stage)| (position, states[stage.place().offset..][..stage.set_bytes()].to_vec()));
             // A set may have seen a packet that is later than the worker's time; it counts as not idle.
-            let idle = now_ms.wrapping_sub(meta.last_seen_ms);
-            let idle_ms = if idle > u32::MAX / 2 { 0 } else { idle };
+            let idle_ms = meta.idle_ms(now_ms);
             listed.push(ListedSet { worker: Some(worker), group, key, idle_ms, states: own.collect() });
         }
         listed
