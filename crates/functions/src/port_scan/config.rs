@@ -3,7 +3,8 @@
 use serde::Deserialize;
 
 use super::Thresholds;
-use crate::config::{ConfigError, share};
+use crate::config::{ConfigError, IDLE_MAX, idle_ns, share};
+use crate::parts::MS;
 
 /// What happens to connections that a scanner opens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -32,8 +33,10 @@ pub struct Config {
     pub misses: f64,
     /// Time after which an incomplete handshake has failed, in milliseconds.
     pub answer_ms: u32,
-    /// Time without a packet after which a host is forgotten, in seconds.
+    /// Time for which a scanner is taken for one, and time without a packet after which a host is forgotten, in seconds.
     pub forget_s: u64,
+    /// Time for which a host that has proved honest is not tested again, in seconds.
+    pub honest_s: u64,
     /// What happens to connections that a scanner opens.
     pub action: Action,
     /// How many scanners the report has room for.
@@ -49,6 +52,7 @@ impl Default for Config {
             misses: 0.01,
             answer_ms: 1000,
             forget_s: 3600,
+            honest_s: 0,
             action: Action::Pass,
             alerts_max: 4096,
         }
@@ -73,12 +77,18 @@ impl Config {
             let reason = format!("{} is out of range", self.answer_ms);
             return Err(ConfigError::new("answer_ms", reason, "write 1 to 600000"));
         }
+        if self.honest_s > IDLE_MAX.as_secs() {
+            let reason = format!("{} is out of range", self.honest_s);
+            return Err(ConfigError::new("honest_s", reason, format!("write 0 to {} seconds", IDLE_MAX.as_secs())));
+        }
         let thousandths = |ratio: f64| (ratio.ln() * 1000.0).round() as i32;
         Ok(Thresholds {
             up: thousandths((1.0 - self.scanner_success) / (1.0 - self.honest_success)),
             down: thousandths(self.scanner_success / self.honest_success),
             scanner: thousandths((1.0 - self.misses) / self.false_alarms).max(1),
             honest: thousandths(self.misses / (1.0 - self.false_alarms)).min(-1),
+            scanner_ms: (idle_ns("forget_s", self.forget_s)? / MS) as u32,
+            honest_ms: (self.honest_s * 1000) as u32,
             answer_ms: self.answer_ms,
         })
     }

@@ -58,8 +58,8 @@ impl NetworkFunction for PortScan {
 
     /// The height of a walk depends on the shares with which it was computed.
     fn inherits(&self, older: &Self) -> Result<(), String> {
-        let Thresholds { answer_ms, .. } = self.thresholds;
-        if self.thresholds != (Thresholds { answer_ms, ..older.thresholds }) {
+        let Thresholds { answer_ms, scanner_ms, honest_ms, .. } = self.thresholds;
+        if self.thresholds != (Thresholds { answer_ms, scanner_ms, honest_ms, ..older.thresholds }) {
             let shares = "`honest_success`, `scanner_success`, `false_alarms` and `misses`";
             return Err(format!("walks have come where they are by the shares: {shares} stay"));
         }
@@ -89,19 +89,23 @@ impl NetworkFunction for PortScan {
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, walk: &mut Walk) -> Handled {
         let (Some(flags), Some((_, port))) = (packet.tcp_flags(), packet.ports()) else { return Ok(cx.pass()) };
         let now_ms = (cx.now() / MS) as u32;
+        let was_scanner = walk.is_scanner();
+        walk.reopen(&self.thresholds, now_ms);
         walk.give_up(&self.thresholds, now_ms);
         let service = walk::service(packet.dst_ip(), port);
         // Not `parts::is_opening`: scans use SYNs with a FIN too, which some hosts answer.
-        let opens = flags & (tcp_flags::SYN | tcp_flags::ACK | tcp_flags::RST) == tcp_flags::SYN;
-        match opens {
-            true => walk.ask(service, now_ms),
-            false => walk.hear(&self.thresholds, service, flags & tcp_flags::RST == 0),
+        let kind = flags & (tcp_flags::SYN | tcp_flags::ACK | tcp_flags::RST);
+        match kind {
+            tcp_flags::SYN => walk.ask(service, now_ms),
+            // Only a SYN and a reset may lack an ACK (RFC 9293 section 3.10.7.4): a NULL, FIN or Xmas scan.
+            0 => walk.probe(&self.thresholds, service, now_ms),
+            _ => walk.hear(&self.thresholds, (service, kind & tcp_flags::RST == 0), now_ms),
         }
-        if walk.convicts(&self.thresholds) {
+        if walk.is_scanner() && !was_scanner {
             self.alerts.raise(cx, &packet.src_ip(), &evidence(walk, cx.now()))?;
         }
         match self.action {
-            Action::Drop if opens && walk.is_scanner() => Ok(Verdict::Drop(SCANNER)),
+            Action::Drop if kind & !tcp_flags::SYN == 0 && walk.is_scanner() => Ok(Verdict::Drop(SCANNER)),
             _ => Ok(cx.pass()),
         }
     }
@@ -111,12 +115,8 @@ impl NetworkFunction for PortScan {
     }
 
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, walk: &Walk) -> Result<(), Conflict> {
-        let mut walk = *walk;
-        walk.give_up_all(&self.thresholds);
-        match key.parts().ips {
-            [Some(host), _] if walk.convicts(&self.thresholds) => {
-                self.alerts.raise(cx, &host, &evidence(&walk, cx.now())).map(drop)
-            }
+        match (key.parts().ips, self.convicted_at_last(walk, (cx.now() / MS) as u32)) {
+            ([Some(host), _], Some(walk)) => self.alerts.raise(cx, &host, &evidence(&walk, cx.now())).map(drop),
             _ => Ok(()),
         }
     }
@@ -131,13 +131,20 @@ impl NetworkFunction for PortScan {
 
     /// Contacts that are unanswered at the end of the traffic count as failed.
     fn report_set(&self, key: &SetKey, walk: &Walk, into: &mut Findings) {
-        let mut walk = *walk;
         into.add("hosts that open connections", 1);
-        walk.give_up_all(&self.thresholds);
-        if let ([Some(host), _], true) = (key.parts().ips, walk.convicts(&self.thresholds)) {
+        if let ([Some(host), _], Some(walk)) = (key.parts().ips, self.convicted_at_last(walk, 0)) {
             let Evidence { contacts, failures, .. } = evidence(&walk, 0);
             into.find("scanner", host, format!("{failures} of {contacts} first contacts failed, by the end"));
         }
+    }
+}
+
+impl PortScan {
+    /// The walk of a host that turns out to be a scanner once its pending contacts have failed.
+    fn convicted_at_last(&self, walk: &Walk, now_ms: u32) -> Option<Walk> {
+        let mut last = *walk;
+        last.give_up_all(&self.thresholds, now_ms);
+        (last.is_scanner() && !walk.is_scanner()).then_some(last)
     }
 }
 

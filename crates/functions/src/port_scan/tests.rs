@@ -87,6 +87,59 @@ fn a_scanner_is_kept_out_if_so_configured() {
 }
 
 #[test]
+fn segments_that_belong_to_nothing_are_failures() {
+    for flags in ["", "F", "FPU"] {
+        let mut bench = bench("action = 'drop'");
+        for service in 0..4 {
+            bench.send(0, u64::from(service), &packet(service, flags));
+        }
+        assert_eq!(bench.send(0, 10, &packet(9, flags)).dropped, Some("scanner"), "{flags}");
+        assert_eq!(scanners(bench), ["10.0.0.1: 4 of 4 first contacts failed, at 0.003 s"], "{flags}");
+    }
+    // The end of a connection that was seen, and one in the middle of which the capture begins.
+    let mut bench = bench("");
+    for (service, flags) in (0..20).zip(["FA", "A", "PA", "RA", "R"].into_iter().cycle()) {
+        bench.send(0, 0, &packet(service, flags));
+    }
+    assert_eq!(scanners(bench), [""; 0]);
+}
+
+#[test]
+fn a_scanner_that_goes_on_sending_is_let_in_again_after_its_time() {
+    let mut bench = bench("action = 'drop'\nforget_s = 60");
+    for service in 0..4 {
+        bench.send(0, 0, &packet(service, "S"));
+    }
+    for second in (2..=60).step_by(2) {
+        assert_eq!(bench.send(0, 1000 * second, &packet(50, "S")).dropped, Some("scanner"), "{second}");
+    }
+    assert_eq!(bench.send(0, 62_000, &packet(50, "S")).ports(), [1]);
+    assert_eq!(bench.send(0, 62_020, &packet(50, "A")).ports(), [1]);
+    assert_eq!(bench.send(0, 63_000, &packet(51, "S")).ports(), [1]);
+}
+
+#[test]
+fn who_has_proved_honest_is_not_tested_for_a_time() {
+    // Proves honest, makes ten contacts that fail, and is tested again after its time.
+    let after = |failed_from_ms: Option<u64>| {
+        let mut bench = bench("honest_s = 60");
+        for (n, flags) in (0..4).flat_map(|n| [(n, "S"), (n, "A")]) {
+            bench.send(0, 0, &packet(n, flags));
+        }
+        for n in 10..20 {
+            bench.send(0, 2000 * u64::from(n), &packet(n, "S"));
+        }
+        bench.send(0, 59_000, &packet(3, "A"));
+        for n in 30..34 {
+            failed_from_ms.map(|from| bench.send(0, from + 2000 * u64::from(n), &packet(n, "S")));
+        }
+        scanners(bench).len()
+    };
+    assert_eq!(after(None), 0);
+    assert_eq!(after(Some(60_000)), 1);
+}
+
+#[test]
 fn a_host_that_falls_silent_is_judged_when_it_is_forgotten() {
     let mut bench = bench("forget_s = 1");
     for service in 0..4 {
@@ -113,6 +166,8 @@ fn shares_are_shares() {
     assert!(error(Config { misses: 0.0, ..Config::default() }).starts_with("`misses`: 0 is no share; write"));
     assert!(error(Config { scanner_success: 0.9, ..Config::default() }).contains("is not below `honest_success`"));
     assert!(error(Config { answer_ms: 0, ..Config::default() }).starts_with("`answer_ms`"));
+    assert!(error(Config { forget_s: 0, ..Config::default() }).starts_with("`forget_s`"));
+    assert!(error(Config { honest_s: 2_073_601, ..Config::default() }).ends_with("write 0 to 2073600 seconds"));
 }
 
 #[test]

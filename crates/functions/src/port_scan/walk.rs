@@ -19,8 +19,12 @@ pub struct Thresholds {
     pub down: i32,
     /// A host at or above this height is a scanner.
     pub scanner: i32,
-    /// A host at or below this height is honest, and its walk starts again.
+    /// A host at or below this height is honest.
     pub honest: i32,
+    /// Time after which a scanner's walk starts again, in milliseconds.
+    pub scanner_ms: u32,
+    /// Time after which an honest host's walk starts again, in milliseconds.
+    pub honest_ms: u32,
     /// Time after which an incomplete contact has failed, in milliseconds.
     pub answer_ms: u32,
 }
@@ -45,24 +49,69 @@ pub struct Walk {
     height: i32,
     contacts: u16,
     failures: u8,
-    scanner: u8,
+    /// 0 while the walk goes on, else [`SCANNER`] or [`HONEST`].
+    verdict: u8,
+    /// When the walk reached one of its ends.
+    decided_ms: u32,
+    zero: u32,
 }
+
+const SCANNER: u8 = 1;
+const HONEST: u8 = 2;
 
 /// A number for an address and port, never 0.
 pub(super) fn service(address: IpAddress, port: u16) -> u32 {
     (mixed(&address.octets(), port.into()) as u32).max(1)
 }
 
+/// The two bits of a service in the filter of known ones.
+fn bits_of(service: u32) -> u128 {
+    1u128 << (service & 127) | 1 << (service >> 7 & 127)
+}
+
 impl Walk {
+    /// Starts the walk again if its verdict has been there for its time.
+    pub(super) fn reopen(&mut self, thresholds: &Thresholds, now_ms: u32) {
+        let lasts_ms = match self.verdict {
+            SCANNER => thresholds.scanner_ms,
+            HONEST => thresholds.honest_ms,
+            _ => return,
+        };
+        let passed_ms = now_ms.wrapping_sub(self.decided_ms);
+        if passed_ms >= lasts_ms && passed_ms < u32::MAX / 2 {
+            *self = Walk::default();
+        }
+    }
+
     /// Notes that the host opens a connection.
     pub(super) fn ask(&mut self, service: u32, now_ms: u32) {
-        let bits = 1u128 << (service & 127) | 1 << (service >> 7 & 127);
-        let known = u128::from(self.known[0]) | u128::from(self.known[1]) << 64;
-        if known & bits == bits {
+        if self.knows(service) {
             return;
         }
         let Some(free) = self.awaited.iter_mut().find(|awaited| awaited.service == 0) else { return };
         *free = Awaited { service, since_ms: now_ms };
+        self.learn(service);
+    }
+
+    /// Notes a segment that belongs to no connection and opens none: a first contact that fails at once.
+    pub(super) fn probe(&mut self, thresholds: &Thresholds, service: u32, now_ms: u32) {
+        if !self.knows(service) {
+            self.learn(service);
+            self.fail(thresholds, now_ms);
+        }
+    }
+
+    fn known(&self) -> u128 {
+        u128::from(self.known[0]) | u128::from(self.known[1]) << 64
+    }
+
+    fn knows(&self, service: u32) -> bool {
+        let bits = bits_of(service);
+        self.known() & bits == bits
+    }
+
+    fn learn(&mut self, service: u32) {
+        let (known, bits) = (self.known(), bits_of(service));
         // A filter that is half full would take new services for known ones, so it is cleared.
         let known = if known.count_ones() >= 64 { bits } else { known | bits };
         self.known = [known as u64, (known >> 64) as u64];
@@ -70,12 +119,12 @@ impl Walk {
     }
 
     /// Notes that the host continues a connection, or resets it.
-    pub(super) fn hear(&mut self, thresholds: &Thresholds, service: u32, success: bool) {
+    pub(super) fn hear(&mut self, thresholds: &Thresholds, (service, success): (u32, bool), now_ms: u32) {
         let Some(awaited) = self.awaited.iter_mut().find(|awaited| awaited.service == service) else { return };
         *awaited = Awaited::default();
         match success {
-            true => self.step(thresholds, thresholds.down),
-            false => self.fail(thresholds),
+            true => self.step(thresholds, thresholds.down, now_ms),
+            false => self.fail(thresholds, now_ms),
         }
     }
 
@@ -86,42 +135,47 @@ impl Walk {
             let waited = now_ms.wrapping_sub(since_ms);
             if service != 0 && waited >= thresholds.answer_ms && waited < u32::MAX / 2 {
                 self.awaited[at] = Awaited::default();
-                self.fail(thresholds);
+                self.fail(thresholds, now_ms);
             }
         }
     }
 
     /// Counts all pending contacts as failed.
-    pub(super) fn give_up_all(&mut self, thresholds: &Thresholds) {
+    pub(super) fn give_up_all(&mut self, thresholds: &Thresholds, now_ms: u32) {
         for awaited in std::mem::take(&mut self.awaited) {
             if awaited.service != 0 {
-                self.fail(thresholds);
+                self.fail(thresholds, now_ms);
             }
         }
     }
 
-    fn fail(&mut self, thresholds: &Thresholds) {
+    fn fail(&mut self, thresholds: &Thresholds, now_ms: u32) {
         self.failures = self.failures.saturating_add(1);
-        self.step(thresholds, thresholds.up);
+        self.step(thresholds, thresholds.up, now_ms);
     }
 
-    fn step(&mut self, thresholds: &Thresholds, step: i32) {
-        self.height = self.height.saturating_add(step);
-        if self.height <= thresholds.honest {
-            self.height = 0;
+    /// Moves the walk, unless there is a verdict (section 5.1 of the paper: decided hosts are skipped).
+    fn step(&mut self, thresholds: &Thresholds, step: i32, now_ms: u32) {
+        if self.verdict != 0 {
+            return;
         }
+        self.height = self.height.saturating_add(step);
+        self.verdict = match self.height {
+            height if height >= thresholds.scanner => SCANNER,
+            // Without a time for the verdict the walk starts again at once.
+            height if height <= thresholds.honest && thresholds.honest_ms == 0 => {
+                self.height = 0;
+                return;
+            }
+            height if height <= thresholds.honest => HONEST,
+            _ => return,
+        };
+        self.decided_ms = now_ms;
     }
 
-    /// Whether the walk has just reached the scanner threshold.
-    pub(super) fn convicts(&mut self, thresholds: &Thresholds) -> bool {
-        let convicts = self.scanner == 0 && self.height >= thresholds.scanner;
-        self.scanner |= u8::from(convicts);
-        convicts
-    }
-
-    /// Whether the walk has ever reached the scanner threshold.
+    /// Whether the host is taken for a scanner.
     pub fn is_scanner(&self) -> bool {
-        self.scanner != 0
+        self.verdict == SCANNER
     }
 
     /// The number of first contacts that were counted.
