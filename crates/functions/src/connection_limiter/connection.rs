@@ -30,6 +30,7 @@ mod seen {
     pub const CONFIRMED: u8 = 4;
     pub const FIN: u8 = 8;
     pub const OTHER_FIN: u8 = 16;
+    pub const CLOSED: u8 = FIN | OTHER_FIN;
     pub const RESET: u8 = 32;
     /// The opener has reset it while it was open, and the other end has not ended it.
     pub const BY_OPENER: u8 = 64;
@@ -41,7 +42,7 @@ mod seen {
 pub struct Connection {
     /// The owner for which it is counted.
     pub(super) owner: IpAddress,
-    /// 1 if it is counted; 0 if there was no room to count it.
+    /// 1 if it is counted; 0 if there was no room to count it, or both ends have closed it.
     pub(super) counted: u8,
     seen: u8,
     /// Whether the opener sends against the direction of the set's key.
@@ -97,8 +98,17 @@ impl Connection {
 
     /// Whether both ends have closed the connection, or one has reset it.
     pub fn is_over(&self) -> bool {
-        let closed = seen::FIN | seen::OTHER_FIN;
-        self.seen & seen::RESET != 0 || self.seen & closed == closed
+        self.seen & seen::RESET != 0 || self.is_closed()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.seen & seen::CLOSED == seen::CLOSED
+    }
+
+    /// Whether both ends have closed the connection and it is still counted. After a reset it is: its receiver need not have accepted that.
+    #[inline(always)]
+    pub fn counts_although_closed(&self) -> bool {
+        self.counted != 0 && self.is_closed() && self.seen & seen::RESET == 0
     }
 
     /// Whether both ends have confirmed the connection (UDP: whether it was answered) and it has not ended.

@@ -132,6 +132,9 @@ impl NetworkFunction for ConnectionLimiter {
             return self.open_again(cx, packet, connection);
         }
         connection.note(packet, cx.reversed());
+        if connection.counts_although_closed() {
+            return self.let_go(cx, connection);
+        }
         Ok(cx.pass())
     }
 
@@ -182,6 +185,15 @@ impl ConnectionLimiter {
             Err(owners::TABLE_FULL) if self.when_full == WhenFull::Pass => Ok(false),
             admitted => admitted.map(|()| true),
         })
+    }
+
+    /// A connection that both ends have closed counts no longer (as in Linux, `nf_conncount.c`, `already_closed`). It is known for a while, so
+    /// that its last segments open nothing.
+    #[cold]
+    fn let_go(&self, cx: &mut Cx<'_>, connection: &mut Connection) -> Handled {
+        self.owners.release(cx, &connection.owner)?;
+        connection.counted = 0;
+        Ok(cx.pass())
     }
 
     #[cold]

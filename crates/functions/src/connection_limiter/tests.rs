@@ -61,7 +61,7 @@ fn connections_count_until_their_time_is_over() {
 }
 
 #[test]
-fn a_confirmed_connection_counts_longer_and_a_closed_one_not_for_long() {
+fn a_confirmed_connection_counts_longer_a_reset_one_not_for_long_and_a_closed_one_not_at_all() {
     let kept = |more: &[(&str, &str, &str)], ms: u64| {
         let mut bench = bench("connections_max = 1\nopening_s = 5\ntcp_s = 100\nclosing_s = 2");
         for (from, to, flags) in SHAKEN.iter().chain(more) {
@@ -75,9 +75,11 @@ fn a_confirmed_connection_counts_longer_and_a_closed_one_not_for_long() {
     assert!(!kept(&[], 101_000));
     let fin = [(A, SERVER, "FA"), (SERVER, A, "FA")];
     assert!(kept(&fin[..1], 99_000), "half closed is open");
-    assert!(kept(&fin, 1_900));
-    assert!(!kept(&fin, 2_100));
+    assert!(!kept(&fin, 0), "both ends have closed it");
+    assert!(kept(&[(SERVER, A, "R")], 1_900));
     assert!(!kept(&[(SERVER, A, "R")], 2_100));
+    let ended = [fin[0], fin[1], (A, SERVER, "A"), (SERVER, A, "FA"), (A, SERVER, "R")];
+    assert!(!kept(&ended, 0), "its last segments change nothing");
 }
 
 #[test]
