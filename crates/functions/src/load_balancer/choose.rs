@@ -17,8 +17,8 @@ use crate::parts::{Aged, MS, Unkept};
 /// No backend of the service is up.
 pub const NO_BACKEND: Reason = Reason("no_backend");
 
-/// Table places to try before scanning all backends. With half of the backends down, one connection in 256 needs the
-/// scan.
+/// Table places to try before all backends are compared. Where half of the table's places are of backends that are down, one connection in
+/// 256 needs that.
 const TRIES: usize = 8;
 const SEED: u64 = 0x6261_6c61_6e63_6572;
 
@@ -200,25 +200,25 @@ impl LoadBalancer {
         Ok(None)
     }
 
-    /// The backend at the place of a name's hash; while that is down, the one at the place of a further hash, and finally
-    /// any that is up.
+    /// The backend at the place of a name's hash; while that is down, the one at the place of a further hash, and finally the one among those
+    /// that are up whose turn comes first ([`wait`]).
     fn choose_of(&self, cx: &mut Cx<'_>, pool: &Pool, name: &[u8; 18]) -> Result<Option<u32>, Conflict> {
-        let mut place = 0;
         for number in 0..TRIES {
-            place = hash::mixed(name, SEED + number as u64);
+            let place = hash::mixed(name, SEED + number as u64);
             let Some(backend) = pool.backends.get(usize::from(pool.table.at(place))) else { break };
             if self.is_up(cx, *backend)? {
                 return Ok(Some(*backend));
             }
         }
-        let count = pool.backends.len();
-        let start = (((place >> 32) * count as u64) >> 32) as usize;
-        for backend in pool.backends.iter().cycle().skip(start).take(count) {
+        let mut first = None;
+        for backend in &pool.backends {
             if self.may_choose(cx, *backend)? {
-                return Ok(Some(*backend));
+                let weight = self.settings.servers.get(*backend as usize).map_or(0, |server| server.weight);
+                let wait = wait(name, *backend, weight);
+                first = first.filter(|(_, least)| *least <= wait).or(Some((*backend, wait)));
             }
         }
-        Ok(None)
+        Ok(first.map(|(backend, _)| backend))
     }
 
     /// Whether new flows may go to a backend: its weight is not 0 and it is up.
@@ -278,4 +278,12 @@ impl LoadBalancer {
         *flow = self.flow_to(cx, backend, phase);
         self.count(cx, flow, Tally::BEGUN)
     }
+}
+
+/// How long a name waits for a backend: exponentially distributed with the weight as rate. The backend with the least wait therefore gets a
+/// share of the names that follows its weight, and one that fails moves its own names only (weighted rendezvous hashing).
+fn wait(name: &[u8; 18], backend: u32, weight: u32) -> f64 {
+    let hash = hash::mixed(name, SEED.rotate_left(32) ^ u64::from(backend));
+    let above_0_to_1 = ((hash >> 11) + 1) as f64 / (1u64 << 53) as f64;
+    -above_0_to_1.ln() / f64::from(weight)
 }

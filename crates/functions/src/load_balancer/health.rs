@@ -52,13 +52,17 @@ impl LoadBalancer {
         })
     }
 
-    /// Whether a packet is a backend's announcement or a monitor's report.
+    /// Whether a packet is a backend's announcement or a monitor's report. What comes from the port of a service is an answer to a client,
+    /// whichever port the client has.
     pub(super) fn is_heartbeat(&self, packet: &Packet<'_>) -> bool {
         self.settings.heartbeat_port.is_some()
             && packet.protocol() == protocol::UDP
             && packet.ports().map(|(_, to)| to) == self.settings.heartbeat_port
             && self.settings.sides.of(packet.port()) == Some(Side::Inside)
             && (self.settings.knows(packet.src_ip()) || self.settings.monitors.contains(&packet.src_ip()))
+            && !packet
+                .ports()
+                .is_some_and(|(from, _)| self.settings.server_number((packet.src_ip(), from, protocol::UDP)).is_some())
     }
 
     /// Processes a heartbeat.

@@ -49,6 +49,37 @@ fn connections_stay_with_a_silent_backend_if_configured() {
     assert!((30..60).all(|client| backend(&mut lb, client, 8000, "S") == "10.0.0.1:8080"));
 }
 
+/// The shares of the backends that are up, from 20,000 clients.
+fn shares_of_those_up(backends: &[(u32, bool)]) -> Vec<f64> {
+    let line = |(number, (weight, up)): (usize, &(u32, bool))| {
+        format!("{{ address = '10.0.1.{}', weight = {weight}, up = {up} }}, ", number + 1)
+    };
+    let backends_of: String = backends.iter().enumerate().map(line).collect();
+    let service = "[[service]]\naddress = '203.0.113.53'\nport = 53\nprotocol = 'udp'";
+    let mut lb = super::bench_with(&format!("{service}\nbackends = [{backends_of}]"), 32_768);
+    let mut got = vec![0.0; backends.len()];
+    for client in 0..20_000u32 {
+        let from = format!("192.0.2.{}:{}", client % 200, 1024 + client);
+        let sent = lb.send(1, 0, &Frame::udp(&from, "203.0.113.53:53").bytes());
+        got[usize::from(sent.only().1[33]) - 1] += 1.0 / 20_000.0;
+    }
+    got
+}
+
+#[test]
+fn those_that_are_up_share_what_the_others_had_by_their_weights() {
+    let mut many = [(1, false); 20];
+    (many[10].1, many[11].1) = (true, true);
+    let heavy = [(1, true), (10, true), (100, false), (100, false)];
+    for backends in [&many[..], &[(100, false), (1, true), (1, true)], &heavy] {
+        let total: u32 = backends.iter().filter(|(_, up)| *up).map(|(weight, _)| weight).sum();
+        for (got, (weight, up)) in shares_of_those_up(backends).iter().zip(backends) {
+            let fair = if *up { f64::from(*weight) / f64::from(total) } else { 0.0 };
+            assert!((got - fair).abs() < 0.02, "{got} instead of {fair}: {backends:?}");
+        }
+    }
+}
+
 #[test]
 fn without_any_backend_connections_are_dropped() {
     let mut lb = bench(&format!("heartbeat_port = 7000\n{WEB}"));
