@@ -104,19 +104,22 @@ pub fn too_big(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router, mtu: u16) {
 }
 
 /// Rejects a packet: with a reset from its destination for TCP (RFC 9293 section 3.5.2), with "administratively prohibited" from
-/// the address `from` for everything else (RFC 1812 section 5.2.7.1, RFC 4443 section 3.1).
+/// the address `from` for everything else (RFC 1812 section 5.2.7.1, RFC 4443 section 3.1). A damaged packet is not answered: the
+/// connection that it names may be another one (RFC 9293 section 3.1, RFC 1122 section 4.1.3.4).
 #[cold]
 pub fn refuse(cx: &mut Cx<'_>, packet: &Packet<'_>, from: IpAddress) {
     match packet.protocol() {
-        protocol::TCP => reset(cx, packet),
+        protocol::TCP if packet.checksums_ok() => reset(cx, packet),
+        protocol::TCP => {}
         _ => unreachable(cx, packet, from, [13, 1]),
     }
 }
 
-/// Rejects a packet with "destination unreachable" from the address `from`, with the given code of ICMP or ICMPv6.
+/// Rejects a packet with "destination unreachable" from the address `from`, with the given code of ICMP or ICMPv6; not a damaged one.
 #[cold]
 pub fn unreachable(cx: &mut Cx<'_>, packet: &Packet<'_>, from: IpAddress, [v4, v6]: [u8; 2]) {
     match packet.ip_version() {
+        _ if !packet.checksums_ok() => {}
         Some(IpVersion::V4) => error(cx, packet, from, (icmp_type::UNREACHABLE, v4), 0),
         Some(IpVersion::V6) => error(cx, packet, from, (icmpv6_type::UNREACHABLE, v6), 0),
         None => {}
