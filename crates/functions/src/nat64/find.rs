@@ -417,7 +417,9 @@ fn quoted_ports(quoted: &Embedded) -> Option<(u8, u16, u16)> {
     }
 }
 
-/// Whether an address is not globally unique (RFC 1918, RFC 6598, RFC 3927).
+/// Whether an address is not global (RFC 6052 section 3.1): private (RFC 1918, RFC 6598), of a link (RFC 3927) or of protocols (RFC 6890,
+/// 192.0.0.0/24). Addresses for documentation and benchmarks count as global, so that examples can be tried.
 fn is_private(address: [u8; 4]) -> bool {
-    matches!(address, [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] | [169, 254, ..])
+    let is_of_hosts = matches!(address, [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..]);
+    is_of_hosts || matches!(address, [169, 254, ..] | [192, 0, 0, _])
 }
