@@ -226,7 +226,7 @@ impl Scan {
             for row in rows.clone() {
                 // What it found before a conflict counts; the rest is visited in the next round.
                 let _ = stage.find_expired_shared(on.tx, row, &mut self.shared_expired);
-                on.tx.abort();
+                on.tx.abandon();
             }
             for some in self.shared_expired.chunks(TOGETHER) {
                 lives.ended += expire_shared(position, (some, End::Timeout), now_ns, on, witness);

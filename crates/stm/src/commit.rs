@@ -141,6 +141,7 @@ impl Tx {
             if let Some(hooks) = &mut self.hooks {
                 hooks.settle();
             }
+            self.finish();
             return Ok(Committed { sequence });
         }
         let changes = !self.writes.is_empty() || !self.deferred.is_empty();

@@ -242,13 +242,25 @@ impl Tx {
         }
     }
 
-    /// Aborts the attempt without a trace. A turn is kept for the next attempt.
+    /// Aborts the attempt without a trace. A turn is kept for the next attempt: the caller tries again, or calls
+    /// [`abandon`](Self::abandon) instead.
     pub fn abort(&mut self) {
         self.undo(0);
         if let Some(hooks) = &mut self.hooks {
             hooks.made = 0;
         }
         self.clear();
+        if self.has_turn() {
+            // The next attempt ends the turn, even if it accesses nothing.
+            self.slow |= slow::CAREFUL;
+        }
+    }
+
+    /// Aborts the attempt and does not try again: a turn ends, and earlier failures do not count for what comes next. For reads
+    /// whose result is not committed.
+    pub fn abandon(&mut self) {
+        self.abort();
+        self.leave_turn();
     }
 
     /// Drops all references to structures (except those whose changes it [notes](Tx::note_changes)), so that
@@ -270,8 +282,7 @@ impl Tx {
 
 impl Drop for Tx {
     fn drop(&mut self) {
-        self.abort();
-        self.leave_turn();
+        self.abandon();
         self.domain.release(self.owner as usize, self.last_version);
     }
 }

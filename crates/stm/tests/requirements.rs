@@ -257,6 +257,41 @@ fn a_worker_that_keeps_aborting_gets_its_turn_and_others_wait() {
     assert_eq!((value(&objects, 0), value(&objects, 1)), (99, 1));
 }
 
+/// `a` has failed so often that its next attempt holds the turn; `b` can commit nothing then.
+fn until_the_turn(a: &mut Tx, b: &mut Tx, objects: &Arena) {
+    for n in 0..u64::from(PATIENCE) {
+        let _ = a.update_ref(objects, 0, WRITE).unwrap();
+        set(b, objects, 0, n);
+        assert!(a.commit().is_err());
+        a.abort();
+    }
+    a.read::<1>(objects, 0, READ).unwrap();
+    assert!(a.has_turn());
+}
+
+#[test]
+fn a_turn_ends_with_work_that_is_given_up() {
+    let (_, objects, mut a, mut b) = pair(2);
+    until_the_turn(&mut a, &mut b, &objects);
+    a.abandon();
+    assert!(!a.has_turn());
+    set(&mut b, &objects, 0, 7);
+    // Failures before do not count for what comes next.
+    a.read::<1>(&objects, 0, READ).unwrap();
+    assert!(!a.has_turn());
+}
+
+#[test]
+fn a_turn_ends_with_a_commit_of_nothing() {
+    let (_, objects, mut a, mut b) = pair(2);
+    until_the_turn(&mut a, &mut b, &objects);
+    a.abort();
+    assert!(a.has_turn(), "it is kept for the next attempt");
+    a.commit().unwrap();
+    assert!(!a.has_turn());
+    set(&mut b, &objects, 0, 7);
+}
+
 /// Counts what happens to its noted actions.
 #[derive(Default)]
 struct Notes {

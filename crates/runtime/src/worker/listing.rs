@@ -191,11 +191,16 @@ impl Worker {
             let tx = &mut self.parts.tx;
             tx.set_now(self.last_ns);
             match stage.list_shared(tx, (at, span), &mut found) {
-                Ok(after) => (next, span) = (after, SHARED_SPAN),
+                Ok(after) => {
+                    (next, span) = (after, SHARED_SPAN);
+                    tx.abandon();
+                }
                 // Another worker wrote to one of the sets meanwhile: read fewer in one transaction.
-                Err(_) => span = (span / 2).max(1),
+                Err(_) => {
+                    span = (span / 2).max(1);
+                    tx.abort();
+                }
             }
-            tx.abort();
             sets.extend(found.drain(..).filter(|set: &SharedSet| wanted(&set.key)));
         }
         let listed = |set: SharedSet| ListedSet {

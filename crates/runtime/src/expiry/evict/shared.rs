@@ -86,13 +86,13 @@ impl Eviction {
             self.shared.row = (self.shared.row + 1) % rows;
             // Another worker may be writing to one of the sets; those found before count.
             let _ = stages[position].find_candidates_shared(on.tx, share.row(self.shared.row, room), found);
-            on.tx.abort();
+            on.tx.abandon();
         }
         let others = on.chain.groups()[on.group].stages.iter().filter(|&&of| of != position);
         for &other in others {
             for candidate in &mut found[known..] {
                 candidate.is_assured |= stages[other].is_assured_shared(on.tx, &candidate.at).unwrap_or(false);
-                on.tx.abort();
+                on.tx.abandon();
             }
         }
         self.shared_choice.set_apart(known);
