@@ -73,3 +73,27 @@ static = [ { protocol = \"tcp\", external = \"198.51.100.1:8080\", inside = \"10
     write(&braid, 50_000, handshake);
     all_pass(&braid, 3);
 }
+
+/// What a shaper releases in one tick is many batches for the functions behind it: each makes room for the next.
+#[test]
+fn full_tables_evict_between_the_batches_of_one_tick() {
+    let braid = Braid::new();
+    let plan = |sets: u32| {
+        format!(
+            "ports = 2\nsets = {sets}\n[[nf]]\nfunction = \"shaper\"\n[nf.config]\nbytes_per_s = 20000\nburst_bytes = 2000\n\
+             [[nf]]\nfunction = \"policer\"\nfull = \"evict_oldest\"\n\
+             packet_set = {{ fields = [\"ip.src\", \"ip.dst\", \"port.src\", \"port.dst\", \"ip.proto\"] }}\n"
+        )
+    };
+    // Two flows to each of 2,000 addresses; the packets of the second ones are due in the same millisecond.
+    let to = |n: u16| format!("192.0.{}.{}:53", 2 + n / 250, 1 + n % 250);
+    let frame = |n: u16| Frame::udp(&format!("10.0.1.1:{}", 1000 + n / 2000), &to(n % 2000)).payload(&[0; 1458]);
+    write(&braid, 25, (0..4000).map(|n| (0, frame(n))).collect());
+    for workers in [1, 2] {
+        braid.write("plan.toml", &plan(2100));
+        let report = braid.json(&format!("run plan.toml --in 0=inside.pcapng --workers {workers}"));
+        assert_eq!((&report["packets_out"], &report["sets"]["refused"]), (&4000.into(), &0.into()), "{report}");
+        let evicted = report["sets"]["evicted"].as_u64().expect("a number");
+        assert!(evicted >= 1_000, "{report}");
+    }
+}

@@ -50,12 +50,11 @@ impl Worker {
         (self.counters.sets_evicted - before) as usize
     }
 
-    /// Ends sets that are past their timeout, a few at a time.
+    /// Ends sets that are past their timeout, a few at a time, and makes room where the oldest sets are evicted.
     pub(super) fn expire(&mut self) {
-        let (share, room) = (self.parts.share(), self.parts.sets);
+        let share = self.parts.share();
         for (group, sets) in self.sets.iter_mut().enumerate() {
-            let Group { shared, full, .. } = self.parts.chain.groups()[group];
-            let evicts = full == Full::EvictOldest;
+            let Group { shared, .. } = self.parts.chain.groups()[group];
             if !shared && sets.tables.is_empty() {
                 continue;
             }
@@ -68,16 +67,35 @@ impl Worker {
                 self.pulse.as_deref(),
             );
             if shared {
-                let lives = &mut self.logs.lives;
-                sets.scan.run_shared(reached, share, &mut on, lives, &mut *self.witness);
-                if evicts {
-                    sets.eviction.run_shared(reached, share, &mut on, lives, &mut *self.witness);
-                }
+                sets.scan.run_shared(reached, share, &mut on, &mut self.logs.lives, &mut *self.witness);
             } else {
                 sets.scan.run(self.last_ns, &mut on, &mut *self.witness);
-                if evicts {
-                    sets.eviction.run(self.last_ns, room, &mut on, &mut *self.witness);
-                }
+            }
+        }
+        self.evict();
+    }
+
+    /// Ends the sets that have been idle longest, where that makes room for new ones. Called after every batch, so that no more than a batch's
+    /// sets are above the limit.
+    pub(super) fn evict(&mut self) {
+        let (share, room) = (self.parts.share(), self.parts.sets);
+        for (group, sets) in self.sets.iter_mut().enumerate() {
+            let Group { shared, full, .. } = self.parts.chain.groups()[group];
+            if full != Full::EvictOldest || !shared && sets.tables.is_empty() {
+                continue;
+            }
+            let reached = if shared { reached(self.pace, &self.parts.timeline, self.last_ns) } else { self.last_ns };
+            let mut on = Expiring::new(
+                (group, &mut sets.tables),
+                &mut self.parts,
+                &mut self.logs.emitted,
+                &mut self.counters,
+                self.pulse.as_deref(),
+            );
+            if shared {
+                sets.eviction.run_shared(reached, share, &mut on, &mut self.logs.lives, &mut *self.witness);
+            } else {
+                sets.eviction.run(self.last_ns, room, &mut on, &mut *self.witness);
             }
         }
     }

@@ -100,6 +100,7 @@ impl Worker {
             Route::Back(_) => self.back_through(&functions),
         }
         self.send_batch();
+        self.evict();
     }
 
     /// Runs answers back through some functions, one after another.
