@@ -73,6 +73,7 @@ impl NewPlace<'_> {
         };
         let Some(slot) = slot else {
             self.tables.refused += 1;
+            self.undo.note_refused();
             return false;
         };
         let meta = *self.tables.meta_mut(slot);

@@ -19,6 +19,7 @@ enum Change {
     State { offset: u32, len: u32 },
     Meta(SetMeta),
     Inserted,
+    Refused,
 }
 
 impl SetUndo {
@@ -54,6 +55,12 @@ impl SetUndo {
         self.changes.push((at, Change::Inserted));
     }
 
+    /// Logs that a set found no room.
+    #[inline(always)]
+    pub(super) fn note_refused(&mut self) {
+        self.changes.push((SetSlot::MISS, Change::Refused));
+    }
+
     /// Undoes everything after `mark`, newest first.
     pub fn restore(&mut self, tables: &mut SetTables, mark: usize) {
         while self.changes.len() > mark {
@@ -67,6 +74,7 @@ impl SetUndo {
                 }
                 Change::Meta(meta) => tables.restore_meta(at, meta),
                 Change::Inserted => tables.give_away(at),
+                Change::Refused => tables.refused -= 1,
             }
         }
     }
