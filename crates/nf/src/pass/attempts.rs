@@ -9,7 +9,7 @@ use braid_state::{Plain, Solitude};
 use zerocopy::IntoBytes;
 
 use super::handlers::handle_packet;
-use super::steady::{Reached, Steady};
+use super::steady::{InHand, Reached, Steady};
 use super::{Interrupted, Mark, Pass, Place};
 use crate::cx::Cx;
 use crate::shared::SharedSets;
@@ -218,10 +218,10 @@ impl Pass<'_> {
                 if !steady.is_live::<false>(i) {
                     return Ok(reached.at());
                 }
-                let state = steady.state(i);
                 cx.turn_to(i, reversed, self.now_ns[i]);
-                let before = *state;
-                let handled = function.packet(&mut cx, &mut turn.packet(Some(&mut logs.packets)), state);
+                let set = InHand::new(steady.state(i));
+                let handled = function.packet(&mut cx, &mut turn.packet(Some(&mut logs.packets)), set.state);
+                let before = set.changed();
                 if let Ok(verdict) = handled
                     && cx.settle()
                 {
@@ -234,7 +234,7 @@ impl Pass<'_> {
                     }
                     return Ok(reached.at());
                 }
-                break (reached.at(), (state.as_bytes() != before.as_bytes()).then_some(before), handled);
+                break (reached.at(), before, handled);
             }
         };
         self.mark_first(place, at, before, handled)
@@ -285,15 +285,13 @@ impl Pass<'_> {
             if !steady.is_live::<false>(i) {
                 return Ok(at);
             }
-            let state = steady.state(i);
             let mark = Mark::new(self.tx, logs, self.verdicts.code(i), (slot, since_ms));
             logs.marks.push(mark);
             self.tx.set_now(self.now_ns[i]);
-            let before = *state;
             let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, i, reversed);
-            let handled = handle_packet(function, &mut cx, &mut turn.packet(Some(&mut logs.packets)), state);
-            // Most packets leave their set unchanged.
-            if state.as_bytes() != before.as_bytes() {
+            let set = InHand::new(steady.state(i));
+            let handled = handle_packet(function, &mut cx, &mut turn.packet(Some(&mut logs.packets)), set.state);
+            if let Some(before) = set.changed() {
                 logs.sets.save_state(slot, place.offset, &before);
             }
             let Ok(verdict) = handled else {

@@ -8,7 +8,7 @@ use braid_packet::key::KeyClass;
 use braid_state::SetMeta;
 use zerocopy::IntoBytes;
 
-use super::steady::{Reached, Steady, is_late};
+use super::steady::{InHand, Reached, Steady, is_late};
 use super::{MS, Pass, Place};
 use crate::cx::Cx;
 use crate::sets::{NewPlace, NewSet, Place as SetPlace, SetSlot};
@@ -163,14 +163,15 @@ impl Pass<'_> {
         let undo = if UNDO { Some(&mut self.logs.packets) } else { None };
         if meta.live & place.bit != 0 {
             let state = sets.tables.state::<N::Set>(slot, place.offset);
-            let before = *state;
             if !is_late(function, state, sets.found.since_ms[i]) {
-                let handled = packet_out_of_line(function, &mut cx, &mut self.batch.packet(i, undo), state);
-                if UNDO && state.as_bytes() != before.as_bytes() {
+                let set = InHand::new(state);
+                let handled = packet_out_of_line(function, &mut cx, &mut self.batch.packet(i, undo), set.state);
+                if let Some(before) = set.changed().filter(|_| UNDO) {
                     self.logs.sets.save_state(slot, place.offset, &before);
                 }
                 return handled;
             }
+            let before = *state;
             function.expired(&mut cx, &sets.tables.key(slot), &before)?;
             self.logs.sets.save_meta(slot, meta);
             sets.tables.set_live(slot, meta.live & !place.bit);

@@ -1,7 +1,7 @@
 //! What the loops for packets of live sets read and what they record.
 
 use braid_packet::{Batch, Order, Turn, Walk};
-use braid_state::SetMeta;
+use braid_state::{Plain, SetMeta};
 
 use super::{Found, MS, Pass, PassSets, Place};
 use crate::NetworkFunction;
@@ -39,6 +39,36 @@ impl<'a, N: NetworkFunction> Steady<'a, N> {
     #[inline(always)]
     pub(super) fn state(&mut self, i: usize) -> &mut N::Set {
         self.states.get(self.found.slots[i]).1
+    }
+}
+
+/// The state of a set while a handler may change it: if the handler panics, the set has its earlier state again.
+pub(super) struct InHand<'a, S: Plain> {
+    pub(super) state: &'a mut S,
+    before: S,
+}
+
+impl<'a, S: Plain> InHand<'a, S> {
+    #[inline(always)]
+    pub(super) fn new(state: &'a mut S) -> InHand<'a, S> {
+        let before = *state;
+        InHand { state, before }
+    }
+
+    /// After the handler has returned: the earlier state if it was changed. Most packets leave their set unchanged.
+    #[inline(always)]
+    pub(super) fn changed(self) -> Option<S> {
+        let before = self.before;
+        let changed = (self.state.as_bytes() != before.as_bytes()).then_some(before);
+        std::mem::forget(self);
+        changed
+    }
+}
+
+impl<S: Plain> Drop for InHand<'_, S> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        *self.state = self.before;
     }
 }
 
