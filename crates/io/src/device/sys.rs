@@ -7,6 +7,7 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
@@ -175,6 +176,30 @@ pub(crate) fn wake(events: &OwnedFd) {
     let one = 1u64.to_ne_bytes();
     // SAFETY: passes eight bytes that live during the call. If the counter is full, the other side is awake or gone.
     let _ = unsafe { libc::write(events.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+}
+
+/// Makes an event counter that another process has sent one whose reads and writes do not block here; an error if it is something else, such as
+/// a pipe. The other process shares the setting and can undo it.
+pub(crate) fn take_events(events: &OwnedFd) -> io::Result<()> {
+    // An anonymous inode has no file type (fs/anon_inodes.c).
+    let kind = File::from(events.try_clone()?).metadata()?.mode() & libc::S_IFMT;
+    if kind != 0 {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not an event descriptor"));
+    }
+    // SAFETY: passes no pointers.
+    let flags = check(unsafe { libc::fcntl(events.as_raw_fd(), libc::F_GETFL) })?;
+    // SAFETY: passes no pointers.
+    check(unsafe { libc::fcntl(events.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) }).map(drop)
+}
+
+/// Like [`wake`], for a counter of another process, which may be full and block.
+pub(crate) fn wake_other(events: &OwnedFd) {
+    let mut polled = libc::pollfd { fd: events.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    // SAFETY: passes one descriptor that lives during the call.
+    let ready = unsafe { libc::poll(&mut polled, 1, 0) };
+    if ready == 1 && polled.revents & libc::POLLOUT != 0 {
+        wake(events);
+    }
 }
 
 /// Resets an event counter made by [`events`].
@@ -372,5 +397,21 @@ mod tests {
         assert!(adopt_memory(file.as_raw_fd(), NAME).is_none());
         // Its number is noted for good; no other test may get it.
         std::mem::forget(file);
+    }
+
+    /// As a client may send it: blocking, and at its maximum.
+    #[test]
+    fn a_full_counter_of_another_process_stops_nobody() {
+        // SAFETY: passes no pointers.
+        let events = unsafe { OwnedFd::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)) };
+        let mut counter = File::from(events.try_clone().unwrap());
+        counter.write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
+        wake_other(&events);
+        take_events(&events).unwrap();
+        wake(&events);
+        drain(&events);
+        drain(&events);
+        wake_other(&events);
+        counter.read_exact(&mut [0; 8]).unwrap();
     }
 }

@@ -344,6 +344,7 @@ impl Told {
                 let memory = self.regions.get(usize::from(region)).ok_or_else(|| refused("no such region"))?;
                 let ring = Ring::at(memory, offset as usize, log2_ring).filter(|ring| ring.has_begun(memory));
                 let ring = ring.ok_or_else(|| refused("no ring there"))?;
+                device::take_events(&events)?;
                 lanes.push(Lane { ring, region, events });
             }
             (_, None) => return Err(refused("a descriptor is missing")),

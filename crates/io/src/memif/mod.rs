@@ -271,7 +271,7 @@ impl Out {
             Side::Server => ring.set_tail(region, self.next),
         }
         if taken > 0 && ring.wants_events(region) {
-            device_sys::wake(&lane.events);
+            device_sys::wake_other(&lane.events);
         }
         sent
     }

@@ -223,6 +223,8 @@ fn a_client_that_lies_is_turned_away() {
     check(&[(init.clone(), false), (region(0, size), true), (ring(1, 0), true)]);
     check(&[(init.clone(), false), (region(0, size), true), (ring(0, 64), true)]);
     check(&[(init.clone(), false), (region(0, size), true), (ring(0, 4), true)]);
+    // Memory is no event descriptor.
+    check(&[(init.clone(), false), (region(0, size), true), (ring(0, 0), true)]);
     check(&[(init, false), (Message::Connect, false)]);
 }
 
