@@ -58,7 +58,7 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
         elements.extend(rest.tokens(1).iter().cloned());
         elements.extend(rest.elements("a set")?);
     }
-    let ways: Vec<_> = listed(&elements).map(|key| sayings(&fields, key)).collect();
+    let ways: Vec<_> = listed(&elements).map(|element| sayings(&fields, alone(element))).collect();
     if is_negated {
         // Packets that match an element skip the rule; of the others the rule matches those that have all of the fields.
         reading.close(Verdict::Continue);
@@ -150,9 +150,11 @@ pub(super) fn map_values<T>(
     Ok(Some(values))
 }
 
-/// Whether what accompanies an element begins here: a comment, or a counter with its current count.
-fn said_besides(token: &Token) -> bool {
-    token.kind == Kind::Word && matches!(&*token.text, "comment" | "counter")
+/// An element of a set without what accompanies it: a comment, a counter with its current count, or when it was met last.
+fn alone(element: &[Token]) -> &[Token] {
+    let accompanies =
+        |token: &Token| token.kind == Kind::Word && matches!(&*token.text, "comment" | "counter" | "last");
+    element.split(accompanies).next().unwrap_or_default()
 }
 
 /// Whether an element of a map is the default, for packets that match no other: `* : drop`.
@@ -184,7 +186,7 @@ fn element_of<T>(
         return wrong("an element of a map without its value", "write { 22 : accept, 23 : drop } or { ef : 1 }");
     };
     let (key, value) = element.split_at(colon);
-    let key = key.split(said_besides).next().unwrap_or_default();
+    let key = alone(key);
     let mut one = Reading::of(fits.to_vec());
     narrowing(&mut one, Some(key).filter(|_| !is_rest(element)))?;
     let mut value = Words { words: value, scope };

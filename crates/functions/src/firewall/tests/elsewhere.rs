@@ -217,6 +217,35 @@ fn elements_of_maps_have_comments() {
     assert_eq!(fw.send(0, 0, &syn.bytes()).dropped, Some("rejected"));
 }
 
+/// As operators write them, and as `nft list ruleset` prints them.
+#[test]
+fn elements_of_concatenations_have_comments_and_counters() {
+    let text = "table inet t {
+        set s { type ipv4_addr . inet_service; elements = { 10.0.0.1 . 22 comment \"x\", 10.0.0.2 . 80 }; }
+        set n { type ipv4_addr . inet_service; counter; elements = { 10.0.0.3 . 22 counter packets 0 bytes 0 }; }
+        chain c {
+            type filter hook forward priority 0; policy accept;
+            ip daddr . tcp dport @s drop
+            ip daddr . tcp dport @n drop
+            ip daddr . tcp dport { 10.0.0.4 . 22 comment \"anonymous\" } drop
+            ip daddr . tcp dport != { 10.0.0.5 . 22 comment \"negated\", 10.0.0.5 . 23 } drop
+        }
+    }";
+    let mut fw = bench_of(text);
+    for (to, passes) in [
+        ("10.0.0.1:22", false),
+        ("10.0.0.2:80", false),
+        ("10.0.0.3:22", false),
+        ("10.0.0.4:22", false),
+        ("10.0.0.5:22", true),
+        ("10.0.0.5:23", true),
+        ("10.0.0.5:24", false),
+    ] {
+        let frame = Frame::tcp("10.0.9.1:7", to).flags("S");
+        check_frame(&mut fw, 0, 0, frame, if passes { "pass" } else { "denied" });
+    }
+}
+
 /// A policy has no line of its own, so it is named by its chain.
 #[test]
 fn the_policy_of_a_chain_is_explained_by_its_name() {
