@@ -67,7 +67,8 @@ pub fn to_any(packet: &Packet<'_>) -> Option<Reason> {
     (packet.ip_version() == Some(IpVersion::V6) && packet.dst_ip().is_v4()).then_some(NOT_UNICAST)
 }
 
-/// Whether a packet goes from a link-local address beyond its link; its sender may be told so (RFC 4007 section 9).
+/// Whether a packet goes from a link-local address to one that may be beyond its link: where its way leads to another link, its sender is told
+/// so (RFC 4007 section 9).
 pub fn leaves_its_link(packet: &Packet<'_>) -> bool {
     is_link_local_v6(packet.src_ip()) && is_routed_v6(packet.dst_ip())
 }

@@ -108,11 +108,15 @@ impl Router {
         if self.links.is_anycast(to) || local::is_ping_of_all(packet) {
             return self.answer_as_one_of_all(cx, packet, interface);
         }
-        if let Some(objection) = objections::to_forwarding(packet) {
-            return match objection == objections::LINK_SCOPE && objections::leaves_its_link(packet) {
-                true => self.errors.send(cx, packet, interface, Complaint::BeyondScope, objection),
-                false => Ok(Verdict::Drop(objection)),
-            };
+        let objection = objections::to_forwarding(packet);
+        // Whether a link-local source may be taken there depends on the way.
+        let is_of_link = objection == Some(objections::LINK_SCOPE) && objections::leaves_its_link(packet);
+        if let Some(objection) = objection.filter(|_| !is_of_link) {
+            return Ok(Verdict::Drop(objection));
+        }
+        // No longer route hides the broadcast address of a connected network, and no error is about it (RFC 1812 section 4.3.2.7).
+        if self.links.is_broadcast(to) {
+            return Ok(Verdict::Drop(objections::NOT_UNICAST));
         }
         let Some((way, table)) = self.tables.way((packet.src_ip(), to), Some(link)) else {
             return self.errors.send(cx, packet, interface, Complaint::NoRoute, NO_ROUTE);
@@ -127,6 +131,9 @@ impl Router {
             // Where no route leads nobody needs hops (RFC 1812 section 5.2.1.2).
             Way::Nowhere(refusal) => return self.refuse(cx, packet, interface, refusal),
         };
+        if is_of_link && to_link != link {
+            return self.errors.send(cx, packet, interface, Complaint::BeyondScope, objections::LINK_SCOPE);
+        }
         let counts = self.counts(link, to_link);
         if packet.ttl().is_none_or(|ttl| ttl <= counts.into()) {
             return self.errors.send(cx, packet, interface, Complaint::TimeExceeded, Reason::TTL_EXCEEDED);
@@ -135,8 +142,7 @@ impl Router {
             known.marks |= COUNTS;
         }
         let Some(out) = self.links.get(to_link) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
-        // No longer route hides the broadcast address of a connected network.
-        if out.is_broadcast(to) || self.links.is_broadcast(to) {
+        if out.is_broadcast(to) {
             return Ok(Verdict::Drop(objections::NOT_UNICAST));
         }
         if objections::ip_len(packet) > usize::from(out.mtu) && objections::is_whole(packet) {
