@@ -10,6 +10,7 @@ pub use sources::Sources;
 
 use std::time::Duration;
 
+use braid_nf::packet::headers::tcp_flags;
 use braid_nf::packet::parse::protocol::TCP;
 use braid_nf::prelude::*;
 use braid_nf::{Instance, Relaxation, Stage};
@@ -168,7 +169,11 @@ impl AntiDdos {
             _ => self.no_room.count(cx)?,
         }
         let passes = match (self.action, &self.sources) {
-            (Action::Limit, Some(sources)) => sources.admit(cx, packet.src_ip())?,
+            // The answer to a SYN is part of what its receiver has begun: else a server could answer no more clients than one source may have flows.
+            (Action::Limit, Some(sources)) => match packet.tcp_flags().unwrap_or(0) & SYN_ACK {
+                SYN_ACK => sources.admit(cx, packet.dst_ip())?,
+                _ => sources.admit(cx, packet.src_ip())?,
+            },
             (action, _) => matches!(action, Action::Pass | Action::Mark),
         };
         if self.action == Action::Mark {
@@ -177,6 +182,8 @@ impl AntiDdos {
         Ok(if passes { cx.pass() } else { Verdict::Drop(reason) })
     }
 }
+
+const SYN_ACK: u8 = tcp_flags::SYN | tcp_flags::ACK;
 
 /// The relaxations, which do not depend on the action.
 fn relaxations() -> Vec<Relaxation> {

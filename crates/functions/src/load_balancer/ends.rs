@@ -89,12 +89,13 @@ impl Settings {
     }
 
     /// Whether a packet has a source address that no client can have: a group, loopback or unspecified address, or, from
-    /// outside, that of a service (RFC 1812 section 5.3.7). From inside it may be: a translator ahead of this function
-    /// can share its address with a service.
+    /// outside, that of a service or of a translated backend (RFC 1812 section 5.3.7, RFC 2827): its answer would go to a backend, which might
+    /// answer that. From inside it may be: a translator ahead of this function can share its address with a service.
     pub(super) fn is_nobodys(&self, packet: &Packet<'_>) -> bool {
         let is_bad_v6 = |source| !scope::is_routed_v6(source) && !scope::is_link_local_v6(source);
         scope::has_bad_source(packet, is_bad_v6)
-            || self.sides.of(packet.port()) == Some(Side::Outside) && self.is_service(packet.src_ip())
+            || self.sides.of(packet.port()) == Some(Side::Outside)
+                && (self.is_service(packet.src_ip()) || self.translated_from.contains(&packet.src_ip()))
     }
 
     /// Whether a packet with these addresses may go to a service or come from a translated backend, depending on its

@@ -11,6 +11,7 @@ use braid_nf::state::{StateBuilder, StateError, StateObject};
 use braid_nf::{Findings, Part};
 
 use super::LoadBalancer;
+use super::ports::Ports;
 use super::settings::Server;
 use crate::parts::{Side, Unkept, lengths};
 
@@ -60,9 +61,15 @@ impl LoadBalancer {
             && packet.ports().map(|(_, to)| to) == self.settings.heartbeat_port
             && self.settings.sides.of(packet.port()) == Some(Side::Inside)
             && (self.settings.knows(packet.src_ip()) || self.settings.monitors.contains(&packet.src_ip()))
-            && !packet
-                .ports()
-                .is_some_and(|(from, _)| self.settings.server_number((packet.src_ip(), from, protocol::UDP)).is_some())
+            && !self.is_from_service(packet)
+    }
+
+    /// Whether a datagram comes from a port at which its sender serves, which says nothing where it serves at every port.
+    fn is_from_service(&self, packet: &Packet<'_>) -> bool {
+        let Some((from, _)) = packet.ports() else { return false };
+        let number = self.settings.server_number((packet.src_ip(), from, protocol::UDP));
+        let server = number.and_then(|number| self.settings.servers.get(usize::from(number)));
+        server.is_some_and(|server| server.port != 0 || server.service_ports != Ports::ALL)
     }
 
     /// Processes a heartbeat.
