@@ -1,4 +1,5 @@
-//! The context of a handler: the transaction, the time, the ports, and a way to emit packets.
+//! The context of a handler, [`Cx`]: the transaction, the time, the ports, and ways to send packets that the handler
+//! makes.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -21,12 +22,12 @@ pub struct Emitted {
     decided: Vec<Port>,
 }
 
-/// How a held packet arrived.
+/// How a packet arrived that a function holds and sends later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Came {
     /// Arrival port.
     pub by: Port,
-    /// Link type of its frame.
+    /// Link type of its frame: the header that it begins with.
     pub link: Link,
 }
 
@@ -38,8 +39,8 @@ pub enum Round {
     Onward,
     /// The functions before this one, from the last to the first, as packets from outside do.
     Return,
-    /// Of the functions after this one only those that turn packets back: translators, which pass it on, and a router, which knows
-    /// its station. The others of a mirrored chain stand outside, where it never goes.
+    /// Of the functions after this one only those that turn packets back: translators, which pass it on, and a router,
+    /// which knows its station. The others of a mirrored chain stand outside, where it never goes.
     Past,
 }
 
@@ -53,8 +54,8 @@ pub enum Leg {
     Onward(Option<Came>),
     /// Those after its maker that turn packets back, as if the packet had arrived this way.
     Past(Came),
-    /// The functions before its maker that turn packets back, from the last to the first, as if the packet had arrived by
-    /// this port; `None`: the port by which its cause would have left.
+    /// The functions before its maker that turn packets back, from the last to the first, as if the packet had arrived
+    /// by this port; `None`: the port by which its cause would have left.
     Back(Option<Port>),
 }
 
@@ -80,8 +81,8 @@ impl Emitted {
         self.list.is_empty()
     }
 
-    /// Returns where the packets caused by `packet` begin: the start of the trailing run of its packets, searched back to
-    /// index `from`.
+    /// Returns where the packets caused by `packet` begin: the start of the trailing run of its packets, searched back
+    /// to index `from`.
     #[inline]
     pub(crate) fn first_of(&self, packet: usize, from: usize) -> usize {
         let others = self.list[from.min(self.list.len())..].iter().rposition(|own| usize::from(own.cause) != packet);
@@ -109,7 +110,8 @@ impl Emitted {
         verdicts.copy_ports(packets, &mut self.decided);
     }
 
-    /// Returns, in order of creation, the chain position of each packet's maker and the functions that the packet passes through.
+    /// Returns, in order of creation, the chain position of each packet's maker and the functions that the packet
+    /// passes through.
     pub fn legs(&self) -> impl Iterator<Item = (usize, Leg)> {
         self.list.iter().map(|own| (usize::from(own.maker), own.leg))
     }
@@ -126,8 +128,21 @@ impl Emitted {
     }
 }
 
-/// The context of a handler. It dereferences to the transaction, so it can be passed to every operation of a state object:
+/// The context of a handler: one packet (or tick) in one transaction.
+///
+/// It dereferences to the transaction, so it can be passed to every operation of a state object:
 /// `self.table.get(cx, &key)?`. It stays on the worker's thread; moving it to another thread does not compile.
+///
+/// A packet that a handler makes leaves when the attempt commits, and never if it does not. Which functions it meets:
+///
+/// | method | functions that the packet meets | for |
+/// |---|---|---|
+/// | [`emit`](Self::emit) | no function | announcements |
+/// | [`emit_onward`](Self::emit_onward), [`emit_held`](Self::emit_held) | those after this one | fragments, … |
+/// | [`emit_back`](Self::emit_back), [`emit_held_back`](Self::emit_held_back) | those before this one | answers |
+/// | [`emit_hairpin`](Self::emit_hairpin) | what [`hairpins`](Self::hairpins) says | hairpins |
+///
+/// The bytes given are always a whole frame, with its link header. Ports are numbered from 0, as in the plan.
 #[derive(Debug)]
 pub struct Cx<'a> {
     tx: &'a mut Tx,
@@ -159,15 +174,17 @@ impl<'a> Cx<'a> {
         Cx::new(tx, emitted, ports, usize::from(u16::MAX), false)
     }
 
-    /// Returns the time of this packet (or tick) in nanoseconds: the capture time for captures, a clock read once per batch
-    /// on live ports. It never goes back on one worker.
+    /// Returns the time of this packet (or tick) in nanoseconds since 1970: the capture time for captures; on live
+    /// ports a clock that is read once per batch and that setting the machine's clock does not move. It never goes back
+    /// on one worker.
     #[inline(always)]
     pub fn now(&self) -> u64 {
         self.now_ns
     }
 
-    /// Returns the wall-clock time of this packet in nanoseconds since 1970: what people call the time, for rules by hour and day and for
-    /// logs. That of a machine may be set while packets go through, also back, so no age or timeout is counted with it.
+    /// Returns the wall-clock time of this packet in nanoseconds since 1970, for rules by hour and day and for logs.
+    /// The clock of a machine may be set while packets go through, also back. Compute ages and timeouts with
+    /// [`now`](Self::now) instead.
     #[inline]
     pub fn wall(&self) -> u64 {
         self.now_ns.saturating_add_signed(self.tx.wall_ahead_ns())
@@ -179,7 +196,7 @@ impl<'a> Cx<'a> {
         self.ports
     }
 
-    /// Returns [`Verdict::Onward`], the verdict of a function that only observes.
+    /// Returns [`Verdict::Onward`], the verdict of a function that only observes: earlier decisions stay.
     #[inline(always)]
     pub fn pass(&self) -> Verdict {
         Verdict::Onward
@@ -191,69 +208,73 @@ impl<'a> Cx<'a> {
         opposite(port, self.ports)
     }
 
-    /// Returns whether this packet runs against the direction in which the key of its symmetric set is written. Both
-    /// directions share the set's state; store the value of the first packet to tell the direction of later ones.
+    /// Returns whether this packet runs against the direction in which the key of its symmetric set is written (by
+    /// address, not by who sent first). Both directions share the set's state. To tell a connection's two directions
+    /// apart, store the value of its first packet and compare.
     #[inline(always)]
     pub fn reversed(&self) -> bool {
         self.reversed
     }
 
-    /// Sends a new packet out by `port` once this attempt commits. It skips the rest of the chain. In a mirrored chain, an IP
-    /// packet is dropped and counted if a function between here and that port would have changed its addresses.
+    /// Sends a new packet out by `port` once this attempt commits. It skips the rest of the chain. In a mirrored chain,
+    /// an IP packet is dropped and counted if a function between here and that port would have changed its addresses.
     pub fn emit(&mut self, port: Port, bytes: &[u8]) {
         self.emitted.push(self.index, port, bytes, Leg::Straight);
     }
 
-    /// Sends a new packet onward once this attempt commits, as [`Verdict::Forward`] would send the current packet: with the
-    /// same arrival port, through the functions after this one. Use it for fragments of the current packet, and for packets
-    /// that waited for it. If the handler has no packet, this acts like [`emit`](Self::emit).
+    /// Sends a new packet onward once this attempt commits, as [`Verdict::Forward`] would send the current packet: with
+    /// the same arrival port, through the functions after this one. Use it for fragments of the current packet, and for
+    /// packets that waited for it. If the handler has no packet, this acts like [`emit`](Self::emit).
     pub fn emit_onward(&mut self, port: Port, bytes: &[u8]) {
         self.emitted.push(self.index, port, bytes, Leg::Onward(None));
     }
 
-    /// Sends a held packet onward, like [`emit_onward`](Self::emit_onward). Unless a function after this one decides
-    /// otherwise, it leaves by `port`, or is flooded if that is [`EVERY_PORT`]: pass the value of
-    /// [`leaves_by`](Self::leaves_by) from when the packet arrived. For a function that
-    /// [`HOLDS`](crate::NetworkFunction::HOLDS) packets.
+    /// Sends a held packet onward, like [`emit_onward`](Self::emit_onward), for a function that
+    /// [`HOLDS`](crate::NetworkFunction::HOLDS) packets. `came` says how the packet had arrived. Unless a function
+    /// after this one decides otherwise, it leaves by `port`, or is flooded if that is [`EVERY_PORT`]: pass the value
+    /// of [`leaves_by`](Self::leaves_by) from when the packet arrived.
     pub fn emit_held(&mut self, came: Came, port: Port, bytes: &[u8]) {
         self.emitted.push(self.index, port, bytes, Leg::Onward(Some(came)));
     }
 
-    /// Returns what a packet meets that this function sends back to the inside, a hairpin. Unless it goes [onward](Round::Onward), the
-    /// function sends it by [`emit_hairpin`](Self::emit_hairpin) and drops the original.
+    /// Returns what a hairpin of this function meets: a packet that it sends back inside. For [`Round::Onward`] the
+    /// function forwards the packet like any other. Otherwise it sends it by [`emit_hairpin`](Self::emit_hairpin) and
+    /// drops the original.
     pub fn hairpins(&self) -> Round {
         self.emitted.round
     }
 
-    /// Returns whether hairpins of this function return through the functions before it: whether the chain is mirrored, there are
-    /// any, and the function declares [`hairpins`](crate::NetworkFunction::hairpins).
+    /// Returns whether hairpins of this function return through the functions before it. They do if the chain is
+    /// mirrored, there are functions before it, and it declares [`hairpins`](crate::NetworkFunction::hairpins).
     pub fn hairpins_return(&self) -> bool {
         self.emitted.round == Round::Return
     }
 
-    /// Sends a packet back inside by `port`, through the functions that [`hairpins`](Self::hairpins) of this one meet. `came` names a port
-    /// outside if these are the functions before it, else the port by which the packet came.
+    /// Sends a hairpin back inside by `port`, through the functions that [`hairpins`](Self::hairpins) names. `came` is
+    /// a port outside if these are the functions before this one, else the port by which the packet came.
     pub fn emit_hairpin(&mut self, came: Came, port: Port, bytes: &[u8]) {
         let leg = if self.hairpins_return() { Leg::Onward(Some(came)) } else { Leg::Past(came) };
         self.emitted.push(self.index, port, bytes, leg);
     }
 
-    /// Sends an answer to the current packet, as this function saw it, back by `port`, the port by which the packet arrived.
-    /// The functions before this one, from the last to the first, undo their changes on the answer
-    /// ([`NetworkFunction::back`](crate::NetworkFunction::back)), as for a packet that arrives from where the current one was
-    /// going. Other functions do not see it.
+    /// Sends an answer to the current packet, as this function saw it, back by `port`, the port by which the packet
+    /// arrived. The functions before this one, from the last to the first, undo their changes on the answer
+    /// ([`NetworkFunction::back`](crate::NetworkFunction::back)), as for a packet that arrives from where the current
+    /// one was going. Other functions do not see it.
     pub fn emit_back(&mut self, port: Port, bytes: &[u8]) {
         self.emitted.push(self.index, port, bytes, Leg::Back(None));
     }
 
-    /// Sends an answer to a held packet back, like [`emit_back`](Self::emit_back); the held packet would have left by `was_going`.
+    /// Sends an answer to a held packet back by `port`, like [`emit_back`](Self::emit_back). `was_going` is the port by
+    /// which the held packet would have left.
     pub fn emit_held_back(&mut self, was_going: Port, port: Port, bytes: &[u8]) {
         self.emitted.push(self.index, port, bytes, Leg::Back(Some(was_going)));
     }
 
-    /// Returns the port by which the packet leaves unless this function decides: the decision of the functions before it,
-    /// [`EVERY_PORT`] if the packet is flooded. Available to a function that sets
-    /// [`ASKS_PORT`](crate::NetworkFunction::ASKS_PORT), and for answers that go back.
+    /// Returns the port by which the packet leaves unless this function decides: the decision of the functions before
+    /// it, or [`EVERY_PORT`] if the packet is flooded. Only for a function that sets
+    /// [`ASKS_PORT`](crate::NetworkFunction::ASKS_PORT), and for answers that go back; otherwise it is always
+    /// [`EVERY_PORT`].
     pub fn leaves_by(&self) -> Port {
         self.emitted.decided.get(usize::from(self.index)).copied().unwrap_or(EVERY_PORT)
     }

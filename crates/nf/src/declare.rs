@@ -1,9 +1,9 @@
-//! Declaration of a function's fields, arranged so that a data race does not compile.
+//! Declaration of a function's fields, such that a data race does not compile.
 //!
-//! [`network_function!`](crate::network_function) defines a struct whose every field is a [`Part`]: plain configuration or a
-//! state object. Cells, mutexes, atomics, raw pointers and thread handles do not implement `Part`, so the compiler rejects a
-//! function that shares state outside the framework. The state objects found in the fields are those that `braid plan`
-//! prints, the profiler names and the certificate compares.
+//! [`network_function!`](crate::network_function) defines a struct whose every field is a [`Part`]: plain configuration
+//! or a state object. Cells, mutexes, atomics, raw pointers and thread handles do not implement `Part`, so the compiler
+//! rejects a function that shares state outside the framework. The state objects found in the fields are those that
+//! `braid plan` prints, the profiler names and the certificate compares.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use braid_state::{Allocator, Distributed, DistributedVector, Map, Plain, StateObject, Vector};
 
-/// A type that is allowed as a field of a network function.
+/// A type that is allowed as a field of a network function: plain configuration, a state object, or a list, array, pair
+/// or option of these.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` may not stand in a network function",
     label = "neither plain configuration nor a state object of Braid",
@@ -19,7 +20,7 @@ use braid_state::{Allocator, Distributed, DistributedVector, Map, Plain, StateOb
             configuration into plain types, for which `braid_nf::plain!` implements `Part`"
 )]
 pub trait Part {
-    /// Adds the state objects that it contains.
+    /// Adds the state objects that it contains to `into`; none for plain configuration.
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>);
 }
 
@@ -29,8 +30,9 @@ pub trait Declare {
     fn objects(&self) -> Vec<Arc<dyn StateObject>>;
 }
 
-/// Declares the function's own types as plain configuration: `plain!(Config, Backend);`. Their fields are not checked unless
-/// [`network_function!`](crate::network_function) defines the type, so use only plain data.
+/// Declares the function's own types as plain configuration, so that they may be fields: `plain!(Config, Backend);`.
+/// Their fields are not checked unless [`network_function!`](crate::network_function) defines the type, so use only
+/// plain data.
 #[macro_export]
 macro_rules! plain {
     ($($type:ty),+ $(,)?) => { $(
@@ -109,7 +111,8 @@ impl<T: Plain> Part for DistributedVector<T> {
     }
 }
 
-/// Defines the struct of a network function; every field must be a [`Part`].
+/// Defines the struct of a network function: its configuration and its state objects. Every field must be a [`Part`].
+/// The handlers are in an `impl` of [`NetworkFunction`](crate::NetworkFunction).
 ///
 /// ```
 /// use braid_nf::prelude::*;

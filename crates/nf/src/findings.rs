@@ -1,8 +1,8 @@
 //! What a function reports at the end of a run: sums, and findings about individual subjects.
 //!
-//! Findings are meant for human readers. They are derived from committed state after the last packet and are therefore as
-//! reliable as that state: a certificate that compares all state covers them too. During a run they are collected one
-//! [piece](Findings::pieces) at a time, so that even a long log does not keep a worker from its packets.
+//! Findings are meant for human readers. They are derived from committed state after the last packet and are therefore
+//! as reliable as that state: a certificate that compares all state covers them too. During a run they are collected
+//! one [piece](Findings::pieces) at a time, so that even a long log does not keep a worker from its packets.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -42,8 +42,8 @@ impl Default for Findings {
 }
 
 impl Findings {
-    /// Creates a piece that covers `entries` entries of each log, starting at entry `from`. The first piece also contains
-    /// everything that is in no log.
+    /// Creates a piece that covers `entries` entries of each log, starting at entry `from`. The first piece also
+    /// contains everything that is in no log.
     pub fn piece(from: u32, entries: u32) -> Findings {
         Findings {
             sums: BTreeMap::new(),
@@ -74,7 +74,8 @@ impl Findings {
         self.walk(walk)
     }
 
-    /// Reports `many` numbered items of the plan, such as rules. Like a log they are split into pieces, but metrics include them.
+    /// Reports `many` numbered items of the plan, such as rules. Like a log they are split into pieces, but metrics
+    /// include them.
     pub fn each<E>(
         &mut self,
         many: usize,
@@ -119,8 +120,8 @@ impl Findings {
         self.note(kind, subject, detail, None);
     }
 
-    /// Adds a finding with a number, which metrics also export. Its subject must come from the plan (a rule, a backend), not
-    /// from packets.
+    /// Adds a finding with a number, which metrics also export. Its subject must come from the plan (a rule, a
+    /// backend), not from packets.
     pub fn count(&mut self, kind: &'static str, subject: impl ToString, number: u64, detail: impl Into<String>) {
         self.note(kind, subject, detail, Some(number));
     }
@@ -146,8 +147,8 @@ impl Findings {
         self.sums.is_empty() && self.list.is_empty()
     }
 
-    /// Sorts the findings into an order that does not depend on where state is stored, and removes duplicates. Numbers within
-    /// subjects are compared by value: `line 5` comes before `line 10`.
+    /// Sorts the findings into an order that does not depend on where state is stored, and removes duplicates. Numbers
+    /// within subjects are compared by value: `line 5` comes before `line 10`.
     pub fn sort(&mut self) {
         let by_kind = |one: &Finding, other: &Finding| {
             one.kind.cmp(other.kind).then_with(|| natural(&one.subject, &other.subject)).then_with(|| one.cmp(other))
@@ -162,8 +163,8 @@ fn natural(one: &str, other: &str) -> Ordering {
     parts(one).cmp(parts(other))
 }
 
-/// Splits a text into numbers and the text between them. A number compares first by its length without leading zeros, then by
-/// its digits.
+/// Splits a text into numbers and the text between them. A number compares first by its length without leading zeros,
+/// then by its digits.
 fn parts(text: &str) -> impl Iterator<Item = (bool, usize, &str)> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -182,8 +183,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the findings of a function with two logs and a sum, collected in pieces of `entries` entries, and the number
-    /// of pieces.
+    /// Returns the findings of a function with two logs and a sum, collected in pieces of `entries` entries, and the
+    /// number of pieces.
     fn told(entries: u32) -> (Findings, usize) {
         let logs: [&[u32]; 2] = [&[1, 2, 3, 4, 5], &[6, 7]];
         let (mut all, mut from, mut pieces) = (Findings::default(), Some(0), 0);

@@ -1,12 +1,20 @@
 //! The programming model: everything that the author of a network function imports.
 //!
-//! A function is one type with sequential handlers ([`NetworkFunction`]). Its packet-set state is a plain associated type.
-//! Its aggregate state consists of objects of `braid-state`, which are declared in [`network_function!`] and accessed only
-//! through the transaction ([`Cx`]) passed to each handler. Conflicts propagate with `?`. The handler may then run again;
-//! everything that the aborted attempt did to the packet, to set state, to objects and to the output is undone.
+//! A function is one type with sequential handlers, the trait [`NetworkFunction`]. It has two kinds of state:
 //!
-//! [`Stage`] is the type-erased form of a function, as stored in a chain. A batch costs one dynamic call per function; the
-//! loop over packets is inside that call, where the compiler sees it as a whole.
+//! - **Packet-set state** belongs to one packet set (a flow). It is a plain associated type,
+//!   [`NetworkFunction::Set`], and a handler gets it as `&mut`.
+//! - **Aggregate state** is shared by packet sets. It consists of objects of `braid-state` (maps, vectors, allocators),
+//!   declared as fields in [`network_function!`], and is accessed only through the transaction passed to each handler,
+//!   [`Cx`].
+//!
+//! An operation of a state object may return a conflict with another worker; handlers pass it on with `?`. The handler
+//! may then run again. Everything that the aborted attempt did to the packet, to set state, to objects and to the
+//! output is undone. A handler returns a [`Verdict`] about its packet.
+//!
+//! An author needs the [`prelude`]. The rest is for the runtime: [`Stage`] is the type-erased form of a function, as
+//! stored in a chain. A batch costs one dynamic call per function; the loop over packets is inside that call, where the
+//! compiler sees it as a whole.
 
 #![forbid(unsafe_code)]
 

@@ -45,8 +45,8 @@ pub enum About {
     Traffic {
         /// IP protocol.
         protocol: u8,
-        /// Address and port of each end; for ICMP queries the identifier takes the place of the port. What the ends are depends on
-        /// the kind of entry: for a mapping, the inside and the external one.
+        /// Address and port of each end; for ICMP queries the identifier takes the place of the port. What the ends are
+        /// depends on the kind of entry: for a mapping, the inside and the external one.
         ends: [(IpAddress, u16); 2],
     },
     /// A station, neighbour or group on a link.
@@ -78,8 +78,13 @@ impl About {
     }
 }
 
-/// Looks at entries of one of several tables, from a number on that counts through the entries of all of them by their capacities. `look` gets the
-/// table and the number within it, and returns where to go on there, `None` at that table's end. Returns where to go on in all; `None` at the end.
+/// Looks at entries of one of several tables, for a function that lists more than one
+/// ([`NetworkFunction::list_entries`](crate::NetworkFunction::list_entries)).
+///
+/// `number` counts through the entries of all tables, one table after the other; `capacities` are their numbers of
+/// entries. `look` gets the index of the table and the number of an entry within it, and returns the number at which to
+/// continue in that table, `None` at its end. Returns the number at which to continue in all of them; `None` at the
+/// end. Errors are those of `look`.
 pub fn in_tables<E>(
     number: u32,
     capacities: &[u32],
@@ -102,7 +107,8 @@ fn table_at(number: u32, capacities: &[u32]) -> Option<(usize, u32)> {
     None
 }
 
-/// Formats address and port: `10.0.0.1:1100`, `[2001:db8::1]:1100`; `10.0.0.1 id 7` for ICMP, `10.0.0.1` for a protocol without ports.
+/// Formats address and port: `10.0.0.1:1100`, `[2001:db8::1]:1100`; `10.0.0.1 id 7` for ICMP, `10.0.0.1` for a protocol
+/// without ports.
 pub fn end_in_words(number: u8, (address, port): (IpAddress, u16)) -> String {
     match number {
         protocol::ICMP | protocol::ICMPV6 => format!("{address} id {port}"),

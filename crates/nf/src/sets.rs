@@ -1,4 +1,5 @@
-//! Packet-set state of one worker: the flow tables of one group of functions, and how a handler makes a set live.
+//! Packet-set state of one worker: the flow tables of one group of functions, and how a handler makes a set live
+//! ([`NewSet`]). For the runtime, except for [`NewSet`].
 
 use std::ops::Range;
 
@@ -45,8 +46,8 @@ pub struct SetTables {
 }
 
 impl SetTables {
-    /// Creates tables for `capacity` sets in total, short and long keys together, with `state_bytes` bytes of state each and
-    /// keys of the given `shape`.
+    /// Creates tables for `capacity` sets in total, short and long keys together, with `state_bytes` bytes of state
+    /// each and keys of the given `shape`.
     pub fn new(
         capacity: usize,
         state_bytes: usize,
@@ -59,13 +60,14 @@ impl SetTables {
         Ok(SetTables { pair, capacity, room: capacity, created, ended, refused, begun, begun_max, former })
     }
 
-    /// Returns the record sizes in bytes of a set with a short key (IPv4) and with a long key (IPv6), both multiples of half
-    /// a cache line.
+    /// Returns the record sizes in bytes of a set with a short key (IPv4) and with a long key (IPv6), both multiples of
+    /// half a cache line.
     pub const fn record_bytes(state_bytes: usize) -> [usize; 2] {
         [FlowTable::<2>::record_bytes_of(state_bytes), FlowTable::<5>::record_bytes_of(state_bytes)]
     }
 
-    /// Touches the pages for sets with short keys and with long keys, as requested, so that no packet causes a page fault.
+    /// Touches the pages for sets with short keys and with long keys, as requested, so that no packet causes a page
+    /// fault.
     pub fn touch(&self, kinds: [bool; 2]) {
         self.pair.touch(kinds);
     }
@@ -85,7 +87,8 @@ impl SetTables {
         self.begun_max = most;
     }
 
-    /// Replaces the contents of `into` with the places of sets that became live. By now, a place may hold another set or none.
+    /// Replaces the contents of `into` with the places of sets that became live. By now, a place may hold another set
+    /// or none.
     pub fn take_begun(&mut self, into: &mut Vec<SetSlot>) {
         into.clear();
         std::mem::swap(&mut self.begun, into);
@@ -115,7 +118,8 @@ impl SetTables {
         self.ended -= u64::from(earlier.live != 0 && now == 0);
     }
 
-    /// Returns the number of records, live for some function or about to be removed, including those still in the former tables.
+    /// Returns the number of records, live for some function or about to be removed, including those still in the
+    /// former tables.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.pair.len() + self.to_move()
@@ -154,8 +158,8 @@ impl SetTables {
         self.pair.wide_bytes()
     }
 
-    /// Looks up the keys of the packets in `todo`, with overlapping cache misses. `found` is called once for each packet that
-    /// has a key; packets with equal keys come in order.
+    /// Looks up the keys of the packets in `todo`, with overlapping cache misses. `found` is called once for each
+    /// packet that has a key; packets with equal keys come in order.
     #[inline]
     pub(crate) fn look_up(
         &mut self,
@@ -190,8 +194,8 @@ impl SetTables {
         if self.has_room() { self.pair.insert(keys, i) } else { None }
     }
 
-    /// Creates a record for a key from another table or a file. Returns `None` if the key has another shape, already has a
-    /// record, or there is no room.
+    /// Creates a record for a key from another table or a file, and returns its place. Returns `None` if the key has
+    /// another shape, already has a record, or there is no room.
     pub fn put(&mut self, key: &SetKey, meta: SetMeta) -> Option<SetSlot> {
         if key.shape() != self.pair.shape() || !self.has_room() || self.find_key(key) != SetSlot::MISS {
             return None;
@@ -202,7 +206,8 @@ impl SetTables {
         Some(at)
     }
 
-    /// Like [`put`](Self::put), but adds functions to a record that is there. Returns `None` if one of them is live in it already.
+    /// Like [`put`](Self::put), but adds functions to a record that is there. Returns `None` if one of them is live in
+    /// it already.
     pub fn join(&mut self, key: &SetKey, meta: SetMeta) -> Option<SetSlot> {
         if key.shape() != self.pair.shape() {
             return None;
@@ -228,8 +233,8 @@ impl SetTables {
         change(self.pair.records.state_bytes_mut(at.0));
     }
 
-    /// Removes a record without counting its set as created or ended here: the set moves to another worker's table, or its
-    /// creation is rolled back.
+    /// Removes a record without counting its set as created or ended here: the set moves to another worker's table, or
+    /// its creation is rolled back.
     pub fn give_away(&mut self, at: SetSlot) {
         self.created -= u64::from(self.meta_mut(at).live != 0);
         self.remove(at);
@@ -245,7 +250,8 @@ impl SetTables {
         self.pair.remove(at);
     }
 
-    /// Moves some sets from the overflow stash to regular places, a different part of them each `turn`; their places change.
+    /// Moves some sets from the overflow stash to regular places, a different part of them each `turn`; their places
+    /// change.
     pub fn bring_home(&mut self, turn: usize) {
         self.pair.bring_home(turn);
     }
@@ -279,8 +285,8 @@ impl SetTables {
         self.pair.records.meta_mut(at.0)
     }
 
-    /// Returns the key of a record, to print and compare. It is always inlined, so that callers that do not use the key do not
-    /// pay for it.
+    /// Returns the key of a record, to print and compare. It is always inlined, so that callers that do not use the key
+    /// do not pay for it.
     #[inline(always)]
     pub fn key(&self, at: SetSlot) -> SetKey {
         self.pair.key(at)

@@ -1,14 +1,15 @@
-//! Verdicts: the decisions of functions about packets.
+//! Verdicts: the decisions of functions about packets, and the reasons for drops.
 
 use crate::Port;
 
-/// Why a packet was dropped; the runtime counts drops per function and reason. A reason is a constant of the function, with
-/// its words joined by `_`.
+/// Why a packet was dropped: a name in lower case with its words joined by `_`, shown in reports and metrics. The
+/// runtime counts drops per function and reason. Write each reason of a function as a constant:
+/// `const NO_PORT: Reason = Reason("no_port");`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reason(pub &'static str);
 
 impl Reason {
-    /// The packet belongs to no packet set, and the function has no orphan handler.
+    /// The packet belongs to no packet set, and the function has no handler for orphans.
     pub const ORPHAN: Reason = Reason("orphan");
     /// The table of packet sets has no room for a new set.
     pub const SET_TABLE_FULL: Reason = Reason("set_table_full");
@@ -24,22 +25,24 @@ impl Reason {
     pub const NOWHERE_TO_FLOOD: Reason = Reason("nowhere_to_flood");
 }
 
-/// The decision of a handler about a packet. In a chain, the packet continues to the next function after `Forward` or
-/// `Flood`, and the last decision counts.
+/// The decision of a handler about a packet: what every packet handler returns. In a chain, a packet that is not
+/// dropped continues to the next function, and the last decision counts. The packet leaves after the last function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Send the packet out by this port.
+    /// Send the packet out by this port. If the plan has no such port, it is dropped ([`Reason::NO_SUCH_PORT`]).
     Forward(Port),
-    /// Send a copy out by every port except the one by which the packet arrived.
+    /// Send a copy out by every port except the one by which the packet arrived. Without another port it is dropped
+    /// ([`Reason::NOWHERE_TO_FLOOD`]).
     Flood,
-    /// Drop the packet.
+    /// Drop the packet and count it under this reason. No later function sees it.
     Drop(Reason),
-    /// Leave the decision of earlier functions in the chain unchanged; if there is none, send the packet out by the port
-    /// opposite its arrival port. Functions that only observe return this.
+    /// Leave the decision of earlier functions in the chain unchanged. If there is none, the packet leaves by the port
+    /// opposite its arrival port ([`opposite`](crate::opposite)). Functions that only observe return this.
     Onward,
 }
 
-/// The latest decision for each packet of a batch: two bytes per packet, plus a reason for each dropped packet.
+/// The latest decision for each packet of a batch: two bytes per packet, plus a reason for each dropped packet. Packets
+/// are numbered from 0 by their position in the batch. For the runtime; a function only returns a [`Verdict`].
 #[derive(Clone, Debug)]
 pub struct Verdicts {
     codes: [u16; 256],
@@ -79,7 +82,8 @@ impl Verdicts {
         }
     }
 
-    /// Returns the port by which packet `i` leaves, or would have left had it not been dropped; [`EVERY_PORT`] if it is flooded.
+    /// Returns the port by which packet `i` leaves, or would have left had it not been dropped; [`EVERY_PORT`] if it is
+    /// flooded.
     pub fn port(&self, i: usize) -> Port {
         if self.is_drop(i) { self.earlier[i] } else { self.codes[i] }
     }
@@ -132,8 +136,8 @@ impl Verdicts {
         self.dropped
     }
 
-    /// Appends the packets in `of` with their output ports to `out`, and returns whether every port is below `ports`. If not,
-    /// because a packet is flooded, dropped or has an unknown port, the appended entries are meaningless.
+    /// Appends the packets in `of` with their output ports to `out`, and returns whether every port is below `ports`.
+    /// If not, because a packet is flooded, dropped or has an unknown port, the appended entries are meaningless.
     #[inline(always)]
     pub fn ports_of(&self, of: &[u16], ports: u16, out: &mut Vec<(u16, Port)>) -> bool {
         // `of` nearly always lists all packets of the batch in order; branch-free loops can then be vectorised.

@@ -8,7 +8,9 @@ use braid_state::{Plain, Tx};
 use super::{SetSlot, SetTables, SetUndo};
 use crate::shared::SharedPlace;
 
-/// A set that is not yet live, as passed to the handler of a first packet.
+/// A set that is not live, as passed to the handler of a first packet ([`NetworkFunction::first`]).
+///
+/// [`NetworkFunction::first`]: crate::NetworkFunction::first
 #[derive(Debug)]
 pub struct NewSet<'a, S> {
     place: Place<'a>,
@@ -49,8 +51,12 @@ impl<'a, S: Plain> NewSet<'a, S> {
         }
     }
 
-    /// Makes the set live with this state. Returns `false` if the table is full: the set's next packet is then again a first
-    /// packet, and the function decides what happens to packets that it cannot remember.
+    /// Makes the set live with this state, in the handler's transaction `tx` (pass the context). The set's next packet
+    /// then goes to the handler of live sets.
+    ///
+    /// Returns `false` if the table is full. The set's next packet is then again a first packet, and the function
+    /// decides what happens to packets that it cannot remember;
+    /// [`Reason::SET_TABLE_FULL`](crate::Reason::SET_TABLE_FULL) is the usual reason to drop them.
     #[must_use = "the table may be full"]
     pub fn register(&mut self, tx: &mut Tx, state: S) -> bool {
         match &mut self.place {
