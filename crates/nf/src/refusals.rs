@@ -1,9 +1,9 @@
-//! What the compiler rejects in a network function, each next to similar code that it accepts. The examples are compiled only
-//! as documentation tests.
+//! What the compiler rejects in a network function, each next to similar code that it accepts. The examples are
+//! compiled only as documentation tests.
 //!
 //! The compiler cannot reject everything: a `static` atomic is safe Rust and accessible from everywhere, and
-//! [`plain!`](crate::plain) does not check the type to which an author applies it. `braid certify` finds both as soon as
-//! packets of two workers meet there.
+//! [`plain!`](crate::plain) does not check the type to which an author applies it. `braid certify` finds both as soon
+//! as packets of two workers meet there.
 
 /// Fields of a function may be configuration and state objects, but nothing that changes outside the framework.
 ///

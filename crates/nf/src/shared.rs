@@ -1,10 +1,11 @@
-//! Shared packet sets: sets that no steering can keep on one worker, because functions of the chain have different sets.
+//! Shared packet sets: sets that no steering can keep on one worker, because functions of the chain have different
+//! sets.
 //!
-//! Their state lives in a transactional map and is accessed as a whole set. If the function has no other state object, a
-//! packet locks its set while it is handled, in a transaction of its own that cannot fail (`pass/held.rs`). Otherwise the set
-//! is read at the start of the handler and written back at its end, in the transaction of the batch (`handle_shared`). Either
-//! way the packets of one set are handled one after another, on whichever workers they arrive; nothing is lost or counted
-//! twice. Between workers, only the order that the steering keeps is kept.
+//! Their state lives in a transactional map and is accessed as a whole set. If the function has no other state object,
+//! a packet locks its set while it is handled, in a transaction of its own that cannot fail (`pass/held.rs`). Otherwise
+//! the set is read at the start of the handler and written back at its end, in the transaction of the batch
+//! (`handle_shared`). Either way the packets of one set are handled one after another, on whichever workers they
+//! arrive; nothing is lost or counted twice. Between workers, only the order that the steering keeps is kept.
 
 use std::ops::Range;
 
@@ -166,8 +167,8 @@ impl SharedSets {
         self.map.len()
     }
 
-    /// Reads at most a row of entries without logging (`glance`), adds the keys of sets past their timeout, and prefetches
-    /// what ending them will access.
+    /// Reads at most a row of entries without logging (`glance`), adds the keys of sets past their timeout, and
+    /// prefetches what ending them will access.
     pub(crate) fn find_expired<N: NetworkFunction>(
         &self,
         tx: &mut Tx,
@@ -187,8 +188,8 @@ impl SharedSets {
         Ok(())
     }
 
-    /// Reads at most a row of entries without logging (`glance`), and adds their sets as candidates for eviction, marked as
-    /// assured or not.
+    /// Reads at most a row of entries without logging (`glance`), and adds their sets as candidates for eviction,
+    /// marked as assured or not.
     pub(crate) fn find_candidates<N: NetworkFunction>(
         &self,
         tx: &mut Tx,
@@ -216,8 +217,8 @@ impl SharedSets {
         Ok(self.map.get(tx, key)?.is_some_and(|found| is_assured(now_ns, function, &found)))
     }
 
-    /// Adds the sets among the next `count` entries from `cursor`, each with `bytes` bytes of state, and returns where to
-    /// continue, or `None` at the end. After a conflict nothing has been added.
+    /// Adds the sets among the next `count` entries from `cursor`, each with `bytes` bytes of state, and returns where
+    /// to continue, or `None` at the end. After a conflict nothing has been added.
     pub(crate) fn list(
         &self,
         tx: &mut Tx,

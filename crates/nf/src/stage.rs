@@ -36,8 +36,8 @@ pub trait Stage: Send + Sync {
     fn is_steady(&self) -> bool;
     /// Sets the place of the function's set state in the record; called once, before the first packet.
     fn settle(&mut self, place: Place);
-    /// Makes the function's sets shared, at most `capacity` of them; called instead of [`settle`](Self::settle) if steering
-    /// does not keep the sets of `set` on one worker.
+    /// Makes the function's sets shared, at most `capacity` of them; called instead of [`settle`](Self::settle) if
+    /// steering does not keep the sets of `set` on one worker.
     fn share(&mut self, builder: &mut StateBuilder, set: &SetDef, capacity: usize) -> Result<(), ShareError>;
     /// Returns whether the sets are shared.
     fn is_shared(&self) -> bool;
@@ -60,8 +60,8 @@ pub trait Stage: Send + Sync {
     fn expire_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict>;
     /// Ends a shared set regardless of its timeout, and returns whether it existed.
     fn end_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict>;
-    /// Adds the shared sets in `span` (cursor, number of entries) and returns where to continue, or `None` at the end. After
-    /// a conflict nothing has been added.
+    /// Adds the shared sets in `span` (cursor, number of entries) and returns where to continue, or `None` at the end.
+    /// After a conflict nothing has been added.
     fn list_shared(&self, tx: &mut Tx, span: (u32, u32), into: &mut Vec<SharedSet>) -> Result<Option<u32>, Conflict>;
     /// Returns the state objects; the object of the shared sets, if any, is the last one.
     fn objects(&self) -> Vec<Arc<dyn StateObject>>;
@@ -87,11 +87,14 @@ pub trait Stage: Send + Sync {
     fn divides(&self, period: usize) -> bool;
     /// Runs handlers over positions `from..to` of the pass, or over a prefix of them, and returns the position reached.
     fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<usize, Interrupted>;
-    /// Returns how long a set lives without a packet for this function, in nanoseconds; `None` if it is not live for it.
+    /// Returns how long a set lives without a packet for this function, in nanoseconds; `None` if it is not live for
+    /// it.
     fn timeout_ns(&self, tables: &mut SetTables, at: SetSlot) -> Option<u64>;
-    /// Adds to `into` those sets of `among` (each with its idle time in milliseconds) that are past their timeout for this function.
+    /// Adds to `into` those sets of `among` (each with its idle time in milliseconds) that are past their timeout for
+    /// this function.
     fn find_expired(&self, tables: &mut SetTables, among: &[(SetSlot, u32)], into: &mut Vec<SetSlot>);
-    /// Marks the candidates that are within their timeout and that the function calls [assured](NetworkFunction::is_assured).
+    /// Marks the candidates that are within their timeout and that the function calls
+    /// [assured](NetworkFunction::is_assured).
     fn find_assured(&self, tables: &mut SetTables, among: &mut [Candidate]);
     /// Runs the handler for one expired set; the caller commits and then ends the set for this function.
     fn expire(&self, event: &mut Event<'_>, tables: &mut SetTables, at: SetSlot) -> Result<(), Conflict>;

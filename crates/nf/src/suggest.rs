@@ -1,7 +1,7 @@
 //! Suggestions for misspelt words, such as names of functions and keys of their configuration.
 
-/// Returns the known word that was probably meant: one that begins with what was written, or else the nearest one, if at most
-/// a third of its letters differ (a swap of two neighbours counts as one).
+/// Returns the known word that was probably meant: one that begins with what was written, or else the nearest one, if
+/// at most a third of its letters differ (a swap of two neighbours counts as one).
 pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let distance = |word: &str| if word.starts_with(written) { 0 } else { strsim::osa_distance(written, word) };
     let scored = known.into_iter().map(|word| (distance(word), word));

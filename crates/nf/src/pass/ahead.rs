@@ -1,12 +1,13 @@
-//! Moves packets of live sets ahead of first packets. Where the two kinds alternate, each of the two loops then starts once
-//! per batch instead of once per new set.
+//! Moves packets of live sets ahead of first packets. Where the two kinds alternate, each of the two loops then starts
+//! once per batch instead of once per new set.
 //!
-//! The result is also a valid sequential order. A packet that goes ahead accesses its own set and makes at most one read of
-//! state that others may write ([`NetworkFunction::steady`]). A first packet belongs to another set; otherwise its set would
-//! have been found. The two therefore commute as packets on different workers do, and a recording uses the new order. Packets
-//! of the same set keep their order, because a look-up finds a set for all of its packets or for none, and packets leave in
-//! their order of arrival. As soon as a packet that goes ahead turns out not to be steady, the packets that it has overtaken
-//! are put before it again ([decision](../../../../docs/decisions/0015-live-sets-go-ahead.md)).
+//! The result is also a valid sequential order. A packet that goes ahead accesses its own set and makes at most one
+//! read of state that others may write ([`NetworkFunction::steady`]). A first packet belongs to another set; otherwise
+//! its set would have been found. The two therefore commute as packets on different workers do, and a recording uses
+//! the new order. Packets of the same set keep their order, because a look-up finds a set for all of its packets or for
+//! none, and packets leave in their order of arrival. As soon as a packet that goes ahead turns out not to be steady,
+//! the packets that it has overtaken are put before it again
+//! ([decision](../../../../docs/decisions/0015-live-sets-go-ahead.md)).
 
 use braid_packet::key::KeyClass;
 
@@ -22,17 +23,17 @@ pub(super) struct Ahead {
 }
 
 impl Pass<'_> {
-    /// Returns whether packets go ahead for this function. They do not if the function has an era, since a first packet may
-    /// change it. They do not if the function prefetches for first packets either: the packets of live sets between them fill
-    /// the time until the memory arrives.
+    /// Returns whether packets go ahead for this function. They do not if the function has an era, since a first packet
+    /// may change it. They do not if the function prefetches for first packets either: the packets of live sets between
+    /// them fill the time until the memory arrives.
     pub(super) const fn goes_ahead<N: NetworkFunction>() -> bool {
         !N::ERAS && !N::PREFETCHES_FIRST
     }
 
     /// Moves packets whose sets are not live for the function behind the others among positions `from..to`.
     ///
-    /// No packet moves if one of them belongs to no set, since its handler may affect any other packet, or if a recorded
-    /// order is replayed.
+    /// No packet moves if one of them belongs to no set, since its handler may affect any other packet, or if a
+    /// recorded order is replayed.
     #[inline(always)]
     pub(super) fn let_live_ahead<N: NetworkFunction>(
         &mut self,

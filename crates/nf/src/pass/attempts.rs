@@ -1,9 +1,9 @@
 //! The loops for packets that a conflict may roll back.
 //!
-//! There are three loops for packets of live sets. As long as nothing has been written and no conflict has been met, every
-//! packet is final as soon as it is handled, and most need not even a context ([`Pass::attempt_steady`],
-//! [`Pass::attempt_standing`]). After that, a mark is taken before each packet ([`Pass::attempt_marked`]). All other packets
-//! are handled out of line ([`Pass::attempt_one`]).
+//! There are three loops for packets of live sets. As long as nothing has been written and no conflict has been met,
+//! every packet is final as soon as it is handled, and most need not even a context ([`Pass::attempt_steady`],
+//! [`Pass::attempt_standing`]). After that, a mark is taken before each packet ([`Pass::attempt_marked`]). All other
+//! packets are handled out of line ([`Pass::attempt_one`]).
 
 use braid_state::{Plain, Solitude};
 use zerocopy::IntoBytes;
@@ -21,8 +21,9 @@ const MANY: usize = 32;
 const MOSTLY: usize = 8;
 
 impl Pass<'_> {
-    /// Runs handlers over positions `from..to` such that each can be rolled back, and returns the position reached. It may
-    /// end after a first packet, so that the packets of live sets that follow are final as soon as they are handled.
+    /// Runs handlers over positions `from..to` such that each can be rolled back, and returns the position reached. It
+    /// may end after a first packet, so that the packets of live sets that follow are final as soon as they are
+    /// handled.
     pub(crate) fn attempt<N: NetworkFunction>(
         &mut self,
         function: &N,
@@ -85,16 +86,16 @@ impl Pass<'_> {
         self.attempt_standing(function, place, at, at + 1)
     }
 
-    /// Returns whether the set of the packet at a position was not live for the function at the time of the look-up: the
-    /// packet is the first of its set, or one of the first.
+    /// Returns whether the set of the packet at a position was not live for the function at the time of the look-up:
+    /// the packet is the first of its set, or one of the first.
     #[inline(always)]
     pub(super) fn is_first(&self, place: Place, at: usize) -> bool {
         let i = usize::from(self.todo[at]) & 255;
         self.sets.as_ref().is_some_and(|sets| sets.is_first(place, i))
     }
 
-    /// Returns whether nearly all of the next packets belong to existing sets: committing before them is then cheaper than a
-    /// mark before each.
+    /// Returns whether nearly all of the next packets belong to existing sets: committing before them is then cheaper
+    /// than a mark before each.
     fn mostly_go_on(&self, place: Place, from: usize, to: usize) -> bool {
         let next = from..to.min(from + MOSTLY);
         let most = next.len() / MOSTLY;
@@ -102,8 +103,8 @@ impl Pass<'_> {
         next.filter(|&at| self.is_first(place, at)).nth(most).is_none() && !self.tx.is_replaying()
     }
 
-    /// Runs the handlers of packets of live sets while the transaction is fresh: each packet is final at once, until one
-    /// leaves the first mark. Returns the position reached.
+    /// Runs the handlers of packets of live sets while the transaction is fresh: each packet is final at once, until
+    /// one leaves the first mark. Returns the position reached.
     #[inline(always)]
     fn attempt_fresh<N: NetworkFunction>(
         &mut self,
@@ -134,15 +135,16 @@ impl Pass<'_> {
         Ok(at)
     }
 
-    /// Runs the handlers of packets that [`NetworkFunction::steady`] decides, and returns the position of the first other packet.
+    /// Runs the handlers of packets that [`NetworkFunction::steady`] decides, and returns the position of the first
+    /// other packet.
     #[inline(always)]
     fn attempt_steady<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) -> usize {
         let all = self.sets.as_ref().is_some_and(|sets| sets.found.is_steady(function, place));
         self.attempt_steady_if(all, function, place, from, to)
     }
 
-    /// Like [`attempt_steady`](Self::attempt_steady); `all`: all sets are live for the function and within their timeout. In
-    /// most batches this holds, and all packets are [plain](Pass::is_plain).
+    /// Like [`attempt_steady`](Self::attempt_steady); `all`: all sets are live for the function and within their
+    /// timeout. In most batches this holds, and all packets are [plain](Pass::is_plain).
     #[inline(always)]
     fn attempt_steady_if<N: NetworkFunction>(
         &mut self,
@@ -240,8 +242,8 @@ impl Pass<'_> {
         self.mark_first(place, at, before, handled)
     }
 
-    /// Finishes the packet at `at`, which was the first to change shared state or has met a conflict: takes its mark, or
-    /// rolls it back. `before` is the earlier state of its set if the handler changed that.
+    /// Finishes the packet at `at`, which was the first to change shared state or has met a conflict: takes its mark,
+    /// or rolls it back. `before` is the earlier state of its set if the handler changed that.
     #[cold]
     #[inline(never)]
     fn mark_first<S: Plain>(
@@ -265,7 +267,8 @@ impl Pass<'_> {
         Ok(at + 1)
     }
 
-    /// Runs the handlers of packets of live sets with a mark before each, and returns the position of the first other packet.
+    /// Runs the handlers of packets of live sets with a mark before each, and returns the position of the first other
+    /// packet.
     #[inline(never)]
     fn attempt_marked<N: NetworkFunction>(
         &mut self,

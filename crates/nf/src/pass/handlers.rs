@@ -1,8 +1,8 @@
 //! How a handler runs for one packet, and the loops of functions that cannot meet a conflict.
 //!
-//! Nearly every packet belongs to a live set with a short key that is within its timeout. These packets have a tight loop of
-//! their own ([`Pass::run_steady`]). It stops at the first packet of any other kind, which is handled out of line, and
-//! resumes after it. The loops of all other functions are in `attempts.rs`.
+//! Nearly every packet belongs to a live set with a short key that is within its timeout. These packets have a tight
+//! loop of their own ([`Pass::run_steady`]). It stops at the first packet of any other kind, which is handled out of
+//! line, and resumes after it. The loops of all other functions are in `attempts.rs`.
 
 use braid_packet::key::KeyClass;
 use braid_state::SetMeta;

@@ -1,10 +1,10 @@
 //! The loop for packets of shared sets, for functions that have no other state object.
 //!
-//! A packet of a live set has a transaction of its own that locks the set. This transaction cannot fail, so the packet needs
-//! no mark and is final at once. Memory is prefetched in two steps, so that cache misses overlap. At the start of a batch,
-//! the locations of the sets are fetched: from the worker's own [`Index`] for known sets, from the map's buckets for others.
-//! The entry of a set is fetched only shortly before the packet's turn; if it were fetched much earlier, other workers would
-//! have taken the cache line away again.
+//! A packet of a live set has a transaction of its own that locks the set. This transaction cannot fail, so the packet
+//! needs no mark and is final at once. Memory is prefetched in two steps, so that cache misses overlap. At the start of
+//! a batch, the locations of the sets are fetched: from the worker's own [`Index`] for known sets, from the map's
+//! buckets for others. The entry of a set is fetched only shortly before the packet's turn; if it were fetched much
+//! earlier, other workers would have taken the cache line away again.
 
 use braid_packet::key::{KeyClass, Keys};
 
@@ -31,13 +31,14 @@ struct Guesses {
     entries: [u32; 256],
     /// Position up to which the entries have been prefetched.
     until: usize,
-    /// Position at which the next entries must be prefetched: the first of the last [`AHEAD`] prefetched ones, if there are more.
+    /// Position at which the next entries must be prefetched: the first of the last [`AHEAD`] prefetched ones, if there
+    /// are more.
     due: usize,
 }
 
 impl Guesses {
-    /// Guesses the entries from position `from` to the end of `todo` from the index. For sets that the index does not know,
-    /// prefetches the map's buckets.
+    /// Guesses the entries from position `from` to the end of `todo` from the index. For sets that the index does not
+    /// know, prefetches the map's buckets.
     #[inline(always)]
     fn new(sets: &SharedSets, index: &Index, keys: &Keys, todo: &[u16], from: usize) -> Guesses {
         let mut entries = [NO_GUESS; 256];
@@ -51,8 +52,8 @@ impl Guesses {
         Guesses { entries, until: from, due: from }
     }
 
-    /// Prefetches the next [`AHEAD`] entries, of whose values the first `words` words will be changed. It is out of line
-    /// because the calling loop needs the registers.
+    /// Prefetches the next [`AHEAD`] entries, of whose values the first `words` words will be changed. It is out of
+    /// line because the calling loop needs the registers.
     #[inline(never)]
     fn go_on(&mut self, sets: &SharedSets, index: &Index, words: usize, keys: &Keys, todo: &[u16]) {
         let end = todo.len().min(self.until + AHEAD);
@@ -70,10 +71,11 @@ impl Guesses {
 }
 
 impl Pass<'_> {
-    /// Runs handlers over positions `from..to` of a function whose only state object is its sets; returns the position reached.
+    /// Runs handlers over positions `from..to` of a function whose only state object is its sets; returns the position
+    /// reached.
     ///
-    /// Packets in no live set (first packets, orphans) have ordinary transactions. If the run is recorded or replayed, each
-    /// call handles one packet.
+    /// Packets in no live set (first packets, orphans) have ordinary transactions. If the run is recorded or replayed,
+    /// each call handles one packet.
     pub(crate) fn attempt_held<N: NetworkFunction>(
         &mut self,
         function: &N,
@@ -119,9 +121,9 @@ impl Pass<'_> {
         Ok(to)
     }
 
-    /// Runs the handlers of packets whose sets are live and where they were guessed to be. Returns the position of the first
-    /// other packet, and the position in the commit order of the last one handled. `PLAIN`: all packets arrived at the same
-    /// time and lie whole in ordinary buffers.
+    /// Runs the handlers of packets whose sets are live and where they were guessed to be. Returns the position of the
+    /// first other packet, and the position in the commit order of the last one handled. `PLAIN`: all packets arrived
+    /// at the same time and lie whole in ordinary buffers.
     #[inline(never)]
     fn attempt_held_of<N: NetworkFunction, const PLAIN: bool>(
         &mut self,

@@ -1,4 +1,5 @@
-//! Looks up the sets of a batch: all packets together, and again one by one where the batch itself may have created the set.
+//! Looks up the sets of a batch: all packets together, and again one by one where the batch itself may have created the
+//! set.
 
 use braid_packet::Flagged;
 use braid_packet::key::KeyClass;
@@ -12,8 +13,8 @@ fn to_ms(ns: u64) -> u32 {
     (ns / MS) as u32
 }
 
-/// Returns the arrival time of the last of some packets, in nanoseconds, and whether all of them arrived then. Times follow
-/// the order of packets in the batch.
+/// Returns the arrival time of the last of some packets, in nanoseconds, and whether all of them arrived then. Times
+/// follow the order of packets in the batch.
 #[inline(always)]
 pub(super) fn latest(todo: &[u16], now_ns: &[u64; 256]) -> (u64, bool) {
     let (first, last) = todo.iter().fold((255, 0), |(first, last), &i| (i.min(first), i.max(last)));
@@ -22,15 +23,16 @@ pub(super) fn latest(todo: &[u16], now_ns: &[u64; 256]) -> (u64, bool) {
 }
 
 impl PassSets<'_> {
-    /// Returns whether packet `i`'s set is not live for the function at `place`, or had no record when it was looked up.
+    /// Returns whether packet `i`'s set is not live for the function at `place`, or had no record when it was looked
+    /// up.
     #[inline(always)]
     pub(super) fn is_first(&self, place: Place, i: usize) -> bool {
         let slot = self.found.slots[i];
         slot == SetSlot::MISS || self.tables.meta(slot).live & place.bit == 0
     }
 
-    /// Looks again for the set of a packet that had none when the batch was looked up: an earlier packet of the batch may
-    /// have created it.
+    /// Looks again for the set of a packet that had none when the batch was looked up: an earlier packet of the batch
+    /// may have created it.
     pub(super) fn find_again(&mut self, i: usize, now_ms: u32, undo: &mut SetUndo) {
         let found = self.tables.find(self.keys, i);
         if found == SetSlot::MISS {
@@ -43,7 +45,8 @@ impl PassSets<'_> {
         self.tables.meta_mut(found).last_seen_ms = now_ms;
     }
 
-    /// Looks up the packets in `todo` and records their arrival: how long each set had waited, and that it was seen now.
+    /// Looks up the packets in `todo` and records their arrival: how long each set had waited, and that it was seen
+    /// now.
     #[inline(never)]
     pub fn look_up(&mut self, todo: &[u16], now_ns: &[u64; 256]) {
         let mut latest_ns;

@@ -1,10 +1,10 @@
-//! One function's pass over a batch: what its handlers work on, and what is needed to roll any of it back. The loops that run
-//! the handlers are in `handlers.rs`, `attempts.rs` and `held.rs`.
+//! One function's pass over a batch: what its handlers work on, and what is needed to roll any of it back. The loops
+//! that run the handlers are in `handlers.rs`, `attempts.rs` and `held.rs`.
 //!
-//! An attempt covers positions `from..to` of the pass. Before each packet a [`Mark`] records the length of every log, so a
-//! conflict at packet *k* rolls back *k* alone, and a failed commit rolls back all marked packets, newest first. Marks are
-//! kept only from the first packet that changes aggregate state; the packets before it are final whatever happens. A function
-//! without state objects cannot meet a conflict: its loop keeps no marks and saves nothing.
+//! An attempt covers positions `from..to` of the pass. Before each packet a [`Mark`] records the length of every log,
+//! so a conflict at packet *k* rolls back *k* alone, and a failed commit rolls back all marked packets, newest first.
+//! Marks are kept only from the first packet that changes aggregate state; the packets before it are final whatever
+//! happens. A function without state objects cannot meet a conflict: its loop keeps no marks and saves nothing.
 
 use braid_packet::key::Keys;
 use braid_packet::{Batch, Flagged, Lineup, Undo};
@@ -58,7 +58,8 @@ pub struct Found {
     all: bool,
     /// Whether all packets arrived at the same time.
     alike: bool,
-    /// Upper bound of the `since_ms` of all packets, less than twice the maximum; more than 24 days if time stamps went back.
+    /// Upper bound of the `since_ms` of all packets, less than twice the maximum; more than 24 days if time stamps went
+    /// back.
     longest_ms: u32,
 }
 
@@ -76,9 +77,9 @@ impl Found {
         })
     }
 
-    /// Returns whether all packets belong to sets that are live for the function and cannot be past their timeout, so that no
-    /// packet has to be checked. This holds for the whole batch: during a batch only the function itself ends the lives of
-    /// its sets, and only of those past their timeout.
+    /// Returns whether all packets belong to sets that are live for the function and cannot be past their timeout, so
+    /// that no packet has to be checked. This holds for the whole batch: during a batch only the function itself ends
+    /// the lives of its sets, and only of those past their timeout.
     #[inline(always)]
     fn is_steady<N: NetworkFunction>(&self, function: &N, place: Place) -> bool {
         self.all && self.is_steady_if_found(function, place)
@@ -102,8 +103,8 @@ pub struct Pass<'a> {
     pub sets: Option<PassSets<'a>>,
     /// The worker's index of the function's shared sets, if it has any.
     pub index: Option<&'a Index>,
-    /// Batch indices of the packets that reach this function, in the order of handling. They ascend, except when packets of
-    /// live sets go ahead or a recorded order is replayed.
+    /// Batch indices of the packets that reach this function, in the order of handling. They ascend, except when
+    /// packets of live sets go ahead or a recorded order is replayed.
     pub todo: &'a mut Lineup,
     /// The latest decision for each packet of the batch.
     pub verdicts: &'a mut Verdicts,
@@ -134,8 +135,9 @@ pub struct Prefetched {
     first: usize,
 }
 
-/// Number of first packets for which memory is prefetched before their turn. Each needs about six cache lines, and processors
-/// drop prefetches beyond some twenty in flight; handling one such packet takes about as long as one line takes to arrive.
+/// Number of first packets for which memory is prefetched before their turn. Each needs about six cache lines, and
+/// processors drop prefetches beyond some twenty in flight; handling one such packet takes about as long as one line
+/// takes to arrive.
 const FIRST_AHEAD: usize = 3;
 
 /// A worker's logs of what the current attempt did.
@@ -157,8 +159,8 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// Clears the logs after the attempt has committed: nothing can be rolled back any more. Emitted packets stay until they
-    /// are sent.
+    /// Clears the logs after the attempt has committed: nothing can be rolled back any more. Emitted packets stay until
+    /// they are sent.
     #[inline(always)]
     pub fn commit(&mut self) {
         self.packets.clear();
@@ -234,7 +236,8 @@ pub struct Place {
 }
 
 impl Pass<'_> {
-    /// Lets the function prefetch shared state for the packets at positions `from..to` whose sets have records, once for each.
+    /// Lets the function prefetch shared state for the packets at positions `from..to` whose sets have records, once
+    /// for each.
     pub(crate) fn prefetch<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
         let from = from.max(self.prefetched.live);
         let Some(sets) = self.sets.as_mut().filter(|_| from < to) else { return };
@@ -249,8 +252,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Lets the function prefetch what the first packets among the next few positions from `at` will access, once for each.
-    /// The look-up has already prefetched the record that such a packet will get.
+    /// Lets the function prefetch what the first packets among the next few positions from `at` will access, once for
+    /// each. The look-up has already prefetched the record that such a packet will get.
     #[inline(always)]
     fn prefetch_first<N: NetworkFunction>(&mut self, function: &N, place: Place, at: usize, to: usize) {
         let (from, to) = (at.max(self.prefetched.first), to.min(at + 1 + FIRST_AHEAD));
@@ -300,7 +303,8 @@ impl Pass<'_> {
         TakenBack { at: kept, sound }
     }
 
-    /// After a panic in a handler: returns the position of its packet, whose attempt has been rolled back as far as possible.
+    /// After a panic in a handler: returns the position of its packet, whose attempt has been rolled back as far as
+    /// possible.
     #[cold]
     pub fn find_panic(&mut self) -> usize {
         // Either the packet had not touched anything before, or its mark is the last one.

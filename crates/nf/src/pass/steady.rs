@@ -23,9 +23,9 @@ impl<'a, N: NetworkFunction> Steady<'a, N> {
         Steady { function, states: tables.states_at(place.offset), found, swapped: &keys.swapped, bit: place.bit }
     }
 
-    /// Returns whether packet `i`'s set is live for the function and within its timeout. `ALL`: this is known of all packets
-    /// ([`Found::is_steady`]) and only the existence of a record is checked. It is separate from [`state`](Self::state)
-    /// because the compiler would test an optional reference once more for `None`.
+    /// Returns whether packet `i`'s set is live for the function and within its timeout. `ALL`: this is known of all
+    /// packets ([`Found::is_steady`]) and only the existence of a record is checked. It is separate from
+    /// [`state`](Self::state) because the compiler would test an optional reference once more for `None`.
     #[inline(always)]
     pub(super) fn is_live<const ALL: bool>(&mut self, i: usize) -> bool {
         let slot = self.found.slots[i];
@@ -87,7 +87,8 @@ impl<const ALIKE: bool> Times<'_, ALIKE> {
 }
 
 impl<'p> Pass<'p> {
-    /// Returns whether all packets arrived at the same time, according to the look-up, and lie whole in ordinary buffers.
+    /// Returns whether all packets arrived at the same time, according to the look-up, and lie whole in ordinary
+    /// buffers.
     #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
         self.batch.is_ordinary() && self.sets.as_ref().is_some_and(|sets| sets.found.alike)
@@ -145,8 +146,8 @@ impl<const ORDINARY: bool> Drop for Reached<'_, ORDINARY> {
     }
 }
 
-/// Returns whether a set is past its timeout, given the time since its last packet ([`SetMeta::since_ms`]). Timeouts are not
-/// negative, so a set whose last packet came within the same millisecond, or later than now, need not be asked.
+/// Returns whether a set is past its timeout, given the time since its last packet ([`SetMeta::since_ms`]). Timeouts
+/// are not negative, so a set whose last packet came within the same millisecond, or later than now, need not be asked.
 #[inline(always)]
 pub(super) fn is_late<N: NetworkFunction>(function: &N, state: &N::Set, since_ms: u32) -> bool {
     let may_be = since_ms != 0 && since_ms <= SetMeta::LONGEST_MS;

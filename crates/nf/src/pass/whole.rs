@@ -1,5 +1,5 @@
-//! A packet whose way through all functions of a chain is one transaction: every handler takes part in it, nothing is final
-//! before its end, and everything is rolled back together.
+//! A packet whose way through all functions of a chain is one transaction: every handler takes part in it, nothing is
+//! final before its end, and everything is rolled back together.
 
 use braid_packet::Batch;
 
@@ -23,14 +23,15 @@ impl Logs {
         Beginning { packet, verdict: verdicts.get(packet), emitted: self.emitted.len(), lives: self.lives }
     }
 
-    /// Switches to the undo log of another group: `undo` passes in that group's log, and receives the log of the previous group.
+    /// Switches to the undo log of another group: `undo` passes in that group's log, and receives the log of the
+    /// previous group.
     #[inline]
     pub fn turn_to_group(&mut self, undo: &mut SetUndo) {
         std::mem::swap(&mut self.sets, undo);
     }
 
-    /// Rolls back what functions did to the packet, its verdict, and what they emitted. The caller rolls back sets by group
-    /// ([`SetUndo::restore`]); the transaction rolls back state objects.
+    /// Rolls back what functions did to the packet, its verdict, and what they emitted. The caller rolls back sets by
+    /// group ([`SetUndo::restore`]); the transaction rolls back state objects.
     pub fn take_back_all(&mut self, beginning: &Beginning, batch: &mut Batch, verdicts: &mut Verdicts) {
         batch.restore_all(&mut self.packets, 0);
         self.emitted.truncate(beginning.emitted);

@@ -1,18 +1,18 @@
 //! Incremental migration of sets from former tables to the tables that replace them, while packets continue.
 //!
-//! When tables get another size, or another layout because functions were added or removed, packets do not wait until the new
-//! tables are filled. A worker starts with empty new tables and keeps the former ones alongside. From then on:
+//! When tables get another size, or another layout because functions were added or removed, packets do not wait until
+//! the new tables are filled. A worker starts with empty new tables and keeps the former ones alongside. From then on:
 //! - A set that becomes live gets its record in the new tables.
-//! - Before a batch is looked up, those sets of its packets that are still in the former tables are moved. Handlers, undo and
-//!   handler loops therefore deal with one pair of tables only. The cost is one branch per look-up, and one per packet
-//!   without a set.
+//! - Before a batch is looked up, those sets of its packets that are still in the former tables are moved. Handlers,
+//!   undo and handler loops therefore deal with one pair of tables only. The cost is one branch per look-up, and one
+//!   per packet without a set.
 //! - Between two batches a few more sets are moved ([`SetTables::move_some`]), until the former tables are empty
 //!   ([`SetTables::take_emptied`]).
 //!
-//! Each set is in exactly one of the two, and the capacity counts both. Code that walks over all sets (the expiry scan, a
-//! listing) sees only those in the new tables; if it needs all sets, it moves them first ([`SetTables::settle`], or
-//! [`SetTables::move_some`] a few at a time). A set past its timeout is noticed by its next packet wherever the set is, and
-//! by the scan once it has been moved.
+//! Each set is in exactly one of the two, and the capacity counts both. Code that walks over all sets (the expiry scan,
+//! a listing) sees only those in the new tables; if it needs all sets, it moves them first ([`SetTables::settle`], or
+//! [`SetTables::move_some`] a few at a time). A set past its timeout is noticed by its next packet wherever the set is,
+//! and by the scan once it has been moved.
 
 use std::ops::Range;
 
@@ -33,7 +33,8 @@ const LOOKED_AT_MAX: usize = 1024;
 pub struct Carry(Vec<(Place, Place, usize)>);
 
 impl Carry {
-    /// Creates the mapping from functions present in both chains: former place, new place, and size of the state in bytes.
+    /// Creates the mapping from functions present in both chains: former place, new place, and size of the state in
+    /// bytes.
     pub fn of(functions: impl IntoIterator<Item = (Place, Place, usize)>) -> Carry {
         Carry(functions.into_iter().collect())
     }
@@ -75,8 +76,9 @@ impl Former {
 }
 
 impl SetTables {
-    /// Replaces `former`, tables with the same keys: continues its counters, and moves its sets over time. If `former` still
-    /// has former tables of its own, their sets are moved to it first. The capacity may be smaller than before if the sets fit.
+    /// Replaces `former`, tables with the same keys: continues its counters, and moves its sets over time. If `former`
+    /// still has former tables of its own, their sets are moved to it first. The capacity may be smaller than before if
+    /// the sets fit.
     pub fn succeed(&mut self, mut former: SetTables, carry: Carry) {
         former.settle();
         (self.created, self.ended, self.refused) = (former.created, former.ended, former.refused);
@@ -100,8 +102,8 @@ impl SetTables {
         self.former.take_if(|former| former.pair.len() == 0)
     }
 
-    /// Moves at most `most` sets, and never more than [`MOVED_MAX`]. Returns how many left the former tables, including those
-    /// that no function keeps.
+    /// Moves at most `most` sets, and never more than [`MOVED_MAX`]. Returns how many left the former tables, including
+    /// those that no function keeps.
     pub fn move_some(&mut self, most: usize) -> usize {
         let Some(former) = &mut self.former else { return 0 };
         let mut found: [(SetSlot, SetKey, u64); MOVED_MAX] = [(SetSlot::MISS, SetKey::NONE, 0); MOVED_MAX];
@@ -211,8 +213,8 @@ impl SetTables {
         self.former.as_ref().map_or(0..0, |former| former.pair.denser_slots())
     }
 
-    /// Returns the state of a set in the former tables for the function at `place` in the new layout; `None` if the set is
-    /// not live for it.
+    /// Returns the state of a set in the former tables for the function at `place` in the new layout; `None` if the set
+    /// is not live for it.
     pub(super) fn former_state<S: Plain>(&mut self, FormerSlot(at): FormerSlot, place: Place) -> Option<&S> {
         let former = self.former.as_mut()?;
         let from = former.carry.former_place(place)?;

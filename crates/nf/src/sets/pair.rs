@@ -1,5 +1,5 @@
-//! The two flow tables of a group and their records: one for keys of IPv4 size, one for longer keys, so that long keys do not
-//! slow down short ones.
+//! The two flow tables of a group and their records: one for keys of IPv4 size, one for longer keys, so that long keys
+//! do not slow down short ones.
 
 use std::ops::Range;
 
@@ -97,8 +97,8 @@ impl Pair {
         }
     }
 
-    /// Looks up the keys of the packets in `todo`, with overlapping cache misses. `found` is called once for each packet that
-    /// has a key; packets with equal keys come in order.
+    /// Looks up the keys of the packets in `todo`, with overlapping cache misses. `found` is called once for each
+    /// packet that has a key; packets with equal keys come in order.
     #[inline]
     pub(super) fn look_up(
         &mut self,

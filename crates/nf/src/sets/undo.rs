@@ -1,7 +1,8 @@
 //! Undo log of set tables: what handlers changed, so that an aborted attempt can be rolled back.
 //!
-//! The log refers to records by place, so no record may change its place during an attempt. Sets that are still in former
-//! tables (`moving.rs`) are therefore moved before the handlers of a batch run, or when a handler's packet looks up its set.
+//! The log refers to records by place, so no record may change its place during an attempt. Sets that are still in
+//! former tables (`moving.rs`) are therefore moved before the handlers of a batch run, or when a handler's packet looks
+//! up its set.
 
 use braid_state::{Plain, SetMeta};
 
