@@ -22,6 +22,7 @@ use crate::{Cx, Declare, Fate, Findings, NewSet, Packet, Port, Reason, TableEntr
 
 /// Result of a packet handler: the verdict about the packet, or the conflict that an operation of a state object
 /// returned. Pass conflicts on with `?`: the framework undoes what the handler did to this packet and runs it again.
+/// A handler that swallows a conflict instead, or panics over it, is rolled back and run again all the same.
 pub type Handled = Result<Verdict, Conflict>;
 
 /// A metadata field that a function reads or writes: a few bytes that travel with each packet from function to
