@@ -361,6 +361,8 @@ impl InterfaceRequest {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use rustix::fs::{MemfdFlags, memfd_create};
 
     use super::*;
