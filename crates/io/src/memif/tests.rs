@@ -243,11 +243,12 @@ fn descriptors_that_make_no_sense_are_counted_and_the_next_frame_arrives() {
     ring.begin(&region);
     Ring::at(&region, ring_bytes, 4).unwrap().begin(&region);
     let add = |to_server, offset| Message::AddRing { to_server, index: 0, region: 0, offset, log2_ring: 4 };
+    let events = device_sys::events().unwrap();
     let messages = [
         (Message::Init { version: VERSION, id: 0, mode: 0, secret: [0; SECRET] }, None),
         (Message::AddRegion { index: 0, size: size as u64 }, Some(&memory)),
-        (add(true, 0), Some(&memory)),
-        (add(false, ring_bytes as u32), Some(&memory)),
+        (add(true, 0), Some(&events)),
+        (add(false, ring_bytes as u32), Some(&events)),
         (Message::Connect, None),
     ];
     assert!(matches!(channel.receive().unwrap().0, Message::Hello { .. }));
