@@ -19,6 +19,7 @@ pub mod flow_counter;
 pub mod forward;
 pub mod heavy_hitters;
 pub mod load_balancer;
+mod mappings;
 pub mod nat;
 pub mod nat64;
 pub mod nptv6;

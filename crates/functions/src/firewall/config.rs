@@ -19,8 +19,8 @@ use super::rules::{Action, Rule};
 use super::timeouts::Timeouts;
 use super::values::{Addresses, Forward};
 use crate::config::{ConfigError, idle_ns};
-use crate::nat::Others;
 use crate::parts::answer::Router;
+use crate::parts::others::Others;
 use crate::parts::{Side, Sides};
 
 /// The IPv4 dummy address (RFC 7600 section 4.8), for routers that have no address of their own.

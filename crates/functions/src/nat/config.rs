@@ -1,15 +1,16 @@
 //! The configuration, as written in a plan file. The README explains each key.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use braid_nf::Port;
-use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
 use crate::config::capacity;
+use crate::mappings;
+use crate::mappings::config::{AllocationKind, Filtering, ForRouter, Networks, NextHop, Pooling, Static};
 use crate::parts::WrittenMac;
-use crate::parts::endpoints::{End, Endpoints};
 use crate::parts::hairpin::Return;
+use crate::parts::others::{CountsHops, Others};
 use crate::parts::prefix::{self, Prefix};
 use crate::parts::segment_size::ClampMss;
 use crate::parts::syslog::Collector;
@@ -80,22 +81,6 @@ pub struct Config {
     pub icmp_errors_per_s: u64,
 }
 
-/// Permanent mappings: packets to an external port go to an inside one.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, bound = "A: End")]
-#[allow(missing_docs)]
-pub struct Static<A = SocketAddrV4> {
-    pub protocol: StaticProtocol,
-    pub external: Endpoints<SocketAddrV4>,
-    pub inside: Endpoints<A>,
-    /// The port of the plan behind which its network is, if there are several.
-    #[serde(default)]
-    pub network: Option<Port>,
-    /// The VLAN that it is in, if there are several.
-    #[serde(default)]
-    pub vlan: Option<TagRange>,
-}
-
 /// External addresses that each stand for one inside address, for all protocols.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -109,176 +94,56 @@ pub struct OneToOne {
     pub vlan: Option<TagRange>,
 }
 
-/// The station that packets translated into a network are sent to.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(missing_docs)]
-pub struct NextHop {
-    #[serde(default)]
-    pub network: Option<Port>,
-    pub vlan: TagRange,
-    pub mac: WrittenMac,
-}
-
-/// Which inside hosts may have the same address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Networks {
-    /// None: all inside ports lead to one network.
-    One,
-    /// Hosts behind different ports: each port leads to a network of its own.
-    ByPort,
-    /// Hosts whose packets have different VLAN tags, on any inside port.
-    ByVlan,
-    /// Hosts behind different ports, and hosts behind one port whose packets have different VLAN tags.
-    ByPortAndVlan,
-}
-
-/// Protocols with ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
-pub enum StaticProtocol {
-    Tcp,
-    Udp,
-}
-
-impl StaticProtocol {
-    /// The number in IP headers.
-    pub(crate) fn number(self) -> u8 {
-        match self {
-            StaticProtocol::Tcp => protocol::TCP,
-            StaticProtocol::Udp => protocol::UDP,
-        }
+impl Config {
+    /// The keys of the mappings.
+    pub(crate) fn of_mappings(&self) -> mappings::Config {
+        mappings::config::keys_of!(self, self.inside.clone())
     }
-}
-
-/// How external ports are allocated to hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AllocationKind {
-    /// All hosts of an external address share its ports.
-    Shared,
-    /// A host gets blocks of ports as it needs them.
-    Blocks,
-    /// A host has one block, which its address determines (RFC 7422).
-    Deterministic,
-}
-
-/// The allocation with its parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Allocation {
-    Shared,
-    Blocks { size: u16, most: usize },
-    Deterministic { size: u16 },
-}
-
-impl Allocation {
-    /// Whether mappings made under another allocation may be kept under this one. The maximum number of blocks does not
-    /// matter for the blocks that a host has.
-    pub(crate) fn keeps_those_of(self, other: Allocation) -> bool {
-        match (self, other) {
-            (Allocation::Blocks { size, .. }, Allocation::Blocks { size: former, .. }) => size == former,
-            (now, before) => now == before,
-        }
-    }
-}
-
-/// What happens if the external address of a host has no free port (RFC 4787 section 4.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Pooling {
-    /// The packet is dropped: a host never has two external addresses.
-    Paired,
-    /// Other external addresses are tried.
-    Arbitrary,
-}
-
-/// Which outside hosts may send to a mapping (RFC 4787 section 5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Filtering {
-    /// All hosts.
-    EndpointIndependent,
-    /// Hosts with an address to which the mapping's owner has sent.
-    AddressDependent,
-    /// Hosts with an address and port to which the mapping's owner has sent.
-    AddressAndPortDependent,
-}
-
-/// Which packets to the address of a router behind are left to it, if they match no mapping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ForRouter {
-    /// Echo requests.
-    Echo,
-    /// UDP, so that the router reports that it has no such port.
-    Udp,
-}
-
-/// Which packets a translator is a hop for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CountsHops {
-    /// All that it routes.
-    #[default]
-    All,
-    /// Only those that it translates: another function counts the others.
-    Translated,
-}
-
-/// What happens to packets that are not translated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Others {
-    /// They pass to the other side.
-    Pass,
-    /// They are dropped.
-    Drop,
 }
 
 impl Default for Config {
     fn default() -> Config {
+        let of_mappings = mappings::Config::default();
         let ranges = |texts: &[&str]| texts.iter().filter_map(|text| text.parse().ok()).collect();
         Config {
             inside: ranges(&["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"]),
             inside_ports: Vec::new(),
             outside_ports: Vec::new(),
-            networks: Networks::One,
-            vlans: Vec::new(),
-            outside_vlan: None,
-            outer_tag: OuterTag::Service,
-            next_hops: Vec::new(),
-            outside_next_hop: None,
-            mac: None,
+            networks: of_mappings.networks,
+            vlans: of_mappings.vlans,
+            outside_vlan: of_mappings.outside_vlan,
+            outer_tag: of_mappings.outer_tag,
+            next_hops: of_mappings.next_hops,
+            outside_next_hop: of_mappings.outside_next_hop,
+            mac: of_mappings.mac,
             gateways: Vec::new(),
-            external: ranges(&["198.51.100.1"]),
-            draining: Vec::new(),
-            first_port: 1024,
-            last_port: u16::MAX,
-            allocation: AllocationKind::Shared,
-            block_size: 512,
-            blocks_per_host: 4,
-            block_log_max: 65_536,
-            block_syslog: None,
-            ports_per_host: 0,
-            pooling: Pooling::Paired,
+            external: of_mappings.external,
+            draining: of_mappings.draining,
+            first_port: of_mappings.first_port,
+            last_port: of_mappings.last_port,
+            allocation: of_mappings.allocation,
+            block_size: of_mappings.block_size,
+            blocks_per_host: of_mappings.blocks_per_host,
+            block_log_max: of_mappings.block_log_max,
+            block_syslog: of_mappings.block_syslog,
+            ports_per_host: of_mappings.ports_per_host,
+            pooling: of_mappings.pooling,
             fixed: Vec::new(),
             one_to_one: Vec::new(),
             exempt: Vec::new(),
             filtering: Filtering::EndpointIndependent,
             inbound_refresh: false,
-            tcp_opening_s: 240,
-            tcp_established_s: 7440,
-            tcp_closing_s: 240,
-            udp_s: 300,
-            icmp_s: 60,
+            tcp_opening_s: of_mappings.tcp_opening_s,
+            tcp_established_s: of_mappings.tcp_established_s,
+            tcp_closing_s: of_mappings.tcp_closing_s,
+            udp_s: of_mappings.udp_s,
+            icmp_s: of_mappings.icmp_s,
             portless_s: 600,
             portless_max: 8192,
             portless_per_host: 256,
-            refresh_ms: 30_000,
-            rest_s: 120,
-            mappings_max: 1 << 20,
+            refresh_ms: of_mappings.refresh_ms,
+            rest_s: of_mappings.rest_s,
+            mappings_max: of_mappings.mappings_max,
             fragments_max: 4096,
             held_max: 256,
             fragment_s: 30,

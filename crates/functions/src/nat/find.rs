@@ -6,23 +6,19 @@ use braid_nf::packet::{IpAddress, IpVersion, Segments};
 use braid_nf::prelude::*;
 use braid_nf::state::Handle;
 
-use super::config::Others;
-use super::endpoint::{Endpoint, ends_between, is_told_by_port};
-use super::flows::Held;
 use super::icmp::QuotedRewrite;
-use super::mappings::Mapping;
-use super::networks::{Behind, NO_NETWORK};
 use super::rewrite::{Rewrite, Track};
-use super::session::{INWARD, OUTWARD, Phase, Session};
-use super::{Nat, UNWANTED};
+use super::{NO_MAPPING, Nat, UNWANTED};
+use crate::mappings::endpoint::{Endpoint, ends_between, is_told_by_port};
+use crate::mappings::flows::Held;
+use crate::mappings::networks::{Behind, NO_NETWORK};
+use crate::mappings::session::{INWARD, OUTWARD, Phase, Session};
+use crate::mappings::table::Mapping;
+use crate::parts::others::Others;
 pub use crate::parts::scope::{BAD_SOURCE, LINK_SCOPE, NOT_UNICAST};
 pub use crate::parts::sides::NO_SIDE;
 use crate::parts::{Fate, Side, lengths, scope};
 
-/// A packet from outside to an external endpoint without a mapping, or to a private address.
-pub const NO_MAPPING: Reason = Reason("no_mapping");
-/// A packet from an outside endpoint to which the mapping's owner has not sent.
-pub const FILTERED: Reason = Reason("filtered");
 /// A packet to an external address that has just left, while its mappings end.
 pub const ADDRESS_LEFT: Reason = Reason("address_left");
 /// A redirect, or AH, which protects the addresses.

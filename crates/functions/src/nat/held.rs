@@ -8,9 +8,9 @@ use braid_nf::prelude::*;
 use braid_nf::state::Handle;
 
 use super::Nat;
-use super::endpoint::{Endpoint, Inside, ends};
-use super::flows::Held;
-use super::session::{OUTWARD, Session};
+use crate::mappings::endpoint::{Endpoint, Inside, ends};
+use crate::mappings::flows::Held;
+use crate::mappings::session::{OUTWARD, Session};
 
 impl Nat {
     /// Caches a flow, if there is room.

@@ -9,9 +9,10 @@ use braid_nf::packet::{Embedded, IpAddress, checksum};
 use braid_nf::prelude::*;
 
 use super::Nat;
-use super::endpoint::{Endpoint, is_told_by_port};
-use super::find::{Course, FILTERED, Found, NO_MAPPING};
-use super::networks::Behind;
+use super::find::{Course, Found};
+use crate::mappings::endpoint::{Endpoint, is_told_by_port};
+use crate::mappings::flows::{FILTERED, NO_MAPPING};
+use crate::mappings::networks::Behind;
 use crate::parts::Side;
 use crate::parts::turn::turn;
 

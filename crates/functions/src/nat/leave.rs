@@ -3,14 +3,16 @@
 use braid_nf::packet::Translated;
 use braid_nf::prelude::*;
 
-use super::endpoint::is_told_by_port;
-use super::find::{FILTERED, Found, NO_MAPPING, NOT_TRANSLATABLE};
-use super::hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
+use super::Nat;
+use super::find::{Found, NOT_TRANSLATABLE};
 use super::icmp::BAD_CHECKSUM;
-use super::networks::Behind;
 use super::rewrite::{Rewrite, Track};
 use super::steady::translated;
-use super::{Nat, for_router};
+use crate::mappings::endpoint::is_told_by_port;
+use crate::mappings::flows::{FILTERED, NO_MAPPING};
+use crate::mappings::for_router;
+use crate::mappings::hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
+use crate::mappings::networks::Behind;
 use crate::parts::hairpin::Way;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::turn::turn;

@@ -1,8 +1,7 @@
 //! Network address and port translation for IPv4 (NAPT44): many inside hosts share a few external addresses.
 //!
 //! Mapping is endpoint-independent (RFC 4787 section 4.1): an inside endpoint has one external endpoint for all its
-//! peers. That shared state is in `mappings.rs`; `ports.rs` knows which ports are taken, `hosts.rs` which ports a host
-//! may have, and `filter.rs` who may send to it. A packet set is one direction of a flow and remembers its mapping, so a
+//! peers. That shared state is in [`mappings`](crate::mappings), which `nat64` uses as well. A packet set is one direction of a flow and remembers its mapping, so a
 //! packet in steady state makes no look-up: it reads the mapping's entry and writes nothing shared. Sets are only a
 //! cache: a packet whose set has expired, or found no room, is translated by way of the mapping (`find.rs`).
 //!
@@ -10,73 +9,52 @@
 //!
 //! Out of scope: application-level gateways, and IPv6 translation.
 
-mod begin;
-mod bits;
-mod block_log;
-mod census;
-mod claim;
 mod config;
-pub(crate) mod endpoint;
-mod entry;
-pub(crate) mod filter;
 mod find;
-pub(crate) mod fixed;
-pub(crate) mod flows;
-pub(crate) mod for_router;
 mod held;
-mod hosts;
 mod icmp;
 mod leave;
-pub(crate) mod mappings;
-pub(crate) mod networks;
 mod one_to_one;
-mod pause;
-pub(crate) mod pool;
 mod portless;
 mod portless_quota;
-mod ports;
-mod reclaim;
-mod reserved;
 mod rewrite;
-mod roster;
-pub(crate) mod session;
 pub(crate) mod settings;
-mod settle;
 pub(crate) mod shown;
-mod spent;
 mod steady;
-pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
 
-pub use config::{
-    AllocationKind, Config, CountsHops, Filtering, ForRouter, Networks, NextHop, OneToOne, Others, Pooling, Static,
-    StaticProtocol,
-};
-pub use find::{ADDRESS_LEFT, BAD_SOURCE, FILTERED, NO_MAPPING, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST};
-pub use hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
+pub use config::{Config, OneToOne};
+pub use find::{ADDRESS_LEFT, BAD_SOURCE, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST};
 pub use icmp::BAD_CHECKSUM;
 pub use leave::TOO_LONG;
-pub use networks::NO_NETWORK;
 pub use portless::NO_FREE_ADDRESS;
-pub use session::Session;
+
+pub use crate::mappings::config::{
+    AllocationKind, Filtering, ForRouter, Networks, NextHop, Pooling, Static, StaticProtocol,
+};
+pub use crate::mappings::flows::{FILTERED, NO_MAPPING};
+pub use crate::mappings::hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
+pub use crate::mappings::networks::NO_NETWORK;
+pub use crate::mappings::session::Session;
+pub use crate::parts::others::{CountsHops, Others};
 
 use std::time::Duration;
 
 use braid_nf::prelude::*;
 use braid_nf::{Fate, Hairpins, Relaxation, TableEntry};
 
-use self::endpoint::{Inside4, Kept, ends};
-use self::entry::NEVER;
-use self::flows::Flows;
 use self::leave::ENDS;
 use self::portless::Portless;
 use self::rewrite::Track;
-use self::session::{INWARD, Needs, OUTWARD, Phase};
 use self::settings::Settings;
 use self::steady::phase_after;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
+use crate::mappings::endpoint::{Inside4, Kept, ends};
+use crate::mappings::entry::NEVER;
+use crate::mappings::flows::{self, Flows};
+use crate::mappings::session::{INWARD, Needs, OUTWARD, Phase};
 use crate::parts::{AnswerRate, Fragments, Side, WayOut, fragments, hairpin, lengths, proxy};
 
 /// The packet is IPv6 or not IP, and configured to be dropped.

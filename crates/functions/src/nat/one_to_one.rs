@@ -12,15 +12,16 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::config::Config;
-use super::endpoint::{Endpoint, Inside, ends_between, is_told_by_port};
-use super::find::{Course, Found, NO_MAPPING};
-use super::fixed::Fixed;
-use super::networks::{Behind, Nets};
-use super::pool::Pool;
+use super::find::{Course, Found};
 use super::rewrite::Rewrite;
-use super::session::{INWARD, OUTWARD, Phase, Session};
 use super::{NOT_TRANSLATABLE, Nat};
 use crate::config::ConfigError;
+use crate::mappings::endpoint::{Endpoint, Inside, ends_between, is_told_by_port};
+use crate::mappings::fixed::Fixed;
+use crate::mappings::flows::NO_MAPPING;
+use crate::mappings::networks::{Behind, Nets};
+use crate::mappings::pool::Pool;
+use crate::mappings::session::{INWARD, OUTWARD, Phase, Session};
 
 /// A range of external addresses, and an inside range of the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

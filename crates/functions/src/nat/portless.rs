@@ -23,15 +23,16 @@ use braid_nf::{About, Fate, Part, TableEntry};
 
 use super::Nat;
 use super::config::Config;
-use super::endpoint::{Endpoint, Inside, Inside4, NETWORK_MAX, is_told_by_port};
-use super::find::{Course, Found, NO_MAPPING, NOT_TRANSLATABLE};
-use super::hosts::{MAPPING_TABLE_FULL, PORT_QUOTA};
-use super::mappings::Mappings;
-use super::networks::Behind;
+use super::find::{Course, Found, NOT_TRANSLATABLE};
 use super::one_to_one::Owner;
 use super::portless_quota::{Host, Quota};
 use super::rewrite::Rewrite;
 use crate::config::{ConfigError, idle_ns};
+use crate::mappings::endpoint::{Endpoint, Inside, Inside4, NETWORK_MAX, is_told_by_port};
+use crate::mappings::flows::NO_MAPPING;
+use crate::mappings::hosts::{MAPPING_TABLE_FULL, PORT_QUOTA};
+use crate::mappings::networks::Behind;
+use crate::mappings::table::Mappings;
 use crate::parts::Aged;
 use crate::parts::aged::Stamp;
 

@@ -2,9 +2,9 @@
 
 use braid_nf::prelude::*;
 
-use super::endpoint::{Endpoint, is_told_by_port};
-use super::networks::Behind;
-use super::session::OUTWARD;
+use crate::mappings::endpoint::{Endpoint, is_told_by_port};
+use crate::mappings::networks::Behind;
+use crate::mappings::session::OUTWARD;
 use crate::parts::Fate;
 
 /// The new endpoints of a packet, and where it goes.

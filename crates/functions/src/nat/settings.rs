@@ -7,20 +7,22 @@ use braid_nf::packet::{IpAddress, Segments, Tagging};
 use braid_nf::state::StateBuilder;
 use braid_nf::{Hairpins, Packet, Port};
 
-use super::config::{Allocation, Config, CountsHops, Networks, Others};
-use super::endpoint::{Endpoint, Inside};
-use super::fixed::{self, Fixed};
-use super::for_router::LeftToRouter;
-use super::networks::{Behind, Nets};
+use super::config::Config;
 use super::one_to_one::OneToOne;
-use super::pool::Pool;
-use super::session::Timeouts;
 use crate::config::{ConfigError, check_port, idle_ns};
+use crate::mappings::config::{Allocation, Networks};
+use crate::mappings::endpoint::{Endpoint, Inside};
+use crate::mappings::fixed::{self, Fixed};
+use crate::mappings::for_router::LeftToRouter;
+use crate::mappings::networks::{Behind, Nets};
+use crate::mappings::pool::Pool;
+use crate::mappings::session::Timeouts;
 use crate::parts::answer::Router;
 use crate::parts::hairpin::Return;
+use crate::parts::others::{CountsHops, Others};
 use crate::parts::proxy::Proxy;
 use crate::parts::segment_size::{HEADERS_V4, Limit};
-use crate::parts::{Prefix, PrefixesV4, Side, Sides, WayOut};
+use crate::parts::{Prefix, PrefixesV4, Side, Sides, WayOut, prefix};
 
 /// The MTUs that an interface of `router` may have, in bytes.
 const MTUS: RangeInclusive<u16> = 68..=9216;
@@ -60,9 +62,9 @@ braid_nf::plain!(Settings);
 
 impl Settings {
     pub(super) fn check(config: &Config, ports: u16, builder: &StateBuilder) -> Result<Settings, ConfigError> {
-        let sides = sides(config, ports)?;
-        let networks = Nets::check(config, sides, ports)?;
-        let pool = Pool::check(config, ports, networks.list.clone())?;
+        let (sides, of_mappings) = (sides(config, ports)?, config.of_mappings());
+        let networks = Nets::check(&of_mappings, sides, ports)?;
+        let pool = Pool::check(&of_mappings, ports, networks.list.clone())?;
         check_ranges(config, &pool.external)?;
         check_meant(config, &pool.external)?;
         let home = (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0);
@@ -84,7 +86,7 @@ impl Settings {
             one_to_one,
             networks,
             exempt: PrefixesV4::of(&config.exempt),
-            timeouts: Timeouts::check(config)?,
+            timeouts: Timeouts::check(&of_mappings)?,
             fragment_ns: idle_ns("fragment_s", config.fragment_s)?,
             ipv6: config.ipv6,
             non_ip: config.non_ip,
@@ -259,7 +261,7 @@ fn check_ranges(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError
             let instead = "name IPv4 ranges only; what becomes of IPv6 is said by `ipv6`";
             return Err(ConfigError::new(key, format!("{range} is not IPv4"), instead));
         }
-        ranges_apart(key, ranges)?;
+        prefix::apart(key, ranges)?;
     }
     for address in external.iter().map(|address| IpAddress::from_v4(*address)) {
         if let Some(range) = config.inside.iter().find(|range| range.contains(address)) {
@@ -269,20 +271,6 @@ fn check_ranges(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError
         }
     }
     Ok(())
-}
-
-/// Checks that every range of a list adds something to the others.
-pub(crate) fn ranges_apart(key: &str, ranges: &[Prefix]) -> Result<(), ConfigError> {
-    match Prefix::idle_of(ranges) {
-        None => Ok(()),
-        Some((range, wide)) if range == wide => {
-            Err(ConfigError::new(key, format!("{range} stands there twice"), "write it once"))
-        }
-        Some((range, wide)) => {
-            let reason = format!("{range} lies in {wide}, which stands there too");
-            Err(ConfigError::new(key, reason, "leave one of them out"))
-        }
-    }
 }
 
 /// Checks that every key that is set has an effect.

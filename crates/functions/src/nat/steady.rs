@@ -6,11 +6,11 @@ use braid_nf::prelude::*;
 use braid_nf::state::Handle;
 
 use super::Nat;
-use super::endpoint::Inside4;
-use super::entry::Entry;
-use super::networks::Behind;
 use super::rewrite::Track;
-use super::session::{INWARD, Needs, OUTWARD, Phase, Session};
+use crate::mappings::endpoint::Inside4;
+use crate::mappings::entry::Entry;
+use crate::mappings::networks::Behind;
+use crate::mappings::session::{INWARD, Needs, OUTWARD, Phase, Session};
 use crate::parts::{Side, lengths};
 
 impl Nat {

@@ -10,14 +10,15 @@ use super::header::Classes;
 use super::icmp::Mtus;
 use super::prefix::Prefix64;
 use crate::config::{ConfigError, capacity, idle_ns};
-use crate::nat::fixed::{self, Fixed};
-use crate::nat::for_router::LeftToRouter;
-use crate::nat::networks::Nets;
-use crate::nat::pool::Pool;
-use crate::nat::session::Timeouts;
-use crate::nat::settings::ranges_apart;
-use crate::nat::{self, AllocationKind, CountsHops, Filtering, ForRouter, Networks, NextHop, Others, Pooling};
+use crate::mappings;
+use crate::mappings::config::{self as shared, AllocationKind, Filtering, ForRouter, Networks, NextHop, Pooling};
+use crate::mappings::fixed::{self, Fixed};
+use crate::mappings::for_router::LeftToRouter;
+use crate::mappings::networks::Nets;
+use crate::mappings::pool::Pool;
+use crate::mappings::session::Timeouts;
 use crate::parts::answer::Router;
+use crate::parts::others::{CountsHops, Others};
 use crate::parts::proxy::Proxy;
 use crate::parts::segment_size::{ClampMss, HEADERS_V4, HEADERS_V6, Limit};
 use crate::parts::syslog::Collector;
@@ -89,51 +90,51 @@ pub struct Config {
 }
 
 /// Mappings that are always there.
-pub type Static = nat::Static<SocketAddrV6>;
+pub type Static = shared::Static<SocketAddrV6>;
 
 impl Default for Config {
     fn default() -> Config {
-        let outward = nat::Config::default();
+        let of_mappings = mappings::Config::default();
         Config {
             prefix: "64:ff9b::/96".parse().ok(),
             inside: "::/0".parse().into_iter().collect(),
             inside_ports: Vec::new(),
             outside_ports: Vec::new(),
-            networks: outward.networks,
+            networks: of_mappings.networks,
             vlans: Vec::new(),
             outside_vlan: None,
-            outer_tag: outward.outer_tag,
+            outer_tag: of_mappings.outer_tag,
             next_hops: Vec::new(),
             outside_next_hop: None,
             mac: None,
-            external: outward.external,
+            external: of_mappings.external,
             draining: Vec::new(),
-            first_port: outward.first_port,
-            last_port: outward.last_port,
-            allocation: outward.allocation,
-            block_size: outward.block_size,
-            blocks_per_host: outward.blocks_per_host,
-            block_log_max: outward.block_log_max,
+            first_port: of_mappings.first_port,
+            last_port: of_mappings.last_port,
+            allocation: of_mappings.allocation,
+            block_size: of_mappings.block_size,
+            blocks_per_host: of_mappings.blocks_per_host,
+            block_log_max: of_mappings.block_log_max,
             block_syslog: None,
-            ports_per_host: outward.ports_per_host,
+            ports_per_host: of_mappings.ports_per_host,
             subscriber_bits: 64,
-            pooling: outward.pooling,
+            pooling: of_mappings.pooling,
             fixed: Vec::new(),
             private: Others::Drop,
-            filtering: outward.filtering,
+            filtering: Filtering::EndpointIndependent,
             // Packets of both directions prolong a session (RFC 6146 section 3.5.1).
             inbound_refresh: true,
-            tcp_opening_s: outward.tcp_opening_s,
-            tcp_established_s: outward.tcp_established_s,
-            tcp_closing_s: outward.tcp_closing_s,
-            udp_s: outward.udp_s,
-            icmp_s: outward.icmp_s,
-            refresh_ms: outward.refresh_ms,
-            rest_s: outward.rest_s,
-            mappings_max: outward.mappings_max,
-            fragments_max: outward.fragments_max,
-            held_max: outward.held_max,
-            fragment_s: outward.fragment_s,
+            tcp_opening_s: of_mappings.tcp_opening_s,
+            tcp_established_s: of_mappings.tcp_established_s,
+            tcp_closing_s: of_mappings.tcp_closing_s,
+            udp_s: of_mappings.udp_s,
+            icmp_s: of_mappings.icmp_s,
+            refresh_ms: of_mappings.refresh_ms,
+            rest_s: of_mappings.rest_s,
+            mappings_max: of_mappings.mappings_max,
+            fragments_max: 4096,
+            held_max: 256,
+            fragment_s: 30,
             mtu_v4: 1500,
             mtu_v6: 1500,
             lowest_mtu_v6: 1280,
@@ -141,11 +142,12 @@ impl Default for Config {
             tos: None,
             clamp_mss: ClampMss::Off,
             others: Others::Pass,
-            router: outward.router,
+            // The IPv4 dummy address (RFC 7600 section 4.8), for routers that have no address of their own.
+            router: Ipv4Addr::new(192, 0, 0, 8),
             router_v6: None,
             for_router: Vec::new(),
             counts_hops: CountsHops::All,
-            icmp_errors_per_s: outward.icmp_errors_per_s,
+            icmp_errors_per_s: 1000,
         }
     }
 }
@@ -188,9 +190,9 @@ impl Settings {
     pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
         let prefix = check_written(config)?;
         let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
-        let outward = outward(config);
-        let networks = Nets::check(&outward, sides, ports)?;
-        let pool = Pool::check(&outward, ports, networks.list.clone())?;
+        let of_mappings = shared::keys_of!(config, Vec::new());
+        let networks = Nets::check(&of_mappings, sides, ports)?;
+        let pool = Pool::check(&of_mappings, ports, networks.list.clone())?;
         let pool = Pool { subscriber_bits: config.subscriber_bits, inside: config.inside.clone().into(), ..pool };
         let home = (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0);
         let fitting = (config.mtu_v4 - HEADERS_V4).min(config.mtu_v6 - HEADERS_V6);
@@ -200,7 +202,7 @@ impl Settings {
             fixed: fixed(config, &pool, prefix, (&networks, home))?,
             networks,
             private: config.private == Others::Pass || !prefix.is_well_known(),
-            timeouts: Timeouts::check(&outward)?,
+            timeouts: Timeouts::check(&of_mappings)?,
             fragment_ns: idle_ns("fragment_s", config.fragment_s)?,
             segments: config.clamp_mss.limit(Some(fitting), "`mtu_v4`")?,
             mtus: Mtus { v4: config.mtu_v4, v6: config.mtu_v6 },
@@ -234,7 +236,7 @@ fn check_written(config: &Config) -> Result<Prefix64, ConfigError> {
     if config.inside.is_empty() {
         return Err(ConfigError::new("inside", "names no range", "write for example inside = [\"::/0\"]"));
     }
-    ranges_apart("inside", &config.inside)?;
+    prefix::apart("inside", &config.inside)?;
     if config.inside.iter().all(|range| prefix.covers(range)) {
         let reason = "all of it lies behind the prefix, and nobody sends from there";
         return Err(ConfigError::new("inside", reason, "name where hosts of IPv6 are, such as \"2001:db8:1::/48\""));
@@ -262,39 +264,6 @@ fn check_written(config: &Config) -> Result<Prefix64, ConfigError> {
         return Err(ConfigError::new("lowest_mtu_v6", reason, format!("write 1280 to {}", config.mtu_v6)));
     }
     Ok(prefix)
-}
-
-/// The half of a configuration that `nat` has as well.
-fn outward(config: &Config) -> nat::Config {
-    nat::Config {
-        external: config.external.clone(),
-        draining: config.draining.clone(),
-        first_port: config.first_port,
-        last_port: config.last_port,
-        allocation: config.allocation,
-        block_size: config.block_size,
-        blocks_per_host: config.blocks_per_host,
-        block_log_max: config.block_log_max,
-        block_syslog: config.block_syslog,
-        ports_per_host: config.ports_per_host,
-        pooling: config.pooling,
-        tcp_opening_s: config.tcp_opening_s,
-        tcp_established_s: config.tcp_established_s,
-        tcp_closing_s: config.tcp_closing_s,
-        udp_s: config.udp_s,
-        icmp_s: config.icmp_s,
-        mappings_max: config.mappings_max,
-        refresh_ms: config.refresh_ms,
-        rest_s: config.rest_s,
-        networks: config.networks,
-        vlans: config.vlans.clone(),
-        outside_vlan: config.outside_vlan.clone(),
-        outer_tag: config.outer_tag,
-        next_hops: config.next_hops.clone(),
-        outside_next_hop: config.outside_next_hop,
-        mac: config.mac,
-        ..nat::Config::default()
-    }
 }
 
 fn fixed(config: &Config, pool: &Pool, prefix: Prefix64, place: (&Nets, Port)) -> Result<Box<[Fixed]>, ConfigError> {

@@ -15,7 +15,7 @@ use super::header::{self, Classes, NewHeader};
 use super::icmp::{self, Message};
 use super::rewrite::NO_ROOM;
 use super::transport::{self, Addresses, NewPorts};
-use crate::nat::networks::Behind;
+use crate::mappings::networks::Behind;
 use crate::nat::{BAD_CHECKSUM, NO_MAPPING};
 use crate::parts::turn::turn;
 use crate::parts::version::write_version;

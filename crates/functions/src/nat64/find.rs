@@ -14,10 +14,10 @@ use super::errors::ErrorRewrite;
 use super::rewrite::Rewrite;
 use super::transport::NewPorts;
 use super::{Nat64, Session};
-use crate::nat::endpoint::{Endpoint, Inside};
-use crate::nat::mappings::Mapping;
-use crate::nat::networks::Behind;
-use crate::nat::session::{INWARD, OUTWARD, Phase};
+use crate::mappings::endpoint::{Endpoint, Inside};
+use crate::mappings::networks::Behind;
+use crate::mappings::session::{INWARD, OUTWARD, Phase};
+use crate::mappings::table::Mapping;
 use crate::nat::{
     ADDRESS_LEFT, CountsHops, FILTERED, NO_MAPPING, NO_NETWORK, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST, Others,
     UNWANTED,

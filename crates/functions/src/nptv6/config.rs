@@ -9,9 +9,9 @@ use serde::Deserialize;
 
 use super::prefix::{Mapping, Unmapped};
 use crate::config::ConfigError;
-use crate::nat::CountsHops;
 use crate::parts::answer::Router;
 use crate::parts::hairpin::Return;
+use crate::parts::others::CountsHops;
 use crate::parts::proxy::Proxy;
 use crate::parts::scope::is_routed_v6;
 use crate::parts::{Prefix, Side, Sides, WayOut, WrittenMac};

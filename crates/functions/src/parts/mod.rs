@@ -27,6 +27,7 @@ pub(crate) mod lengths;
 pub mod many;
 pub(crate) mod membership;
 pub(crate) mod named;
+pub mod others;
 pub mod prefix;
 pub mod protocols;
 pub(crate) mod proxy;

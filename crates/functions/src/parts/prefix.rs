@@ -262,6 +262,20 @@ pub(crate) fn private() -> Vec<Prefix> {
     ranges.iter().filter_map(|range| range.parse().ok()).collect()
 }
 
+/// Checks that every range of a list adds something to the others.
+pub(crate) fn apart(key: &str, ranges: &[Prefix]) -> Result<(), ConfigError> {
+    match Prefix::idle_of(ranges) {
+        None => Ok(()),
+        Some((range, wide)) if range == wide => {
+            Err(ConfigError::new(key, format!("{range} stands there twice"), "write it once"))
+        }
+        Some((range, wide)) => {
+            let reason = format!("{range} lies in {wide}, which stands there too");
+            Err(ConfigError::new(key, reason, "leave one of them out"))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -72,13 +72,8 @@ fn bits_of(service: u32) -> u128 {
 impl Walk {
     /// Starts the walk again if its verdict has been there for its time.
     pub(super) fn reopen(&mut self, thresholds: &Thresholds, now_ms: u32) {
-        let lasts_ms = match self.verdict {
-            SCANNER => thresholds.scanner_ms,
-            HONEST => thresholds.honest_ms,
-            _ => return,
-        };
-        let passed_ms = now_ms.wrapping_sub(self.decided_ms);
-        if passed_ms >= lasts_ms && passed_ms < u32::MAX / 2 {
+        let lasts_ms = if self.is_scanner() { thresholds.scanner_ms } else { thresholds.honest_ms };
+        if self.verdict != 0 && (lasts_ms..u32::MAX / 2).contains(&now_ms.wrapping_sub(self.decided_ms)) {
             *self = Walk::default();
         }
     }
@@ -160,17 +155,13 @@ impl Walk {
             return;
         }
         self.height = self.height.saturating_add(step);
-        self.verdict = match self.height {
-            height if height >= thresholds.scanner => SCANNER,
+        if self.height >= thresholds.scanner {
+            (self.verdict, self.decided_ms) = (SCANNER, now_ms);
+        } else if self.height <= thresholds.honest {
             // Without a time for the verdict the walk starts again at once.
-            height if height <= thresholds.honest && thresholds.honest_ms == 0 => {
-                self.height = 0;
-                return;
-            }
-            height if height <= thresholds.honest => HONEST,
-            _ => return,
-        };
-        self.decided_ms = now_ms;
+            self.verdict = if thresholds.honest_ms > 0 { HONEST } else { 0 };
+            (self.height, self.decided_ms) = (0, now_ms);
+        }
     }
 
     /// Whether the host is taken for a scanner.

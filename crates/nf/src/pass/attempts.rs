@@ -6,7 +6,6 @@
 //! packets are handled out of line ([`Pass::attempt_one`]).
 
 use braid_state::{Plain, Solitude};
-use zerocopy::IntoBytes;
 
 use super::handlers::handle_packet;
 use super::steady::{InHand, Reached, Steady};

@@ -6,7 +6,6 @@
 
 use braid_packet::key::KeyClass;
 use braid_state::SetMeta;
-use zerocopy::IntoBytes;
 
 use super::steady::{InHand, Reached, Steady, is_late};
 use super::{MS, Pass, Place};

@@ -9,12 +9,12 @@ use braid_nf::prelude::*;
 use braid_nf::state::Tx;
 
 use super::{Hosts, NO_FREE_PORT, PORT_QUOTA, Place};
-use crate::nat::claim::{Claim, is_system, of_class};
-use crate::nat::config::{Allocation, Pooling};
-use crate::nat::endpoint::{Inside, slot};
-use crate::nat::ports::Ports;
-use crate::nat::reclaim::Holder;
-use crate::nat::roster::Roster;
+use crate::mappings::claim::{Claim, is_system, of_class};
+use crate::mappings::config::{Allocation, Pooling};
+use crate::mappings::endpoint::{Inside, slot};
+use crate::mappings::ports::Ports;
+use crate::mappings::reclaim::Holder;
+use crate::mappings::roster::Roster;
 use crate::parts::sweep::scaled;
 
 /// How many other addresses to try with arbitrary pooling.
@@ -22,7 +22,7 @@ const OTHERS: usize = 8;
 
 impl Hosts {
     /// Chooses a free port for a new mapping; with blocks, perhaps in a new block.
-    pub(in crate::nat) fn choose(
+    pub(crate) fn choose(
         &self,
         tx: &mut Tx,
         (ports, roster): (&Ports, &Roster),
@@ -46,7 +46,7 @@ impl Hosts {
     }
 
     /// The external addresses from which a host may send what has no ports, by number: first its own one.
-    pub(in crate::nat) fn addresses<'a>(
+    pub(crate) fn addresses<'a>(
         &self,
         tx: &mut Tx,
         roster: &'a Roster,
@@ -64,7 +64,7 @@ impl Hosts {
 
     /// Prefetches what [`choose`](Self::choose) usually accesses.
     #[inline(always)]
-    pub(in crate::nat) fn prefetch(&self, (ports, roster): (&Ports, &Roster), inside: Inside) {
+    pub(crate) fn prefetch(&self, (ports, roster): (&Ports, &Roster), inside: Inside) {
         let (claim, number) = (self.expected(roster, inside), slot(inside.protocol));
         if (self.first..=self.last).contains(&inside.port) {
             ports.prefetch(number, claim.home, inside.port);
@@ -172,7 +172,7 @@ impl Hosts {
     }
 
     /// The block with this index among those that a host has to itself on its current address, and the address.
-    pub(in crate::nat) fn own_block(
+    pub(crate) fn own_block(
         &self,
         roster: &Roster,
         claim: &Claim,
@@ -197,7 +197,7 @@ impl Hosts {
     }
 
     /// The number of the external address and the first port of the block that a host always has.
-    pub(super) fn deterministic(
+    pub(crate) fn deterministic(
         &self,
         roster: &Roster,
         Inside { address, network, .. }: Inside,

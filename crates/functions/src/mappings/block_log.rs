@@ -30,17 +30,17 @@ struct Event {
 
 /// A host got a block, or returned it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Change {
-    pub(super) host: Name,
+pub(crate) struct Change {
+    pub(crate) host: Name,
     /// The number of the external address.
-    pub(super) address: u32,
+    pub(crate) address: u32,
     /// The block's first port.
-    pub(super) first: u16,
-    pub(super) assigned: bool,
+    pub(crate) first: u16,
+    pub(crate) assigned: bool,
 }
 
 /// The log of blocks.
-pub(super) struct BlockLog {
+pub(crate) struct BlockLog {
     events: Option<Map<Event, Name>>,
     lost: Distributed<u64>,
     syslog: Option<Syslog>,
@@ -51,7 +51,7 @@ pub(super) struct BlockLog {
 
 impl BlockLog {
     /// A log of blocks of `size` ports for hosts of these networks, with at most `capacity` events for the report.
-    pub(super) fn new(
+    pub(crate) fn new(
         builder: &mut StateBuilder,
         capacity: u32,
         syslog: Option<Syslog>,
@@ -64,7 +64,7 @@ impl BlockLog {
     }
 
     /// Logs a change on this external address.
-    pub(super) fn note(&self, cx: &mut Cx<'_>, change: &Change, address: [u8; 4]) -> Result<(), Conflict> {
+    pub(crate) fn note(&self, cx: &mut Cx<'_>, change: &Change, address: [u8; 4]) -> Result<(), Conflict> {
         let &Change { host, first, assigned, .. } = change;
         let event = Event { at_ns: cx.wall(), address, first, assigned: assigned.into() };
         if let Some(syslog) = &self.syslog {
@@ -85,7 +85,7 @@ impl BlockLog {
     }
 
     /// Reports all events.
-    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+    pub(crate) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let Some(events) = &self.events else { return Ok(()) };
         into.pieces(|into, from, entries| {
             events.for_each(cx, from, entries, |_, event, host| {

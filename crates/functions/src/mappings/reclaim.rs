@@ -8,19 +8,19 @@ use braid_nf::prelude::*;
 use super::claim::Claim;
 use super::endpoint::{Inside, Kept, slot};
 use super::hosts::{BLOCKS_MAX, Place};
-use super::mappings::Mappings;
 use super::pause::Pause;
 use super::ports::row;
+use super::table::Mappings;
 use crate::parts::sweep::{make_room, scaled};
 
 /// How many ports to check for one that is no longer needed if none is free, and entries at a time if all are in use.
 const SEARCH: u32 = 64;
 /// The number of slots that hosts' searches for their own ports are hashed to.
-pub(super) const HOSTS: u32 = 1024;
+pub(crate) const HOSTS: u32 = 1024;
 
 /// The holder of an external port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holder {
+pub(crate) enum Holder {
     Nobody,
     /// The port was just reclaimed from an ended mapping.
     Ended,
@@ -32,7 +32,7 @@ impl<K: Kept> Mappings<K> {
     /// Searches for ports that are no longer needed if none is free. True if one was found. If not, no search is repeated
     /// for a moment, so that a flood of refused flows is cheap.
     #[cold]
-    pub(super) fn reclaim_some(&self, cx: &mut Cx<'_>, claim: &Claim) -> Result<bool, Conflict> {
+    pub(crate) fn reclaim_some(&self, cx: &mut Cx<'_>, claim: &Claim) -> Result<bool, Conflict> {
         if self.reclaim_own(cx, claim)? {
             return Ok(true);
         }
@@ -77,7 +77,7 @@ impl<K: Kept> Mappings<K> {
 
     /// Does the same for entries of the table if all are in use.
     #[cold]
-    pub(super) fn reclaim_entries(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<bool, Conflict> {
+    pub(crate) fn reclaim_entries(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<bool, Conflict> {
         let size = (SEARCH, self.entries.capacity());
         self.search((cx, &self.searched, 0), |cx| {
             make_room(cx, &K::of(inside), size, |cx, among| self.take_out(cx, once(among), SEARCH))
@@ -102,7 +102,7 @@ impl<K: Kept> Mappings<K> {
 
     /// The holder of a port; a mapping that has ended and rested gives it back.
     #[inline(always)]
-    pub(super) fn reclaim(&self, cx: &mut Cx<'_>, slot: u32, (address, port): Place) -> Result<Holder, Conflict> {
+    pub(crate) fn reclaim(&self, cx: &mut Cx<'_>, slot: u32, (address, port): Place) -> Result<Holder, Conflict> {
         if !self.gives_out(port) {
             return Ok(Holder::Nobody);
         }

@@ -12,11 +12,11 @@ struct Run {
 
 /// All runs, sorted; between two runs of a row there is always a gap.
 #[derive(Debug, Default)]
-pub(super) struct Reserved(Box<[Run]>);
+pub(crate) struct Reserved(Box<[Run]>);
 
 impl Reserved {
     /// Builds the runs from ports by row, in any order.
-    pub(super) fn new(ports: impl Iterator<Item = (u32, u16)>) -> Reserved {
+    pub(crate) fn new(ports: impl Iterator<Item = (u32, u16)>) -> Reserved {
         let mut ports: Vec<_> = ports.collect();
         ports.sort_unstable();
         let mut runs: Vec<Run> = Vec::new();
@@ -31,7 +31,7 @@ impl Reserved {
 
     /// Whether a port is reserved.
     #[inline(always)]
-    pub(super) fn has(&self, row: u32, port: u16) -> bool {
+    pub(crate) fn has(&self, row: u32, port: u16) -> bool {
         !self.0.is_empty() && self.is_in_a_run(row, port)
     }
 
@@ -43,7 +43,7 @@ impl Reserved {
 
     /// The gaps between reserved ports in a range, starting with the gap that contains or follows `from`, and wrapping
     /// around.
-    pub(super) fn gaps(&self, row: u32, within: &RangeInclusive<u16>, from: u16) -> Vec<RangeInclusive<u16>> {
+    pub(crate) fn gaps(&self, row: u32, within: &RangeInclusive<u16>, from: u16) -> Vec<RangeInclusive<u16>> {
         let (mut gaps, mut next) = (Vec::new(), u32::from(*within.start()));
         let end = u32::from(*within.end());
         let begin = self.0.partition_point(|run| (run.row, run.last) < (row, *within.start()));

@@ -8,7 +8,7 @@ use braid_nf::{Conflict, Part};
 /// Bits per line.
 const BITS: u32 = 7 * 64;
 /// Rows of bits, each row on lines of its own.
-pub(super) struct Bits {
+pub(crate) struct Bits {
     lines: Vector<[u64; 7]>,
     /// Lines per row.
     per_row: u32,
@@ -16,13 +16,13 @@ pub(super) struct Bits {
 
 impl Bits {
     /// `rows` rows of `len` bits, all zero.
-    pub(super) fn new(builder: &mut StateBuilder, name: &str, rows: u32, len: u32) -> Result<Bits, StateError> {
+    pub(crate) fn new(builder: &mut StateBuilder, name: &str, rows: u32, len: u32) -> Result<Bits, StateError> {
         let per_row = len.div_ceil(BITS);
         let config = VectorConfig { name: name.into(), len: rows.saturating_mul(per_row) };
         Ok(Bits { lines: Vector::new(builder, &config, [0; 7])?, per_row })
     }
 
-    pub(super) fn set(&self, tx: &mut Tx, row: u32, at: u32, value: bool) -> Result<(), Conflict> {
+    pub(crate) fn set(&self, tx: &mut Tx, row: u32, at: u32, value: bool) -> Result<(), Conflict> {
         self.lines.update(tx, row * self.per_row + at / BITS, |line| {
             let word = &mut line[(at % BITS / 64) as usize];
             *word = *word & !(1 << (at % 64)) | u64::from(value) << (at % 64);
@@ -32,7 +32,7 @@ impl Bits {
 
     /// Finds a zero bit within `within` whose position in its word is set in `mask`: the first one from `from` on,
     /// wrapping around.
-    pub(super) fn find_zero(
+    pub(crate) fn find_zero(
         &self,
         tx: &mut Tx,
         row: u32,
@@ -64,7 +64,7 @@ impl Bits {
 }
 
 /// The bits of a word that are in a range of positions.
-pub(super) fn bits_of(word: u32, range: std::ops::Range<u32>) -> u64 {
+pub(crate) fn bits_of(word: u32, range: std::ops::Range<u32>) -> u64 {
     let low = range.start.saturating_sub(word * 64).min(64);
     let high = range.end.saturating_sub(word * 64).min(64);
     let below = |bit: u32| if bit == 64 { u64::MAX } else { (1 << bit) - 1 };

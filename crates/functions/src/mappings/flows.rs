@@ -14,15 +14,19 @@ use super::config::Filtering;
 use super::endpoint::{Endpoint, Inside, Kept};
 use super::entry::Waits;
 use super::filter::{Filter, Hold};
-use super::find::{FILTERED, NO_MAPPING};
 use super::fixed::Fixed;
 use super::hosts::MAPPING_TABLE_FULL;
-use super::mappings::{Mapping, Mappings, Use};
 use super::pool::Pool;
 use super::session::{INWARD, Needs, OUTWARD, Phase, Timeouts};
 use super::sweep::SWEEP_EVERY;
+use super::table::{Mapping, Mappings, Use};
 use crate::config::ConfigError;
 use crate::parts::{Fragments, SECOND, aged};
+
+/// A packet from outside to an external endpoint without a mapping, or to a private address.
+pub const NO_MAPPING: Reason = Reason("no_mapping");
+/// A packet from an outside endpoint to which the mapping's owner has not sent.
+pub const FILTERED: Reason = Reason("filtered");
 
 /// How much later the other end may answer a TCP segment, from which time on the connection is idle.
 const ANSWER_NS: u64 = 4 * SECOND;

@@ -7,14 +7,14 @@ use super::claim::Claim;
 use super::endpoint::{Inside, Kept, slot};
 use super::entry::{Entry, Heard, NEVER};
 use super::hosts::{Entered, MAPPING_TABLE_FULL, NO_FREE_PORT};
-use super::mappings::{Mapping, Mappings};
+use super::table::{Mapping, Mappings};
 use crate::parts::tallies::Tally;
 
 impl<K: Kept> Mappings<K> {
     /// The claim of an inside endpoint that may have no mapping yet. Prefetches the mapping that has its preferred port,
     /// so that it arrives while the endpoint is looked up.
     #[inline(always)]
-    pub(super) fn expect(&self, inside: Inside) -> Claim {
+    pub(crate) fn expect(&self, inside: Inside) -> Claim {
         let claim = self.hosts.expected(&self.roster, inside);
         if self.gives_out(inside.port)
             && let Some(owner) = self.ports.owner_hint(slot(inside.protocol), claim.home, inside.port)
@@ -26,7 +26,7 @@ impl<K: Kept> Mappings<K> {
 
     /// Makes a new mapping for an inside endpoint that has none.
     #[inline(always)]
-    pub(super) fn create(
+    pub(crate) fn create(
         &self,
         cx: &mut Cx<'_>,
         (mut claim, vacancy): (Claim, Vacancy),
@@ -58,7 +58,7 @@ impl<K: Kept> Mappings<K> {
     }
 
     #[inline(always)]
-    pub(super) fn insert(
+    pub(crate) fn insert(
         &self,
         cx: &mut Cx<'_>,
         (inside, vacancy): (Inside, Vacancy),

@@ -69,7 +69,7 @@ impl Inside {
     }
 
     /// The endpoint without its network; with an unspecified address if it is IPv6.
-    pub(super) fn end(&self) -> Endpoint {
+    pub(crate) fn end(&self) -> Endpoint {
         Endpoint::new(self.address.v4().unwrap_or_default(), self.port, self.protocol)
     }
 }
@@ -104,7 +104,7 @@ pub(crate) struct Inside4 {
 /// The number of bits of a network number.
 const NETWORK_BITS: u32 = 14;
 /// The highest network number.
-pub(super) const NETWORK_MAX: u16 = (1 << NETWORK_BITS) - 1;
+pub(crate) const NETWORK_MAX: u16 = (1 << NETWORK_BITS) - 1;
 
 impl Kept for Inside4 {
     #[inline(always)]
@@ -157,14 +157,14 @@ fn show(f: &mut std::fmt::Formatter<'_>, number: u8, address: IpAddress, port: u
 }
 
 /// Both endpoints of a translatable packet: TCP, UDP, or an ICMP query or reply, whose identifier stands for both ports.
-pub(super) fn ends(packet: &Packet<'_>) -> Option<(Endpoint, Endpoint)> {
+pub(crate) fn ends(packet: &Packet<'_>) -> Option<(Endpoint, Endpoint)> {
     let (source, destination) = packet.addresses_v4()?;
     ends_between(packet, source, destination)
 }
 
 /// The same for a packet whose addresses are known.
 #[inline(always)]
-pub(super) fn ends_between(packet: &Packet<'_>, from: [u8; 4], to: [u8; 4]) -> Option<(Endpoint, Endpoint)> {
+pub(crate) fn ends_between(packet: &Packet<'_>, from: [u8; 4], to: [u8; 4]) -> Option<(Endpoint, Endpoint)> {
     let number = packet.protocol();
     let (source, destination) = match number {
         protocol::TCP => packet.ports().filter(|_| packet.tcp_flags().is_some())?,

@@ -11,7 +11,7 @@ use super::networks::List;
 use crate::parts::tallies::{Tallies, Tally};
 
 /// The tallies of all networks by number; empty if there is only one network.
-pub(super) struct Census {
+pub(crate) struct Census {
     tallies: Tallies,
     networks: List,
 }
@@ -20,7 +20,7 @@ pub(super) struct Census {
 const STEP: u32 = 4096;
 
 impl Census {
-    pub(super) fn new(builder: &mut StateBuilder, networks: List) -> Result<Census, StateError> {
+    pub(crate) fn new(builder: &mut StateBuilder, networks: List) -> Result<Census, StateError> {
         let last = networks.last().filter(|_| networks.len() > 1);
         let count = last.map_or(0, |network| u32::from(network.number) + 1);
         Ok(Census { tallies: Tallies::new(builder, "networks", count, STEP)?, networks })
@@ -28,19 +28,19 @@ impl Census {
 
     /// Counts that a mapping begins, ends, or could not be made.
     #[inline(always)]
-    pub(super) fn count(&self, tx: &mut Tx, network: u16, by: Tally) -> Result<(), Conflict> {
+    pub(crate) fn count(&self, tx: &mut Tx, network: u16, by: Tally) -> Result<(), Conflict> {
         self.tallies.count(tx, network.into(), by)
     }
 
     /// What a network is called; nothing if there is but one.
-    pub(super) fn name(&self, number: u16) -> Option<&str> {
+    pub(crate) fn name(&self, number: u16) -> Option<&str> {
         let networks = Some(&self.networks).filter(|networks| networks.len() > 1)?;
         let at = networks.binary_search_by_key(&number, |network| network.number).ok()?;
         Some(&networks[at].name)
     }
 
     /// Tells of each network that has ever sent.
-    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+    pub(crate) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         for network in self.networks.iter().filter(|_| self.networks.len() > 1) {
             let tally = self.tallies.sum(cx, network.number.into())?;
             if tally != Tally::default() {

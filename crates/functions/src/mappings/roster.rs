@@ -4,7 +4,7 @@
 //! joins gets a free number, and one that leaves keeps its number until nothing refers to it any more.
 //!
 //! New mappings are made on *open* addresses only. *Draining* addresses keep what they have. Addresses that have *left*
-//! lose it in the sweep that follows each change ([`Mappings::settle`](super::mappings::Mappings)). Until that sweep has
+//! lose it in the sweep that follows each change ([`Mappings::settle`](super::table::Mappings)). Until that sweep has
 //! seen every mapping, another change is refused.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::config::ConfigError;
 use crate::parts::sweep::scaled;
 
 /// The maximum number of addresses including those that have left, of which there may be as many as of the others.
-pub(super) const NUMBERS_MAX: usize = 2 * EXTERNAL_MAX as usize;
+pub(crate) const NUMBERS_MAX: usize = 2 * EXTERNAL_MAX as usize;
 
 /// The states of an address, stored as a byte.
 const NOBODYS: u8 = 0;
@@ -59,14 +59,14 @@ pub(crate) struct Roster {
     /// Whether a host without state is certain to have no mapping.
     knows_hosts: bool,
     numbering: Numbering,
-    pub(super) settling: Settling,
+    pub(crate) settling: Settling,
 }
 
 braid_nf::plain!(Line);
 
 impl Roster {
     /// Numbers the addresses of a pool, following the numbers that the former function used.
-    pub(super) fn new(builder: &mut StateBuilder, pool: &Pool) -> Result<Roster, ConfigError> {
+    pub(crate) fn new(builder: &mut StateBuilder, pool: &Pool) -> Result<Roster, ConfigError> {
         let wrong = |reason: &str, instead: &str| Err(ConfigError::new("external", reason, instead));
         let former = Numbering::left::<Line>(builder, "external").filter(|lines| are_sound(lines)).unwrap_or_default();
         let was_numbered = pool.external.len() == 1 && !pool.counts_hosts();
@@ -132,19 +132,19 @@ impl Roster {
     }
 
     /// All numbers are below this.
-    pub(super) fn room(&self) -> u32 {
+    pub(crate) fn room(&self) -> u32 {
         self.lines.len() as u32
     }
 
     /// The address with this number.
     #[inline(always)]
-    pub(super) fn address(&self, number: u32) -> [u8; 4] {
+    pub(crate) fn address(&self, number: u32) -> [u8; 4] {
         self.addresses.get(number as usize).copied().unwrap_or_default()
     }
 
     /// The number of an address that may have mappings.
     #[inline(always)]
-    pub(super) fn number(&self, address: [u8; 4]) -> Option<u32> {
+    pub(crate) fn number(&self, address: [u8; 4]) -> Option<u32> {
         self.known.binary_search(&address).ok().map(|at| self.numbers[at])
     }
 
@@ -154,30 +154,30 @@ impl Roster {
     }
 
     /// Whether new mappings may be made on an address.
-    pub(super) fn is_open(&self, number: u32) -> bool {
+    pub(crate) fn is_open(&self, number: u32) -> bool {
         self.lines.get(number as usize).is_some_and(|line| line.now == OPEN)
     }
 
     /// Whether the mappings on an address end.
     #[inline(always)]
-    pub(super) fn has_left(&self, number: u32) -> bool {
+    pub(crate) fn has_left(&self, number: u32) -> bool {
         !self.left.is_empty() && self.lines.get(number as usize).is_none_or(|line| line.now == LEFT)
     }
 
     /// Whether addresses have joined or left since the state was created.
-    pub(super) fn has_changed(&self) -> bool {
+    pub(crate) fn has_changed(&self) -> bool {
         self.settling.epoch > 0
     }
 
     /// The address for a host without mappings.
     #[inline(always)]
-    pub(super) fn home(&self, host: u64) -> u32 {
+    pub(crate) fn home(&self, host: u64) -> u32 {
         self.open[scaled(host, self.open.len() as u32) as usize]
     }
 
     /// The address for a host without counted mappings on an open address: if it may have uncounted ones, the address
     /// that they are on.
-    pub(super) fn home_unless_counted(&self, tx: &mut Tx, host: u64) -> Result<u32, Conflict> {
+    pub(crate) fn home_unless_counted(&self, tx: &mut Tx, host: u64) -> Result<u32, Conflict> {
         if self.knows_hosts || self.settling.is_through(tx)? {
             return Ok(self.home(host));
         }
@@ -186,12 +186,12 @@ impl Roster {
     }
 
     /// The open address at this position in their order.
-    pub(super) fn open(&self, place: u64) -> u32 {
+    pub(crate) fn open(&self, place: u64) -> u32 {
         self.open.get(place as usize).copied().unwrap_or(0)
     }
 
     /// The open addresses after this one, wrapping around, without it.
-    pub(super) fn others(&self, number: u32) -> impl Iterator<Item = u32> {
+    pub(crate) fn others(&self, number: u32) -> impl Iterator<Item = u32> {
         let at = self.open.iter().position(|open| *open == number).unwrap_or(0);
         self.open[at + 1..].iter().chain(&self.open[..at]).copied()
     }

@@ -64,21 +64,21 @@ pub(crate) enum Use {
 
 /// All mappings.
 pub(crate) struct Mappings<K> {
-    pub(super) entries: Map<K, Packed>,
-    pub(super) ports: Ports,
-    pub(super) hosts: Hosts,
-    pub(super) census: Census,
+    pub(crate) entries: Map<K, Packed>,
+    pub(crate) ports: Ports,
+    pub(crate) hosts: Hosts,
+    pub(crate) census: Census,
     pub(crate) roster: Roster,
-    pub(super) statics: Statics,
-    pub(super) first_port: u16,
-    pub(super) last_port: u16,
-    pub(super) refresh_ns: u64,
-    pub(super) waits: Waits,
+    pub(crate) statics: Statics,
+    pub(crate) first_port: u16,
+    pub(crate) last_port: u16,
+    pub(crate) refresh_ns: u64,
+    pub(crate) waits: Waits,
     /// Recent fruitless searches for ended mappings: of the table, then of each row of ports.
-    pub(super) searched: Pause,
+    pub(crate) searched: Pause,
     /// Recent fruitless searches for ports that hosts have to themselves, if they have any.
-    pub(super) searched_by_hosts: Option<Pause>,
-    pub(super) rest_ns: u64,
+    pub(crate) searched_by_hosts: Option<Pause>,
+    pub(crate) rest_ns: u64,
 }
 
 impl<K: Kept> Mappings<K> {
@@ -170,7 +170,7 @@ impl<K: Kept> Mappings<K> {
 
     /// Whether a port is one of those that hosts get. Configured mappings may have others, whose owners are in the configuration alone.
     #[inline(always)]
-    pub(super) fn gives_out(&self, port: u16) -> bool {
+    pub(crate) fn gives_out(&self, port: u16) -> bool {
         (self.first_port..=self.last_port).contains(&port)
     }
 
@@ -338,23 +338,23 @@ impl<K: Kept> Mappings<K> {
     }
 
     /// Whether a mapping that ended at `ends_ns` has rested long enough.
-    pub(super) fn is_free(&self, now: u64, ends_ns: u64) -> bool {
+    pub(crate) fn is_free(&self, now: u64, ends_ns: u64) -> bool {
         ends_ns.saturating_add(self.rest_ns) <= now
     }
 
     #[cold]
-    pub(super) fn end(&self, cx: &mut Cx<'_>, inside: Inside, entry: &Entry) -> Result<(), Conflict> {
+    pub(crate) fn end(&self, cx: &mut Cx<'_>, inside: Inside, entry: &Entry) -> Result<(), Conflict> {
         self.entries.remove(cx, &K::of(inside))?;
         let change = self.give_back(cx, inside, entry)?;
         self.note(cx, change)
     }
 
-    pub(super) fn note(&self, cx: &mut Cx<'_>, change: Option<Change>) -> Result<(), Conflict> {
+    pub(crate) fn note(&self, cx: &mut Cx<'_>, change: Option<Change>) -> Result<(), Conflict> {
         change.map_or(Ok(()), |change| self.hosts.note(cx, &change, self.address(change.address)))
     }
 
     /// Releases what belongs to an entry; returns the block that its host loses with it, if any.
-    pub(super) fn give_back(&self, tx: &mut Tx, inside: Inside, entry: &Entry) -> Result<Option<Change>, Conflict> {
+    pub(crate) fn give_back(&self, tx: &mut Tx, inside: Inside, entry: &Entry) -> Result<Option<Change>, Conflict> {
         if self.gives_out(entry.port) {
             self.ports.set_owner(tx, slot(inside.protocol), entry.address, entry.port, None)?;
         }
@@ -364,7 +364,7 @@ impl<K: Kept> Mappings<K> {
         if entry.is_known { self.hosts.leave(tx, inside, (entry.address, entry.port)) } else { Ok(None) }
     }
 
-    pub(super) fn mapping(&self, inside: Inside, handle: Handle, entry: &Entry) -> Mapping {
+    pub(crate) fn mapping(&self, inside: Inside, handle: Handle, entry: &Entry) -> Mapping {
         let external = self.external(inside.protocol, entry);
         Mapping { inside, external, handle, home: entry.home, ends_ns: entry.ends_ns }
     }

@@ -10,7 +10,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 /// by time.
 const SETS_MAX: u32 = (1 << SETS_BITS) - 1;
 /// End times are kept in units of 2^22 ns (4.2 ms), rounded up.
-pub(super) const TICK_BITS: u32 = 22;
+pub(crate) const TICK_BITS: u32 = 22;
 const ENDS_BITS: u32 = 40;
 const SETS_BITS: u32 = 15;
 /// The position of the flag that the host counts the mapping.

@@ -13,7 +13,7 @@ use crate::parts::scope::is_host_v4;
 use crate::parts::{Prefix, Syslog};
 
 /// The maximum number of external addresses.
-pub(super) const EXTERNAL_MAX: u64 = 4096;
+pub(crate) const EXTERNAL_MAX: u64 = 4096;
 
 /// The checked part of a configuration that concerns external addresses.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ impl Pool {
     }
 
     /// Whether the number of mappings is kept for all hosts.
-    pub(super) fn counts_hosts(&self) -> bool {
+    pub(crate) fn counts_hosts(&self) -> bool {
         self.quota > 0 || matches!(self.allocation, Allocation::Blocks { .. })
     }
 

@@ -11,23 +11,23 @@ use crate::parts::sweep::scaled;
 const USER_PORTS: u16 = 1024;
 
 /// An inside endpoint that wants a port.
-pub(super) struct Claim {
-    pub(super) inside: Inside,
+pub(crate) struct Claim {
+    pub(crate) inside: Inside,
     /// A hash input that depends on the whole name of its host.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// The external address that its host has, or would start with.
-    pub(super) home: u32,
+    pub(crate) home: u32,
     /// The state of its host.
-    pub(super) host: Host,
+    pub(crate) host: Host,
     /// The holder of the endpoint's own port number on that address.
-    pub(super) own: Holder,
+    pub(crate) own: Holder,
 }
 
 impl Claim {
     /// Where in a range the search for a free port starts. Ports that differ only in the last bit start at neighbours, so
     /// pairs usually stay pairs.
     #[inline(always)]
-    pub(super) fn begin(&self, within: &RangeInclusive<u16>) -> u16 {
+    pub(crate) fn begin(&self, within: &RangeInclusive<u16>) -> u16 {
         let wanted = self.inside.port;
         let pair = self.number << 16 ^ u64::from(wanted >> 1);
         let len = u32::from(within.end() - within.start()) + 1;
@@ -38,13 +38,13 @@ impl Claim {
 
 /// Whether a port is a system port.
 #[inline(always)]
-pub(super) fn is_system(port: u16) -> bool {
+pub(crate) fn is_system(port: u16) -> bool {
     port < USER_PORTS
 }
 
 /// The system ports of a range, or the other ones; `None` if there are none.
 #[inline(always)]
-pub(super) fn of_class(within: &RangeInclusive<u16>, is_system: bool) -> Option<RangeInclusive<u16>> {
+pub(crate) fn of_class(within: &RangeInclusive<u16>, is_system: bool) -> Option<RangeInclusive<u16>> {
     let class = match is_system {
         true => *within.start()..=(*within.end()).min(USER_PORTS - 1),
         false => (*within.start()).max(USER_PORTS)..=*within.end(),

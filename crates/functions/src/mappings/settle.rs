@@ -13,7 +13,7 @@ use braid_nf::{Findings, Part};
 
 use super::endpoint::{Inside, Kept};
 use super::entry::{Entry, NEVER, Packed};
-use super::mappings::Mappings;
+use super::table::Mappings;
 use crate::parts::Prefix;
 
 /// Mappings visited per tick, of which there are a hundred per second.
@@ -35,9 +35,9 @@ struct Progress {
 const ALL: u32 = u32::MAX;
 
 /// The sweep after a change of the addresses; `epoch` counts these changes.
-pub(super) struct Settling {
+pub(crate) struct Settling {
     progress: Vector<Progress>,
-    pub(super) epoch: u32,
+    pub(crate) epoch: u32,
     inside: Box<[Prefix]>,
     mark: u32,
     /// The number of mappings that it has ended.
@@ -45,7 +45,7 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    pub(super) fn new(builder: &mut StateBuilder, epoch: u32, inside: &[Prefix]) -> Result<Settling, StateError> {
+    pub(crate) fn new(builder: &mut StateBuilder, epoch: u32, inside: &[Prefix]) -> Result<Settling, StateError> {
         let mark = mark_of(inside);
         let settled = Progress { next: ALL, inside: mark, ..Progress::default() };
         let ended = DistributedConfig { name: "ended_by_changes".into(), staleness_ns: 0 };
@@ -59,12 +59,12 @@ impl Settling {
     }
 
     /// Whether the former function had finished its sweep after that change.
-    pub(super) fn was_through(builder: &StateBuilder, epoch: u32) -> bool {
+    pub(crate) fn was_through(builder: &StateBuilder, epoch: u32) -> bool {
         Vector::<Progress>::left(builder, NAME, 0).is_some_and(|progress| progress.through == epoch)
     }
 
     /// Whether all mappings have been visited since the last change of the addresses.
-    pub(super) fn is_through(&self, tx: &mut Tx) -> Result<bool, Conflict> {
+    pub(crate) fn is_through(&self, tx: &mut Tx) -> Result<bool, Conflict> {
         if self.epoch == 0 {
             return Ok(true);
         }
@@ -76,7 +76,7 @@ impl Settling {
     }
 
     /// Reports how many mappings have ended because of changes.
-    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+    pub(crate) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let ended = self.ended.read(cx, |sum, part| *sum += part)?;
         if ended > 0 {
             into.add("mappings_ended_by_changes", ended);

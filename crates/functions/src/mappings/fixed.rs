@@ -18,12 +18,12 @@ use foldhash::{HashMap, HashSet};
 use super::config::Static;
 use super::endpoint::{Endpoint, Inside, Kept, slot};
 use super::entry::{Entry, NEVER};
-use super::mappings::{Mapping, Mappings};
 use super::networks::Nets;
 use super::pool::Pool;
 use super::ports::row;
 use super::reserved::Reserved;
 use super::roster::Roster;
+use super::table::{Mapping, Mappings};
 use crate::config::ConfigError;
 use crate::parts::endpoints::End;
 
@@ -101,7 +101,7 @@ pub(crate) fn check<A: End>(
 }
 
 /// All of them.
-pub(super) struct Statics {
+pub(crate) struct Statics {
     all: Box<[Fixed]>,
     /// Mappings of the former configuration that are no longer configured.
     gone: Box<[Fixed]>,
@@ -150,7 +150,7 @@ const LIST: &str = "static";
 const CARRIED_OUT: &str = "static_carried_out";
 
 impl Statics {
-    pub(super) fn new(builder: &mut StateBuilder, all: &[Fixed]) -> Result<Statics, ConfigError> {
+    pub(crate) fn new(builder: &mut StateBuilder, all: &[Fixed]) -> Result<Statics, ConfigError> {
         let former = Numbering::left::<Fixed>(builder, LIST).unwrap_or_default();
         let is_behind = Vector::<u64>::left(builder, CARRIED_OUT, 0).is_some_and(|mark| mark != mark_of(&former));
         if former != all && is_behind {
@@ -177,12 +177,12 @@ impl Statics {
 
     /// The configured mapping of an inside endpoint.
     #[inline(always)]
-    pub(super) fn of_inside(&self, inside: Inside) -> Option<&Fixed> {
+    pub(crate) fn of_inside(&self, inside: Inside) -> Option<&Fixed> {
         if self.all.is_empty() { None } else { self.insides.get(&inside).map(|at| &self.all[*at as usize]) }
     }
 
     /// The configured mapping of an external endpoint.
-    pub(super) fn of_external(&self, external: Endpoint) -> Option<&Fixed> {
+    pub(crate) fn of_external(&self, external: Endpoint) -> Option<&Fixed> {
         if self.all.is_empty() {
             return None;
         }
@@ -191,7 +191,7 @@ impl Statics {
 }
 
 /// The configured ports, as far as their addresses are known.
-pub(super) fn reserved(all: &[Fixed], roster: &Roster) -> Reserved {
+pub(crate) fn reserved(all: &[Fixed], roster: &Roster) -> Reserved {
     let place = |Fixed { external, .. }: &Fixed| {
         Some((row(slot(external.protocol), roster.number(external.address)?), external.port))
     };
@@ -245,7 +245,7 @@ impl<K: Kept> Mappings<K> {
 
     /// Makes a configured mapping that is needed before its turn; `None` if there is no room.
     #[cold]
-    pub(super) fn make_at_once(&self, cx: &mut Cx<'_>, fixed: &Fixed) -> Result<Option<Mapping>, Conflict> {
+    pub(crate) fn make_at_once(&self, cx: &mut Cx<'_>, fixed: &Fixed) -> Result<Option<Mapping>, Conflict> {
         if self.fix(cx, fixed)? { self.holding(cx, fixed.inside) } else { Ok(None) }
     }
 

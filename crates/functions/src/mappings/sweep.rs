@@ -8,7 +8,7 @@ use braid_nf::state::Share;
 
 use super::endpoint::{Kept, slot};
 use super::entry::{Entry, Packed};
-use super::mappings::Mappings;
+use super::table::Mappings;
 use crate::parts::sweep::{Over, Sweep, take_out};
 
 /// The schedule of the sweep.
@@ -50,7 +50,7 @@ impl<K: Kept> Mappings<K> {
     }
 
     /// Removes at most `most` mappings that have ended and rested among these entries, and returns their number.
-    pub(super) fn take_out(
+    pub(crate) fn take_out(
         &self,
         cx: &mut Cx<'_>,
         among: impl Iterator<Item = Range<u32>>,

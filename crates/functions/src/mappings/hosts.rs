@@ -33,11 +33,11 @@ pub const PORT_QUOTA: Reason = Reason("port_quota");
 pub const MAPPING_TABLE_FULL: Reason = Reason("mapping_table_full");
 
 /// The maximum number of blocks of a host.
-pub(super) const BLOCKS_MAX: usize = 4;
+pub(crate) const BLOCKS_MAX: usize = 4;
 /// The state of a host that has mappings.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(super) struct Host {
+pub(crate) struct Host {
     mappings: u32,
     /// The number of mappings in each of its pieces, over all protocols.
     used: [u32; BLOCKS_MAX],
@@ -79,17 +79,17 @@ impl Host {
 
 /// The result of counting a new mapping.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Entered {
+pub(crate) struct Entered {
     /// Whether the host counts the mapping.
-    pub(super) is_known: bool,
+    pub(crate) is_known: bool,
     /// The block that the host got with it, if any.
-    pub(super) change: Option<Change>,
+    pub(crate) change: Option<Change>,
 }
 
 /// A host or subscriber in its network: an IPv4 address, or the prefix of an IPv6 subscriber.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(super) struct Name {
+pub(crate) struct Name {
     address: IpAddress,
     network: u16,
 }
@@ -105,7 +105,7 @@ impl std::fmt::Debug for Name {
 
 impl Name {
     /// The name as shown in reports.
-    pub(super) fn words(&self, networks: &[Network]) -> String {
+    pub(crate) fn words(&self, networks: &[Network]) -> String {
         let at = networks.binary_search_by_key(&self.network, |known| known.number).ok();
         match at.map(|at| networks[at].name.as_str()) {
             None | Some("") => self.address.to_string(),
@@ -126,10 +126,10 @@ impl Name {
 }
 
 /// A free external port: the number of its address, and the port.
-pub(super) type Place = (u32, u16);
+pub(crate) type Place = (u32, u16);
 
 /// All hosts.
-pub(super) struct Hosts {
+pub(crate) struct Hosts {
     allocation: Allocation,
     pooling: Pooling,
     quota: u32,
@@ -151,7 +151,7 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    pub(super) fn new(builder: &mut StateBuilder, pool: &Pool, roster: &Roster) -> Result<Hosts, ConfigError> {
+    pub(crate) fn new(builder: &mut StateBuilder, pool: &Pool, roster: &Roster) -> Result<Hosts, ConfigError> {
         let state = |key: &'static str| move |error: StateError| ConfigError::state(key, &error);
         let blocks = match pool.allocation {
             Allocation::Blocks { size, .. } => {
@@ -199,7 +199,7 @@ impl Hosts {
 
     /// The claim of an inside endpoint that wants a port, without any knowledge of its host.
     #[inline(always)]
-    pub(super) fn expected(&self, roster: &Roster, inside: Inside) -> Claim {
+    pub(crate) fn expected(&self, roster: &Roster, inside: Inside) -> Claim {
         let number = self.name(inside).number();
         let home = match self.allocation {
             Allocation::Deterministic { size } => self.deterministic(roster, inside, size).map_or(0, |place| place.0),
@@ -209,13 +209,13 @@ impl Hosts {
     }
 
     /// Whether two inside endpoints belong to the same host.
-    pub(super) fn is_one(&self, one: Inside, other: Inside) -> bool {
+    pub(crate) fn is_one(&self, one: Inside, other: Inside) -> bool {
         self.name(one) == self.name(other)
     }
 
     /// Completes a claim with the state of its host.
     #[inline(always)]
-    pub(super) fn recall(&self, tx: &mut Tx, roster: &Roster, claim: &mut Claim) -> Result<(), Conflict> {
+    pub(crate) fn recall(&self, tx: &mut Tx, roster: &Roster, claim: &mut Claim) -> Result<(), Conflict> {
         match &self.table {
             Some(table) => self.recall_from(table, tx, roster, claim),
             None => Ok(()),
@@ -241,7 +241,7 @@ impl Hosts {
 
     /// Counts an external port that a host got. `None` if there is no room for another host.
     #[inline(always)]
-    pub(super) fn enter(
+    pub(crate) fn enter(
         &self,
         tx: &mut Tx,
         roster: &Roster,
@@ -303,7 +303,7 @@ impl Hosts {
 
     /// Stops counting an external port of a host that counted it. A block that becomes empty is freed, and the change
     /// returned.
-    pub(super) fn leave(&self, tx: &mut Tx, inside: Inside, place: Place) -> Result<Option<Change>, Conflict> {
+    pub(crate) fn leave(&self, tx: &mut Tx, inside: Inside, place: Place) -> Result<Option<Change>, Conflict> {
         let Some(table) = &self.table else { return Ok(None) };
         let name = self.name(inside);
         let Some(mut host) = table.get(tx, &name)? else { return Ok(None) };
@@ -324,7 +324,7 @@ impl Hosts {
     }
 
     /// Logs the change that [`enter`](Self::enter) or [`leave`](Self::leave) has made.
-    pub(super) fn note(&self, cx: &mut Cx<'_>, change: &Change, address: [u8; 4]) -> Result<(), Conflict> {
+    pub(crate) fn note(&self, cx: &mut Cx<'_>, change: &Change, address: [u8; 4]) -> Result<(), Conflict> {
         match &self.log {
             Some(log) => log.note(cx, change, address),
             None => Ok(()),
@@ -332,7 +332,7 @@ impl Hosts {
     }
 
     /// Reports which host had which block.
-    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+    pub(crate) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         match &self.log {
             Some(log) => log.report(cx, into),
             None => Ok(()),

@@ -27,7 +27,7 @@ const PROTOCOLS: u32 = 3;
 type Line = [u32; OWNERS as usize];
 
 /// All external ports.
-pub(super) struct Ports {
+pub(crate) struct Ports {
     owners: Vector<Line>,
     /// For each line, whether its even ports are all taken, and whether its odd ones are. Never set for a line with ports
     /// that cannot be given out.
@@ -44,7 +44,7 @@ pub(super) struct Ports {
 
 impl Ports {
     /// Ports `first..=last` of each of `addresses` addresses, for three protocols, all free.
-    pub(super) fn new(builder: &mut StateBuilder, addresses: u32, first: u16, last: u16) -> Result<Ports, StateError> {
+    pub(crate) fn new(builder: &mut StateBuilder, addresses: u32, first: u16, last: u16) -> Result<Ports, StateError> {
         let base = u32::from(first) & !1;
         let lines = (u32::from(last) - base + 1).div_ceil(OWNERS);
         let rows = addresses.saturating_mul(PROTOCOLS);
@@ -60,14 +60,14 @@ impl Ports {
     }
 
     /// Excludes configured ports from searches for free ones.
-    pub(super) fn reserving(self, reserved: Reserved) -> Ports {
+    pub(crate) fn reserving(self, reserved: Reserved) -> Ports {
         Ports { reserved, ..self }
     }
 
     /// Finds a free port in the range `within` of an address: one with the parity of `from` if there is one, searching
     /// from there on.
     #[inline(always)]
-    pub(super) fn find(
+    pub(crate) fn find(
         &self,
         tx: &mut Tx,
         slot: u32,
@@ -190,19 +190,19 @@ impl Ports {
 
     /// Whether a port may be given out: it has no owner and is not reserved.
     #[inline(always)]
-    pub(super) fn is_free(&self, tx: &mut Tx, slot: u32, address: u32, port: u16) -> Result<bool, Conflict> {
+    pub(crate) fn is_free(&self, tx: &mut Tx, slot: u32, address: u32, port: u16) -> Result<bool, Conflict> {
         Ok(self.owner(tx, slot, address, port)?.is_none() && !self.is_reserved(slot, address, port))
     }
 
     /// Whether a port is configured for a host.
     #[inline(always)]
-    pub(super) fn is_reserved(&self, slot: u32, address: u32, port: u16) -> bool {
+    pub(crate) fn is_reserved(&self, slot: u32, address: u32, port: u16) -> bool {
         self.reserved.has(row(slot, address), port)
     }
 
     /// The entry that owns a port; `None` if the port is free.
     #[inline(always)]
-    pub(super) fn owner(&self, tx: &mut Tx, slot: u32, address: u32, port: u16) -> Result<Option<u32>, Conflict> {
+    pub(crate) fn owner(&self, tx: &mut Tx, slot: u32, address: u32, port: u16) -> Result<Option<u32>, Conflict> {
         let (row, at) = self.place(slot, address, port);
         let owner = self.owners.view(tx, self.line(row, at), |line| line[(at % OWNERS) as usize])?;
         Ok(owner.unwrap_or_default().checked_sub(1))
@@ -210,7 +210,7 @@ impl Ports {
 
     /// The owner as a hint, read outside of the transaction.
     #[inline(always)]
-    pub(super) fn owner_hint(&self, slot: u32, address: u32, port: u16) -> Option<u32> {
+    pub(crate) fn owner_hint(&self, slot: u32, address: u32, port: u16) -> Option<u32> {
         let (row, at) = self.place(slot, address, port);
         let place = at % OWNERS;
         let pair = self.owners.hint(self.line(row, at), (place / 2) as usize);
@@ -218,7 +218,7 @@ impl Ports {
     }
 
     /// Sets or removes the owner of a port.
-    pub(super) fn set_owner(
+    pub(crate) fn set_owner(
         &self,
         tx: &mut Tx,
         slot: u32,
@@ -244,7 +244,7 @@ impl Ports {
 
     /// Prefetches the line of a port, which will be changed soon.
     #[inline(always)]
-    pub(super) fn prefetch(&self, slot: u32, address: u32, port: u16) {
+    pub(crate) fn prefetch(&self, slot: u32, address: u32, port: u16) {
         // The port may be any, even below the first.
         let at = u32::from(port).saturating_sub(self.base);
         self.owners.prefetch(self.line(row(slot, address), at));
@@ -265,7 +265,7 @@ impl Ports {
 
 /// The row of a protocol and address; rows of further addresses follow those of existing ones.
 #[inline(always)]
-pub(super) fn row(slot: u32, address: u32) -> u32 {
+pub(crate) fn row(slot: u32, address: u32) -> u32 {
     address * PROTOCOLS + slot
 }
 

@@ -23,24 +23,24 @@ struct Row {
 }
 
 /// The ranges by row.
-pub(super) struct Spent {
+pub(crate) struct Spent {
     rows: Vector<Row>,
 }
 
 impl Spent {
-    pub(super) fn new(builder: &mut StateBuilder, rows: u32) -> Result<Spent, StateError> {
+    pub(crate) fn new(builder: &mut StateBuilder, rows: u32) -> Result<Spent, StateError> {
         let config = VectorConfig { name: "spent_ports".into(), len: rows };
         Ok(Spent { rows: Vector::new(builder, &config, Row::default())? })
     }
 
     /// Whether a range is known to have no free port.
-    pub(super) fn covers(&self, tx: &mut Tx, row: u32, within: &RangeInclusive<u16>) -> Result<bool, Conflict> {
+    pub(crate) fn covers(&self, tx: &mut Tx, row: u32, within: &RangeInclusive<u16>) -> Result<bool, Conflict> {
         let covers = |[first, last]: &[u16; 2]| *first != 0 && first <= within.start() && within.end() <= last;
         Ok(self.rows.view(tx, row, |row| row.ranges.iter().any(covers))?.unwrap_or(false))
     }
 
     /// Notes that a range has no free port.
-    pub(super) fn note(&self, tx: &mut Tx, row: u32, within: &RangeInclusive<u16>) -> Result<(), Conflict> {
+    pub(crate) fn note(&self, tx: &mut Tx, row: u32, within: &RangeInclusive<u16>) -> Result<(), Conflict> {
         self.rows.update(tx, row, |row| {
             row.ranges[row.noted as usize % RANGES] = [*within.start(), *within.end()];
             row.noted = row.noted.wrapping_add(1);
@@ -49,7 +49,7 @@ impl Spent {
     }
 
     /// Notes that a port is free again.
-    pub(super) fn forget(&self, tx: &mut Tx, row: u32, port: u16) -> Result<(), Conflict> {
+    pub(crate) fn forget(&self, tx: &mut Tx, row: u32, port: u16) -> Result<(), Conflict> {
         let has = |[first, last]: &[u16; 2]| (*first..=*last).contains(&port);
         // Usually nothing is used up, so nothing is written.
         if self.rows.view(tx, row, |row| row.ranges.iter().any(has))? == Some(true) {
