@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use braid_packet::Link;
 use braid_state::Tx;
 
-use crate::{EVERY_PORT, Port, Verdict, Verdicts};
+use crate::{EVERY_PORT, Packet, Port, Verdict, Verdicts};
 
 /// Packets that handlers made themselves (a reset, an ICMP error), which wait for the commit.
 #[derive(Debug, Default)]
@@ -29,6 +29,16 @@ pub struct Came {
     pub by: Port,
     /// Link type of its frame: the header that it begins with.
     pub link: Link,
+    /// Whether bytes that its headers promise may be missing because a capture cut it: `false` of a packet that was
+    /// [truncated](crate::Packet::is_truncated), which it stays for the functions that it meets.
+    pub may_be_cut: bool,
+}
+
+impl Came {
+    /// How a packet arrived, if it came by this port.
+    pub fn of(packet: &Packet<'_>, by: Port) -> Came {
+        Came { by, link: packet.link(), may_be_cut: !packet.is_truncated() }
+    }
 }
 
 /// What a packet meets that a function sends back to the inside, a hairpin.

@@ -72,7 +72,7 @@ impl NetworkFunction for Holding {
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
         let mut line = self.line.get(cx, 0)?.unwrap_or_default();
         while let Some(first) = self.first_one(cx, line)?.filter(|first| first.due_ns <= cx.now()) {
-            cx.emit_held(Came { by: 0, link: Link::default() }, 1, &frame(first.number));
+            cx.emit_held(Came { by: 0, link: Link::default(), may_be_cut: false }, 1, &frame(first.number));
             line.gone += 1;
         }
         self.line.set(cx, 0, line)?;

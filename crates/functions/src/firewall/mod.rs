@@ -69,7 +69,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use braid_nf::prelude::*;
-use braid_nf::{Fate, TableEntry};
+use braid_nf::{Fate, FieldUse, TableEntry};
 
 use self::config::Settings;
 use self::connection::Phase;
@@ -80,7 +80,7 @@ use self::limits::Limits;
 use self::related::Asked;
 use self::window::Reopening;
 use crate::catalog::FromConfig;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, READS_WIRE_LEN};
 use crate::parts::aged::SWEEP_EVERY;
 use crate::parts::{Aged, AnswerRate, Fragments, Side};
 
@@ -172,6 +172,10 @@ impl NetworkFunction for Firewall {
     }
 
     const FOLLOWS_FRAGMENTS: bool = true;
+
+    fn fields(&self) -> Vec<FieldUse> {
+        vec![READS_WIRE_LEN]
+    }
 
     fn timeout_ns(&self, connection: &Connection) -> u64 {
         self.settings.timeouts.of(connection)

@@ -46,6 +46,7 @@ use std::time::Duration;
 
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{Exchange, Translated};
+use braid_nf::FieldUse;
 use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
@@ -57,7 +58,7 @@ use self::settings::Settings;
 use self::strays::Stray;
 use self::traffic::Traffic;
 use crate::catalog::FromConfig;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, READS_WIRE_LEN};
 use crate::parts::aged::SWEEP_EVERY;
 use crate::parts::scope::BAD_SOURCE;
 use crate::parts::tallies::{Tallies, Tally};
@@ -170,6 +171,10 @@ impl NetworkFunction for LoadBalancer {
     /// Keys each direction separately: a reply's addresses differ from those of the packet it answers.
     fn packet_set(&self) -> Option<SetDef> {
         Some(SetDef::five_tuple())
+    }
+
+    fn fields(&self) -> Vec<FieldUse> {
+        vec![READS_WIRE_LEN]
     }
 
     fn timeout_ns(&self, flow: &Flow) -> u64 {

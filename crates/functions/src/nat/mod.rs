@@ -42,7 +42,7 @@ pub use crate::parts::others::{CountsHops, Others};
 use std::time::Duration;
 
 use braid_nf::prelude::*;
-use braid_nf::{Fate, Hairpins, Relaxation, TableEntry};
+use braid_nf::{Fate, FieldUse, Hairpins, Relaxation, TableEntry};
 
 use self::leave::ENDS;
 use self::portless::Portless;
@@ -50,7 +50,7 @@ use self::rewrite::Track;
 use self::settings::Settings;
 use self::steady::phase_after;
 use crate::catalog::FromConfig;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, READS_WIRE_LEN};
 use crate::mappings::endpoint::{Inside4, Kept, ends};
 use crate::mappings::entry::NEVER;
 use crate::mappings::flows::{self, Flows};
@@ -132,6 +132,10 @@ impl NetworkFunction for Nat {
     fn relaxations(&self) -> Vec<Relaxation> {
         let meaning = "more addresses, or a wider range of ports: where most ports are free, workers seldom look for one in the same place";
         vec![Relaxation { key: "external", object: "ports", against: &["get", "update"], candidates: &[], meaning }]
+    }
+
+    fn fields(&self) -> Vec<FieldUse> {
+        vec![READS_WIRE_LEN]
     }
 
     fn timeout_ns(&self, session: &Session) -> u64 {

@@ -35,13 +35,13 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
 use braid_nf::state::Handle;
-use braid_nf::{Fate, Hairpins, TableEntry};
+use braid_nf::{Fate, FieldUse, Hairpins, TableEntry};
 
 use self::config::Settings;
 use self::find::Found;
 use self::rewrite::Rewrite;
 use crate::catalog::FromConfig;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, READS_WIRE_LEN};
 use crate::mappings::endpoint::{Endpoint, Inside};
 use crate::mappings::flows::{self, Flows, Held};
 use crate::mappings::for_router;
@@ -181,6 +181,10 @@ impl NetworkFunction for Nat64 {
     /// Keys each direction separately: the two are not even of the same IP version.
     fn packet_set(&self) -> Option<SetDef> {
         Some(self.settings.networks.within(SetDef::five_tuple()))
+    }
+
+    fn fields(&self) -> Vec<FieldUse> {
+        vec![READS_WIRE_LEN]
     }
 
     fn timeout_ns(&self, session: &Session) -> u64 {

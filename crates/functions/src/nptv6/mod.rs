@@ -14,15 +14,15 @@ mod tests;
 
 pub use config::Config;
 
-use braid_nf::Hairpins;
 use braid_nf::packet::headers::icmpv6_type;
 use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
+use braid_nf::{FieldUse, Hairpins};
 
 use self::config::Settings;
 use self::prefix::Unmapped;
 use crate::catalog::FromConfig;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, READS_WIRE_LEN};
 use crate::parts::hairpin::{self, Way};
 use crate::parts::others::CountsHops;
 use crate::parts::scope::{self, BAD_SOURCE, NOT_UNICAST, Reach, SITE_SCOPE};
@@ -86,6 +86,10 @@ impl NetworkFunction for Nptv6 {
         Rewrites { from_inside: &[IpSrc, IpDst, EthSrc, EthDst], from_outside: &[IpDst] }
     }
 
+    fn fields(&self) -> Vec<FieldUse> {
+        vec![READS_WIRE_LEN]
+    }
+
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         self.answers.report(cx, into)
     }
@@ -100,6 +104,9 @@ impl NetworkFunction for Nptv6 {
                 true => Verdict::Drop(Reason::MALFORMED),
                 false => Verdict::Forward(across),
             });
+        }
+        if packet.is_truncated() {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
         }
         let is_asked = |address| side == Side::Outside && self.settings.outside.contains(address);
         if self.settings.proxy.is_some_and(|proxy| proxy.answers(cx, packet, is_asked)) {

@@ -49,7 +49,7 @@ pub enum Way {
 impl Way {
     /// The way of a hairpin that would leave by `across` if it went out.
     pub fn of(cx: &Cx<'_>, packet: &Packet<'_>, across: Port) -> Way {
-        let came = |by| Way::Round(Came { by, link: packet.link() });
+        let came = |by| Way::Round(Came::of(packet, by));
         match cx.hairpins() {
             Round::Onward => Way::Direct,
             Round::Return => came(across),

@@ -73,6 +73,7 @@ pub fn fills_its_packet(packet: &Packet<'_>) -> bool {
     const V4: u8 = (Ipv4::LEN / 4) as u8;
     const V6: u8 = (Ipv6::LEN / 4) as u8;
     match packet.record().l4 {
+        _ if packet.is_truncated() => false,
         V4 => {
             packet.ip_chunk().is_some_and(|ip: &[u8; Ipv4::LEN + 8]| fills([ip[24], ip[25]], [ip[2], ip[3]], Ipv4::LEN))
         }
@@ -96,7 +97,7 @@ pub fn least(number: u8) -> usize {
 /// Whether a packet's length leaves room for `bytes` bytes after the IP headers.
 #[inline(always)]
 pub fn leaves_room(packet: &Packet<'_>, bytes: usize) -> bool {
-    ip_len(packet) >= usize::from(packet.record().l4) * 4 + bytes
+    !packet.is_truncated() && ip_len(packet) >= usize::from(packet.record().l4) * 4 + bytes
 }
 
 /// Where the checksum of a TCP header ends.
@@ -136,8 +137,9 @@ pub fn hold_otherwise(packet: &Packet<'_>) -> bool {
 }
 
 /// Whether the lengths of a packet leave room for the headers that it claims to have (RFC 768, RFC 792, RFC 9293 section 3.1).
-/// A first fragment must contain its transport checksum, or a translator could not update it. Of later fragments only the end is checked,
-/// and never the length of the frame, because captures may truncate it.
+/// A first fragment must contain its transport checksum, or a translator could not update it. Of later fragments only the end is checked.
+/// No packet may claim more than its frame holds, unless a capture cut the frame; for that the function reads the wire length
+/// ([`READS_WIRE_LEN`](crate::config::READS_WIRE_LEN)).
 #[inline]
 pub fn hold_the_headers(packet: &Packet<'_>) -> bool {
     packet.plain().is_some_and(|(ip, is_udp)| hold_plainly(ip, is_udp)) || hold_by_each_header(packet)
@@ -146,6 +148,9 @@ pub fn hold_the_headers(packet: &Packet<'_>) -> bool {
 /// Like [`hold_the_headers`], header by header.
 #[inline(never)]
 fn hold_by_each_header(packet: &Packet<'_>) -> bool {
+    if packet.is_truncated() {
+        return false;
+    }
     // Behind a chain of extension headers that is too long to follow anything may hide.
     let Some(l4) = packet.l4_offset() else {
         return !packet.is_ip() || packet.record().l4 != 0 && !reaches_beyond_any_datagram(packet);

@@ -75,7 +75,8 @@ impl Held {
     /// Sends it to a neighbour that has answered, whose link has this MTU.
     pub fn send(&mut self, cx: &mut Cx<'_>, Station { mac, port }: Station, mtu: u16) {
         self.bytes[..6].copy_from_slice(&mac);
-        let (came, frame, l3) = (Came { by: self.port, link: Link::Ethernet }, self.frame(), usize::from(self.l3));
+        let (came, frame, l3) =
+            (Came { by: self.port, link: Link::Ethernet, may_be_cut: true }, self.frame(), usize::from(self.l3));
         let is_long = frame.len() > l3 + usize::from(mtu);
         if !(is_long && fragment::cut_frame(frame, l3, mtu, |piece| cx.emit_held(came, port, piece))) {
             cx.emit_held(came, port, frame);

@@ -34,9 +34,10 @@ pub struct Waiting {
     pub has_next: u16,
     /// Whether one of the same address waits behind it.
     pub has_behind: u16,
-    /// The port by which it arrived, and its link type.
+    /// The port by which it arrived, its link type, and whether a capture may have cut it.
     came_by: Port,
-    link: u16,
+    link: u8,
+    may_be_cut: u8,
     /// When it arrived.
     came_ns: u64,
     /// The offset of its IP header.
@@ -95,9 +96,11 @@ impl Store {
         let frame = packet.bytes();
         bytes.0[..frame.len()].copy_from_slice(frame);
         self.bytes.set(cx, lease.index, bytes)?;
-        let (port, came_by, link) = (cx.leaves_by(), packet.port(), packet.link() as u16);
+        let (port, came_by, link) = (cx.leaves_by(), packet.port(), packet.link() as u8);
         let (len, ip, came_ns) = (frame.len() as u16, packet.record().l3.into(), cx.now());
-        let waiting = Waiting { due_ns, cost, len, port, came_by, link, came_ns, ip, queue, ..Waiting::default() };
+        let may_be_cut = u8::from(!packet.is_truncated());
+        let waiting =
+            Waiting { due_ns, cost, len, port, came_by, link, may_be_cut, came_ns, ip, queue, ..Waiting::default() };
         self.packets.set(cx, lease.index, waiting)?;
         if let Some(last) = last {
             self.link(cx, last, lease)?;
@@ -133,7 +136,8 @@ impl Store {
             if is_late && ecn::mark(frame, packet.ip as usize) {
                 self.marked.update(cx, |count| *count += 1)?;
             }
-            let came = Came { by: packet.came_by, link: Link::from_bits(packet.link as u8) };
+            let (link, may_be_cut) = (Link::from_bits(packet.link), packet.may_be_cut != 0);
+            let came = Came { by: packet.came_by, link, may_be_cut };
             cx.emit_held(came, packet.port, frame);
         }
         self.room.free(cx, lease).map(drop)

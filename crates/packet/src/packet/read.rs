@@ -92,6 +92,20 @@ impl Packet<'_> {
         self.record.flags.has(Flags::SHORT)
     }
 
+    /// Returns whether the source reported more bytes on the wire than are present, as a capture with a snap length does; `false` if the chain
+    /// does not carry the wire length.
+    #[inline(always)]
+    pub fn is_cut(&self) -> bool {
+        self.wire_len() > self.record.len
+    }
+
+    /// Returns whether the length in the IP header does not fit the frame, although the frame is present in full: such a packet lost
+    /// bytes on its way, or lies (RFC 1812 section 5.2.2; `IPSTATS_MIB_INTRUNCATEDPKTS` of Linux). Needs the wire length.
+    #[inline(always)]
+    pub fn is_truncated(&self) -> bool {
+        self.record.flags.has(Flags::SHORT) && self.is_ip() && !self.is_cut()
+    }
+
     /// Returns the Ethernet header.
     #[inline(always)]
     pub fn ethernet(&self) -> Option<&Ethernet> {
@@ -210,6 +224,14 @@ impl Packet<'_> {
         self.headers()?.transport()
     }
 
+    /// Like [`l4_offset`](Self::l4_offset), but `None` also if bytes of the packet are missing.
+    #[inline(always)]
+    pub fn l4_offset_if_present(&self) -> Option<usize> {
+        let (record, mask) = (&self.record, Flags::IP | Flags::LATER_FRAGMENT | Flags::SHORT);
+        let at = usize::from(record.l3) + usize::from(record.l4) * 4;
+        (record.flags.0 & mask == Flags::IP && record.l4 != 0).then_some(at)
+    }
+
     /// Returns the first `N` bytes of the IP header and what follows, if all are present; for a packet that is not IP, of the frame.
     #[inline(always)]
     pub fn ip_chunk<const N: usize>(&self) -> Option<&[u8; N]> {
@@ -256,8 +278,12 @@ impl Packet<'_> {
         }
     }
 
+    /// A [truncated](Self::is_truncated) packet is not plain.
     #[cold]
     fn less_plain_at(&self, pieces: u8) -> Option<(usize, bool)> {
+        if self.is_truncated() {
+            return None;
+        }
         Some((self.record.l3.into(), self.is_plain_udp(pieces)?))
     }
 
@@ -272,12 +298,13 @@ impl Packet<'_> {
         (flags == Flags::IP && (kind == UDP || kind == TCP)).then_some(kind == UDP)
     }
 
-    /// For TCP or UDP over IPv6 without extension headers, returns whether the packet is UDP; `None` for all others.
+    /// For TCP or UDP over IPv6 without extension headers, returns whether the packet is UDP; `None` for all others, and if bytes are
+    /// missing.
     #[inline(always)]
     pub(super) fn is_plain_v6_udp(&self) -> Option<bool> {
         const TCP: u32 = Record::found(0, 10, protocol::TCP, Flags::IP | Flags::V6);
         const UDP: u32 = Record::found(0, 10, protocol::UDP, Flags::IP | Flags::V6);
-        const MASK: u32 = Record::found(0, 0xff, 0xff, Flags::IP | Flags::V6 | Flags::FRAGMENT);
+        const MASK: u32 = Record::found(0, 0xff, 0xff, Flags::IP | Flags::V6 | Flags::FRAGMENT | Flags::SHORT);
         let found = self.record.parsed() & MASK;
         (found == UDP || found == TCP).then_some(found == UDP)
     }

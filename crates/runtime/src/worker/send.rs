@@ -1,7 +1,7 @@
 //! Sending: packets leave by their port, are copied to all ports or are counted as dropped; and the packets that functions made.
 
 use braid_nf::{Leg, Reason, Verdict};
-use braid_packet::{Batch, Flags, FrameInfo, Link, Port, parse, protocol};
+use braid_packet::{Batch, Flags, FrameInfo, Link, Port, Record, parse, protocol};
 
 use super::Worker;
 use crate::counters::PortCounters;
@@ -88,15 +88,18 @@ impl Worker {
         let emitted = std::mem::take(&mut self.logs.emitted);
         for ((cause, port, bytes), (maker, leg)) in emitted.iter().zip(emitted.legs()) {
             let i = if (cause as usize) < self.batch.len() { cause as usize } else { 0 };
-            let link = match leg {
-                Leg::Onward(Some(came)) | Leg::Past(came) => came.link,
-                _ => self.batch.records().get(i).map_or_else(Default::default, |record| record.flags.link()),
+            let record = self.batch.records().get(i);
+            let (link, may_be_cut) = match leg {
+                Leg::Onward(Some(came)) | Leg::Past(came) => (came.link, came.may_be_cut),
+                _ => {
+                    record.map_or((Link::default(), false), |record| (record.flags.link(), self.may_be_cut(i, record)))
+                }
             };
             let info = FrameInfo {
                 port,
                 link,
                 timestamp_ns: if self.batch.is_empty() { self.last_ns } else { self.batch.timestamp_ns(i) },
-                wire_len: bytes.len() as u32,
+                wire_len: if may_be_cut { promised_len(bytes, link) } else { bytes.len() } as u32,
                 sequence: if self.batch.is_empty() { self.made_next } else { self.batch.sequence(i) },
             };
             // What goes on or back has passed all functions on its way if none is left.
@@ -128,6 +131,11 @@ impl Worker {
         self.logs.emitted.truncate(0);
     }
 
+    /// Whether bytes of what was made of packet `i` may be missing because a capture cut that packet.
+    fn may_be_cut(&self, i: usize, record: &Record) -> bool {
+        !record.flags.has(Flags::SHORT) || self.batch.wire_len(i) as usize > record.len()
+    }
+
     fn send_batch_of_own(&mut self) {
         self.out.clear();
         self.out.extend(self.own.records().iter().enumerate().map(|(i, record)| (i as u16, record.port)));
@@ -136,6 +144,19 @@ impl Worker {
         }
         self.parts.send.send_owned(&mut self.own, &mut self.buffers, &self.out);
         self.own.release(&mut self.buffers);
+    }
+}
+
+/// The length of a frame with the bytes that its IP header promises, but that are missing.
+fn promised_len(frame: &[u8], link: Link) -> usize {
+    let found = parse(frame, link);
+    let header = frame.get(usize::from(found.l3)..).unwrap_or_default();
+    let (at, fixed) = if found.flags.has(Flags::V6) { (4, 40) } else { (2, 0) };
+    match header.get(at..at + 2) {
+        Some(&[high, low]) if found.flags.has(Flags::IP) && found.flags.has(Flags::SHORT) => {
+            frame.len().max(usize::from(found.l3) + fixed + usize::from(u16::from_be_bytes([high, low])))
+        }
+        _ => frame.len(),
     }
 }
 

@@ -6,7 +6,7 @@ use super::packet::{Field, Packet, Value};
 use super::{Wrong, words};
 
 /// Fields that may contradict the packet.
-const CLAIMS: [Field; 7] = [
+const CLAIMS: [Field; 8] = [
     Field::IpHeader,
     Field::IpLength,
     Field::IpChecksum,
@@ -14,7 +14,11 @@ const CLAIMS: [Field; 7] = [
     Field::UdpLength,
     Field::Checksum,
     Field::Frame,
+    Field::Captured,
 ];
+
+/// The claims about the frame, which need no IP packet.
+const OF_FRAMES: [Field; 2] = [Field::Frame, Field::Captured];
 
 /// Whether a line makes a claim that may invalidate checksums of the packet or of the packet that it quotes.
 pub fn are_made(packet: &Packet) -> bool {
@@ -27,7 +31,7 @@ pub fn are_made(packet: &Packet) -> bool {
 pub fn made(mut frame: Vec<u8>, packet: &Packet) -> Result<Vec<u8>, Wrong> {
     let kind = packet.word(Field::Kind);
     let is_ip = kind != "arp" && !kind.starts_with("0x");
-    if !is_ip && CLAIMS.iter().any(|field| *field != Field::Frame && packet.field(*field).is_some()) {
+    if !is_ip && CLAIMS.iter().any(|field| !OF_FRAMES.contains(field) && packet.field(*field).is_some()) {
         let names: Vec<&str> = CLAIMS[..6].iter().map(|field| field.name()).collect();
         return Err(Wrong::new(
             "only IP packets have lengths and checksums",
@@ -39,14 +43,23 @@ pub fn made(mut frame: Vec<u8>, packet: &Packet) -> Result<Vec<u8>, Wrong> {
         transport(&mut frame, ip, packet)?;
         header(&mut frame[ip..], packet)?;
     }
-    if let Some(Value::Number(len)) = packet.field(Field::Frame) {
-        const MOST: u64 = 9600;
-        if !(14..=MOST).contains(len) {
-            return Err(Wrong::new(format!("a frame of {len} bytes cannot be"), format!("write 14 to {MOST}")));
-        }
-        frame.resize(*len as usize, 0);
+    if let Some(len) = frame_len(packet, Field::Frame, 9600)? {
+        frame.resize(len, 0);
+    }
+    if let Some(len) = frame_len(packet, Field::Captured, frame.len() as u64)? {
+        frame.truncate(len);
     }
     Ok(frame)
+}
+
+fn frame_len(packet: &Packet, field: Field, most: u64) -> Result<Option<usize>, Wrong> {
+    match packet.field(field) {
+        Some(Value::Number(len)) if (14..=most).contains(len) => Ok(Some(*len as usize)),
+        Some(Value::Number(len)) => {
+            Err(Wrong::new(format!("a frame of {len} bytes cannot be"), format!("write 14 to {most}")))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Applies claims about lengths and checksum of TCP, UDP and ICMP.

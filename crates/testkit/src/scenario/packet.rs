@@ -73,6 +73,8 @@ pub enum Field {
     UdpLength,
     /// Length of the frame in bytes: it is truncated or padded with zeros to this length.
     Frame,
+    /// Number of bytes of the frame that a capture with a snap length has kept.
+    Captured,
     /// Number of bytes after the last header.
     Length,
     /// The bytes after the last header.
@@ -84,7 +86,7 @@ pub enum Field {
 }
 
 /// Fields that are written as a name and a value.
-pub const NAMED: [(&str, Field); 26] = [
+pub const NAMED: [(&str, Field); 27] = [
     ("flags", Field::Flags),
     ("code", Field::Code),
     ("id", Field::IcmpId),
@@ -108,6 +110,7 @@ pub const NAMED: [(&str, Field); 26] = [
     ("doff", Field::TcpHeader),
     ("udplen", Field::UdpLength),
     ("frame", Field::Frame),
+    ("captured", Field::Captured),
     ("len", Field::Length),
     ("data", Field::Data),
     ("extension", Field::Extension),

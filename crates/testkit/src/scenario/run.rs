@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use braid_packet::FrameInfo;
 use braid_runtime::{Plan, RunError};
 
 use super::compare::{Bound, differences, resolved};
-use super::packet::{Packet, Value};
+use super::packet::{Field, Packet, Value};
 use super::{Check, Expected, Kind, Scenario, Step, Term, Wrong, build, claims, read};
 use crate::bench::{Bench, Outcome};
 use crate::check_checksums;
@@ -58,8 +59,8 @@ impl Run {
             Step::Check { line, text, check } => self.check(check).map_err(|got| self.mismatch(*line, text, got)),
             Step::Send { line, at_ns, port, packet, expected } => {
                 let packet = resolved(packet, &self.bound);
-                let frame = packet.and_then(|packet| Ok((build::frame(&packet)?, packet)));
-                let (frame, packet) = match frame {
+                let frame = packet.and_then(|packet| Ok((build::frame(&packet)?, wire_len(&packet)?, packet)));
+                let (frame, wire_len, packet) = match frame {
                     Ok(frame) if *port < self.ports => frame,
                     Ok(_) => {
                         let got = format!("the plan has the ports 0 to {}", self.ports - 1);
@@ -70,7 +71,8 @@ impl Run {
                     }
                 };
                 self.bench.wait_until(*at_ns);
-                let outcome = self.bench.send_at(*port, *at_ns, &frame);
+                let info = FrameInfo { port: *port, timestamp_ns: *at_ns, wire_len, ..FrameInfo::default() };
+                let outcome = self.bench.send_info(info, &frame);
                 self.outcome(*line, &packet, &outcome, expected)
             }
         }
@@ -126,7 +128,10 @@ impl Run {
         match resolved(&wanted, &self.bound) {
             Ok(known) => Ok(read::frame(&build::frame(&known)?)),
             // The value that a variable will be bound to affects the rest of the packet, so only the given fields are compared.
-            Err(_) => Ok(wanted),
+            Err(_) => {
+                wanted.0.remove(&Field::Captured);
+                Ok(wanted)
+            }
         }
     }
 
@@ -198,6 +203,13 @@ impl Run {
         };
         result.map(Value::Number).ok_or(format!("{number} {sign} {by} is no number"))
     }
+}
+
+/// The length of a packet on the wire, before a capture cut it.
+fn wire_len(packet: &Packet) -> Result<u32, Wrong> {
+    let mut whole = packet.clone();
+    whole.0.remove(&Field::Captured);
+    Ok(build::frame(&whole)?.len() as u32)
 }
 
 /// Describes the outcome for a packet.
