@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use braid_packet::Link;
 use braid_state::Tx;
 
-use crate::{EVERY_PORT, Packet, Port, Verdict, Verdicts};
+use crate::{EVERY_PORT, Packet, Port, Reason, Verdict, Verdicts};
 
 /// Packets that handlers made themselves (a reset, an ICMP error), which wait for the commit.
 #[derive(Debug, Default)]
@@ -67,6 +67,8 @@ pub enum Leg {
     /// The functions before its maker that turn packets back, from the last to the first, as if the packet had arrived
     /// by this port; `None`: the port by which its cause would have left.
     Back(Option<Port>),
+    /// None: a packet that waited is not sent after all, for this reason.
+    Lost(Reason),
 }
 
 #[derive(Debug)]
@@ -129,6 +131,12 @@ impl Emitted {
     fn push(&mut self, cause: u16, port: Port, bytes: &[u8], leg: Leg) {
         self.bytes.extend_from_slice(bytes);
         self.list.push(Own { cause, maker: self.maker, port, end: self.bytes.len(), leg });
+    }
+
+    /// Like [`iter`](Self::iter), from number `from` on, without those that are [lost](Leg::Lost).
+    pub fn sent_from(&self, from: usize) -> impl Iterator<Item = (u16, Port, &[u8])> {
+        let all = self.iter().zip(&self.list).skip(from);
+        all.filter(|(_, own)| !matches!(own.leg, Leg::Lost(_))).map(|(packet, _)| packet)
     }
 
     /// Returns, in order of creation, the batch index of the packet that caused each packet, its port and its bytes.
@@ -245,6 +253,13 @@ impl<'a> Cx<'a> {
     /// of [`leaves_by`](Self::leaves_by) from when the packet arrived.
     pub fn emit_held(&mut self, came: Came, port: Port, bytes: &[u8]) {
         self.emitted.push(self.index, port, bytes, Leg::Onward(Some(came)));
+    }
+
+    /// Says, once this attempt commits, that a packet that waited in this function is not sent after all. It was dropped for a reason that the
+    /// function [`CONSUMES`](crate::NetworkFunction::CONSUMES). Like one that is sent on it counts as a copy, and that is dropped for
+    /// this reason: so it is lost once.
+    pub fn lose(&mut self, reason: Reason) {
+        self.emitted.push(self.index, 0, &[], Leg::Lost(reason));
     }
 
     /// Returns what a hairpin of this function meets: a packet that it sends back inside. For [`Round::Onward`] the

@@ -229,14 +229,14 @@ impl Witness for Recorder {
 
 /// The packets that handlers made, from position `from` on.
 pub(crate) fn made(emitted: &Emitted, from: usize) -> Vec<(Port, Vec<u8>)> {
-    emitted.iter().skip(from).map(|(_, port, bytes)| (port, bytes.to_vec())).collect()
+    emitted.sent_from(from).map(|(_, port, bytes)| (port, bytes.to_vec())).collect()
 }
 
 /// The result for each packet of a batch.
 pub(crate) fn outputs(batch: &Batch, verdicts: &Verdicts, emitted: &Emitted) -> Vec<Output> {
     let output = |i: usize| {
         let bytes = if verdicts.is_drop(i) { Vec::new() } else { batch.bytes(i).to_vec() };
-        let own = emitted.iter().filter(|(cause, _, _)| *cause as usize == i);
+        let own = emitted.sent_from(0).filter(|(cause, _, _)| *cause as usize == i);
         Output {
             verdict: verdicts.get(i),
             bytes,

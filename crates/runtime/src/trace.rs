@@ -169,6 +169,6 @@ pub(crate) fn state_of(stage: &dyn Stage, tables: &mut SetTables, at: SetSlot) -
 
 /// The packets in `emitted`, from position `from` on, that packet `i` caused.
 pub(crate) fn emitted_by(emitted: &Emitted, from: usize, i: u16) -> Vec<(Port, Vec<u8>)> {
-    let own = emitted.iter().skip(from).filter(|(cause, ..)| *cause == i);
+    let own = emitted.sent_from(from).filter(|(cause, ..)| *cause == i);
     own.map(|(_, port, bytes)| (port, bytes.to_vec())).collect()
 }

@@ -88,6 +88,11 @@ impl Worker {
         let emitted = std::mem::take(&mut self.logs.emitted);
         for ((cause, port, bytes), (maker, leg)) in emitted.iter().zip(emitted.legs()) {
             let i = if (cause as usize) < self.batch.len() { cause as usize } else { 0 };
+            if let Leg::Lost(reason) = leg {
+                self.counters.packets_copied += 1;
+                self.counters.drops.add(self.parts.chain.stages()[maker].name(), reason, 1);
+                continue;
+            }
             let record = self.batch.records().get(i);
             let (link, may_be_cut) = match leg {
                 Leg::Onward(Some(came)) | Leg::Past(came) => (came.link, came.may_be_cut),
@@ -106,7 +111,7 @@ impl Worker {
             let goes_straight = match leg {
                 Leg::Straight => true,
                 Leg::Onward(None) | Leg::Back(None) => usize::from(cause) >= self.batch.len(),
-                Leg::Onward(Some(_)) | Leg::Past(_) | Leg::Back(Some(_)) => false,
+                Leg::Onward(Some(_)) | Leg::Past(_) | Leg::Back(Some(_)) | Leg::Lost(_) => false,
             };
             self.counters.packets_copied += 1;
             if leg != Leg::Straight && self.put_aside((cause, maker, leg), port, bytes, info) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::checksum::Change;
 use braid_nf::state::{Share, StateBuilder, StateError, StateObject};
-use braid_nf::{Conflict, Cx, Packet, Part};
+use braid_nf::{Conflict, Cx, Packet, Part, Reason};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Datagram, Fate};
@@ -20,6 +20,9 @@ const WAITING_MAX: u32 = 1 << 20;
 /// The most fragments of one datagram that are held: a whole datagram for links of 576 bytes (RFC 791), or one for Ethernet whose fragments
 /// a tunnel has cut in two.
 const PIECES_MAX: u32 = 128;
+
+/// A fragment was held, and the first one of its datagram did not pass in time, or left it no hop.
+pub(super) const IN_VAIN: Reason = Reason("fragment_held_in_vain");
 
 /// The key of a held fragment.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -147,15 +150,16 @@ impl Held {
     /// fragment belongs to such a datagram itself.
     fn crowd_in(&self, cx: &mut Cx<'_>, (key, piece): (&PieceKey, &Piece)) -> Result<bool, Conflict> {
         let mut gone = Vec::new();
-        let has_room = self.0.crowd_in_telling(cx, key, piece, |_, gone_key| {
+        let has_room = self.0.crowd_in_telling(cx, key, piece, |cx, gone_key| {
+            cx.lose(IN_VAIN);
             gone.push(*gone_key);
             Ok(())
         })?;
         let mut stays = has_room;
         for PieceKey { datagram, number } in gone {
             stays &= datagram.as_bytes() != key.datagram.as_bytes();
-            self.forget(cx, datagram, (0..number).rev())?;
-            self.forget(cx, datagram, number + 1..PIECES_MAX)?;
+            self.forget(cx, datagram, (0..number).rev(), key)?;
+            self.forget(cx, datagram, number + 1..PIECES_MAX, key)?;
         }
         Ok(stays)
     }
@@ -176,11 +180,22 @@ impl Held {
         Ok(())
     }
 
-    /// Removes the held fragments of a datagram with these numbers, up to the first that does not exist.
-    fn forget(&self, cx: &mut Cx<'_>, datagram: Datagram, numbers: impl Iterator<Item = u32>) -> Result<(), Conflict> {
+    /// Removes the held fragments of a datagram with these numbers, up to the first that does not exist. One of them may be the one that
+    /// `came` just now, which does not wait after all.
+    fn forget(
+        &self,
+        cx: &mut Cx<'_>,
+        datagram: Datagram,
+        numbers: impl Iterator<Item = u32>,
+        came: &PieceKey,
+    ) -> Result<(), Conflict> {
         for number in numbers {
-            if self.0.remove(cx, &PieceKey { datagram, number })?.is_none() {
+            let key = PieceKey { datagram, number };
+            if self.0.remove(cx, &key)?.is_none() {
                 break;
+            }
+            if key.as_bytes() != came.as_bytes() {
+                cx.lose(IN_VAIN);
             }
         }
         Ok(())
@@ -188,7 +203,10 @@ impl Held {
 
     /// Removes fragments that have waited too long.
     pub(super) fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
-        self.0.sweep(cx, share)
+        self.0.sweep_telling(cx, share, |cx, _| {
+            cx.lose(IN_VAIN);
+            Ok(())
+        })
     }
 }
 

@@ -18,7 +18,7 @@ use braid_nf::state::{Decided, Share, StateBuilder, StateError, StateObject};
 use braid_nf::{Conflict, Cx, EVERY_PORT, Handled, Packet, Part, Port, Reason, Verdict};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use self::held::{Held, Piece};
+use self::held::{Held, IN_VAIN, Piece};
 use super::aged::{Aged, Stamp};
 use super::hairpin::Way;
 use super::turn::turn_frame;
@@ -270,7 +270,7 @@ impl Fragments {
             && !packet.is_later_fragment()
             && let (Some(ended), Some(number), Some(datagram)) = (&self.ended, number, self.datagram(cx, packet))
         {
-            self.take_waiting(cx, packet, |_, _| {})?;
+            self.take_waiting(cx, packet, |cx, _| cx.lose(reason))?;
             self.table.remove(cx, &datagram)?;
             // If there is no room, later fragments are held in vain until others replace them.
             let _ = ended.crowd_in(cx, &datagram, &End { seen_ns: cx.now(), reason: number as u64 })?;
@@ -361,6 +361,8 @@ impl Fragments {
                     turn_frame(frame, ip);
                 }
                 send(cx, frame, ip);
+            } else {
+                cx.lose(IN_VAIN);
             }
         })
     }
@@ -378,6 +380,8 @@ impl Fragments {
             if piece.outlives(hops) {
                 let (frame, ip) = piece.frame();
                 send(cx, frame, ip);
+            } else {
+                cx.lose(IN_VAIN);
             }
         })
     }

@@ -4,10 +4,14 @@ use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, Share};
 
 use super::entry::Hop;
-use super::{CROWDED_OUT, IN_VAIN, Neighbours, REPLACED, REST_NS, Resolved, SWEEP_WAITING};
+use super::{Neighbours, REST_NS, Resolved, SWEEP_WAITING};
 use crate::parts::sweep::keys;
 use crate::router::waiting::Held;
 
+/// A packet waited, and its neighbour did not answer.
+const IN_VAIN: Reason = Reason("waited_in_vain");
+/// A packet waited, and made room for a later one of the same neighbour.
+const REPLACED: Reason = Reason("replaced_while_waiting");
 /// The most packets that wait for one neighbour.
 pub(super) const PLACES: u8 = 16;
 
@@ -23,23 +27,15 @@ impl Neighbours {
                 None => return Ok(self.waiting.insert(cx, &place, held)? != Inserted::Full),
             }
         }
-        self.ends.update(cx, REPLACED, |count| *count += 1)?;
+        cx.lose(REPLACED);
         Ok(self.waiting.insert(cx, &earliest.1, held)? != Inserted::Full)
     }
 
-    /// Reports how many packets waited in vain or were replaced, and how many neighbours made room for others.
+    /// Reports how many neighbours made room for others.
     pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
-        let ends = [
-            (IN_VAIN, "waited_in_vain"),
-            (REPLACED, "replaced_while_waiting"),
-            (CROWDED_OUT, "silent_neighbours_crowded_out"),
-        ];
-        for (end, name) in ends {
-            let mut sum = 0;
-            self.ends.visit(cx, end, |count| sum += count)?;
-            if sum > 0 {
-                into.add(name, sum);
-            }
+        let sum = self.crowded_out.read(cx, |sum, part| *sum += part)?;
+        if sum > 0 {
+            into.add("silent_neighbours_crowded_out", sum);
         }
         Ok(())
     }
@@ -63,7 +59,7 @@ impl Neighbours {
             let Some(held) = self.waiting.get(cx, &place)? else { continue };
             if resolved == Resolved::Absent || held.since_ns.saturating_add(REST_NS) <= now {
                 self.waiting.remove(cx, &place)?;
-                self.ends.update(cx, IN_VAIN, |count| *count += 1)?;
+                cx.lose(IN_VAIN);
                 given_up.push(held);
             }
         }

@@ -24,7 +24,7 @@ use braid_nf::Part;
 use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{
-    DistributedVector, DistributedVectorConfig, Inserted, MapConfig, ROW, Share, StateBuilder, StateError, StateObject,
+    Distributed, DistributedConfig, Inserted, MapConfig, ROW, Share, StateBuilder, StateError, StateObject,
     VectorConfig, Visit,
 };
 
@@ -89,19 +89,14 @@ pub struct Neighbours {
     waiting: Map<Hop, Held>,
     /// How often a neighbour has moved, was forgotten or has come back.
     changes: Vector<u64>,
-    /// Counts of packets that have waited in vain or were replaced by later ones, and of neighbours crowded out.
-    ends: DistributedVector<u64>,
+    /// How many neighbours made room for others.
+    crowded_out: Distributed<u64>,
     /// The link of each port.
     links: Vector<PortLink>,
     lifetime_ns: u64,
     /// Neighbours that are one of several next hops; it must be known which of them are silent.
     choices: Box<[Hop]>,
 }
-
-const IN_VAIN: u32 = 0;
-const REPLACED: u32 = 1;
-/// Counts not packets but neighbours: those that made room for others.
-const CROWDED_OUT: u32 = 2;
 
 impl Neighbours {
     /// Creates an empty table.
@@ -118,12 +113,12 @@ impl Neighbours {
         fragments::room_to_wait("waiting", waiting).map_err(of("waiting_max"))?;
         let changes = VectorConfig { name: "changes".into(), len: 1 };
         let links = VectorConfig { name: "links".into(), len: ports.max(1).into() };
-        let ends = DistributedVectorConfig { name: "waiting_ends".into(), len: 3 };
+        let crowded_out = DistributedConfig { name: "neighbours_crowded_out".into(), staleness_ns: 0 };
         Ok(Neighbours {
             table: Map::new(builder, &map("neighbours", most)).map_err(most_is)?,
             waiting: Map::new(builder, &map("waiting", waiting)).map_err(of("waiting_max"))?,
             changes: Vector::new(builder, &changes, 0).map_err(most_is)?,
-            ends: DistributedVector::new(builder, &ends, |sum, part| *sum += part).map_err(most_is)?,
+            crowded_out: Distributed::new(builder, &crowded_out, 0).map_err(most_is)?,
             links: Vector::new(builder, &links, PortLink::default()).map_err(most_is)?,
             lifetime_ns,
             choices,
@@ -279,7 +274,7 @@ impl Neighbours {
         let has_room = make_room(cx, hop, size, |cx, among| take_out(cx, &self.table, once(among), 1, &mut silent))?;
         let has_room = has_room || make_room(cx, hop, size, |cx, among| self.thin_out(cx, hop, among))?;
         if has_room {
-            self.ends.update(cx, CROWDED_OUT, |count| *count += 1)?;
+            self.crowded_out.update(cx, |count| *count += 1)?;
         }
         Ok(has_room && self.table.insert(cx, hop, entry)? != Inserted::Full)
     }
@@ -350,6 +345,6 @@ impl Part for Neighbours {
         self.waiting.objects(into);
         self.changes.objects(into);
         self.links.objects(into);
-        into.push(self.ends.object());
+        self.crowded_out.objects(into);
     }
 }

@@ -112,3 +112,23 @@ fn a_static_next_hop_without_a_link_is_passed_over() {
     bench.link_down(0);
     assert_eq!(by_second(&mut bench, 4), 40);
 }
+
+/// Reports count packets that wait as consumed; one that is not sent after all is a copy that is dropped, so it is lost once.
+#[test]
+fn who_waits_in_vain_is_lost_once() {
+    let mut bench = bench(10, TWO_LINKS);
+    for ms in 0..18 {
+        bench.send(0, ms, &to_neighbour(9));
+    }
+    let v6 = Frame::udp("[2001:db8:1::7]:1", "[2001:db8:2::9]:2").mac(HOST, OURS[0]).bytes();
+    bench.send(0, 18, &v6);
+    for ms in (1_000..9_000).step_by(100) {
+        bench.send(0, ms, &Frame::arp("10.0.0.7", "10.0.0.1").mac(HOST, [0xff; 6]).bytes());
+    }
+    let counters = bench.counters();
+    let of = |reason: &str| -> u64 {
+        counters.drops.iter().filter(|(_, dropped, _)| *dropped == reason).map(|(.., count)| count).sum()
+    };
+    assert_eq!((of("waits_for_neighbour"), of("replaced_while_waiting"), of("waited_in_vain")), (19, 2, 17));
+    assert_eq!(counters.missing(), 0);
+}
