@@ -222,8 +222,7 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
 
     /// Reasons for [`Verdict::Drop`] under which a packet that ends here is not lost: the function has answered it,
     /// learnt from it, or sends it on later or in another way. Reports count these packets among those dropped, and say
-    /// how many they are. Of one that waits in
-    /// vain say so with [`Cx::lose`].
+    /// how many they are. Of one that waits in vain say so with [`Cx::lose`].
     const CONSUMES: &'static [Reason] = &[];
 
     /// Whether the function changes packets such that an answer to one has to be changed back. Set it together with

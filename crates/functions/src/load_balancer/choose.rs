@@ -7,6 +7,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::hash;
 
 use super::config::{Persistence, WhenDown};
+use super::room::{Accepts, Found};
 use super::settings::{Pool, Virtual};
 use super::strays::ends_of;
 use super::{FROM_BACKEND, Flow, LoadBalancer};
@@ -93,7 +94,7 @@ impl LoadBalancer {
     ) -> Result<Option<u32>, Conflict> {
         match self.named_by(cx, service, packet)? {
             Some(named) => Ok(Some(named)),
-            None => self.choose_and_keep(cx, service, packet.src_ip(), port),
+            None => self.choose_and_keep(cx, service, (packet.src_ip(), port), Accepts::Room),
         }
     }
 
@@ -127,12 +128,12 @@ impl LoadBalancer {
         &self,
         cx: &mut Cx<'_>,
         service: &Virtual,
-        client: IpAddress,
-        port: u16,
+        client: (IpAddress, u16),
+        accepts: Accepts,
     ) -> Result<Option<u32>, Conflict> {
-        let chosen = self.choose(cx, service, client, port)?;
+        let chosen = self.choose(cx, service, client, accepts)?;
         if let (Persistence::Source, Some(backend)) = (service.persistence, chosen) {
-            self.keep(cx, service, client, backend)?;
+            self.keep(cx, service, client.0, backend)?;
         }
         Ok(chosen)
     }
@@ -142,20 +143,20 @@ impl LoadBalancer {
         &self,
         cx: &mut Cx<'_>,
         service: &Virtual,
-        client: IpAddress,
-        port: u16,
+        client: (IpAddress, u16),
+        accepts: Accepts,
     ) -> Result<Option<u32>, Conflict> {
         if service.persistence != Persistence::Source {
-            return self.choose_by_hash(cx, service, client, port);
+            return self.choose_by_hash(cx, service, client, accepts);
         }
-        let key = Client::of(service, client);
+        let key = Client::of(service, client.0);
         if let Some(kept) = self.kept.get(cx, &key)? {
             let backend = kept.backend as u32;
-            if self.may_choose(cx, backend)? {
+            if self.may_choose(cx, backend)? && self.accepts(cx, accepts, backend)? {
                 return Ok(Some(backend));
             }
         }
-        self.choose_by_hash(cx, service, key.address, 0)
+        self.choose_by_hash(cx, service, (key.address, 0), accepts)
     }
 
     /// Refreshes the entry of a persistent client from a live connection, unless the client has been given another
@@ -181,44 +182,55 @@ impl LoadBalancer {
         Kept::note((&self.kept, &self.unkept_clients), cx, &Client::of(service, client), backend)
     }
 
-    /// The backend that the hash of a client's endpoint gives; a backup if no other backend is up.
+    /// The backend that the hash of a client's endpoint gives; a backup if no other backend is up. That they are full is not enough.
     fn choose_by_hash(
         &self,
         cx: &mut Cx<'_>,
         service: &Virtual,
-        client: IpAddress,
-        port: u16,
+        (client, port): (IpAddress, u16),
+        accepts: Accepts,
     ) -> Result<Option<u32>, Conflict> {
         let mut name = [0; 18];
         name[..16].copy_from_slice(&client.octets());
         name[16..].copy_from_slice(&port.to_be_bytes());
         for pool in &service.pools {
-            if let Some(backend) = self.choose_of(cx, pool, &name)? {
-                return Ok(Some(backend));
+            match self.choose_of(cx, pool, &name, accepts)? {
+                Found::At(backend) => return Ok(Some(backend)),
+                Found::Full => break,
+                Found::Nobody => {}
             }
         }
         Ok(None)
     }
 
-    /// The backend at the place of a name's hash; while that is down, the one at the place of a further hash, and finally the one among those
-    /// that are up whose turn comes first ([`wait`]).
-    fn choose_of(&self, cx: &mut Cx<'_>, pool: &Pool, name: &[u8; 18]) -> Result<Option<u32>, Conflict> {
+    /// The backend at the place of a name's hash; while that is down or full, the one at the place of a further hash, and finally the one
+    /// among those that are up and have room whose turn comes first ([`wait`]).
+    fn choose_of(&self, cx: &mut Cx<'_>, pool: &Pool, name: &[u8; 18], accepts: Accepts) -> Result<Found, Conflict> {
+        let mut none = Found::Nobody;
         for number in 0..TRIES {
             let place = hash::mixed(name, SEED + number as u64);
             let Some(backend) = pool.backends.get(usize::from(pool.table.at(place))) else { break };
             if self.is_up(cx, *backend)? {
-                return Ok(Some(*backend));
+                if self.accepts(cx, accepts, *backend)? {
+                    return Ok(Found::At(*backend));
+                }
+                none = Found::Full;
             }
         }
         let mut first = None;
         for backend in &pool.backends {
-            if self.may_choose(cx, *backend)? {
+            if !self.may_choose(cx, *backend)? {
+                continue;
+            }
+            if self.accepts(cx, accepts, *backend)? {
                 let weight = self.settings.servers.get(*backend as usize).map_or(0, |server| server.weight);
                 let wait = wait(name, *backend, weight);
                 first = first.filter(|(_, least)| *least <= wait).or(Some((*backend, wait)));
+            } else {
+                none = Found::Full;
             }
         }
-        Ok(first.map(|(backend, _)| backend))
+        Ok(first.map_or(none, |(backend, _)| Found::At(backend)))
     }
 
     /// Whether new flows may go to a backend: its weight is not 0 and it is up.
@@ -235,7 +247,7 @@ impl LoadBalancer {
         Flow { checked_ms, backend, way, phase }
     }
 
-    /// Checks again whether the flow's backend is up, and moves the flow if not. False if no backend is up.
+    /// Checks again whether the flow's backend is up, and moves the flow if not. False if no backend is up and has room.
     #[cold]
     pub(super) fn recheck(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &mut Flow) -> Result<bool, Conflict> {
         if self.settings.when_down == WhenDown::Keep || self.is_up(cx, flow.backend.into())? {
@@ -249,7 +261,7 @@ impl LoadBalancer {
     }
 
     /// Chooses a backend for a connection that reuses the endpoints of an ended one, or that moves. False if no backend
-    /// is up.
+    /// is up and has room.
     #[cold]
     pub(super) fn choose_again(
         &self,
@@ -258,9 +270,10 @@ impl LoadBalancer {
         flow: &mut Flow,
         phase: u8,
     ) -> Result<bool, Conflict> {
-        let ((client, port), end) = ends_of(packet);
+        let (client, end) = ends_of(packet);
         let Some(service) = self.settings.service(end) else { return Ok(false) };
-        let Some(backend) = self.choose_and_keep(cx, service, client, port)? else { return Ok(false) };
+        let accepts = Accepts::RoomBeside(flow.backend);
+        let Some(backend) = self.choose_and_keep(cx, service, client, accepts)? else { return Ok(false) };
         self.move_to(cx, packet, flow, (backend, phase))?;
         Ok(true)
     }
@@ -276,7 +289,7 @@ impl LoadBalancer {
         self.forget_stray(cx, packet)?;
         self.count(cx, flow, Tally::ENDED)?;
         *flow = self.flow_to(cx, backend, phase);
-        self.count(cx, flow, Tally::BEGUN)
+        self.enter(cx, packet, flow, true).map(drop)
     }
 }
 

@@ -205,6 +205,9 @@ pub struct Backend {
     /// Its relative share of new connections; 0: none, it drains.
     #[serde(default = "one", deserialize_with = "units::up_to::<_, WEIGHT_MAX>")]
     pub weight: u32,
+    /// How many connections it may have at a time; `None`: any number.
+    #[serde(default)]
+    pub connections_max: Option<u32>,
     /// Whether it gets connections only while no other backend is up.
     #[serde(default)]
     pub backup: bool,
@@ -239,7 +242,16 @@ impl Service {
 impl Backend {
     /// A backend with default settings.
     pub fn new(address: IpAddr) -> Backend {
-        Backend { address, port: None, weight: 1, backup: false, mac: None, up: true, server_id: None }
+        Backend {
+            address,
+            port: None,
+            weight: 1,
+            connections_max: None,
+            backup: false,
+            mac: None,
+            up: true,
+            server_id: None,
+        }
     }
 }
 

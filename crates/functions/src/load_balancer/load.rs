@@ -47,12 +47,13 @@ impl LoadBalancer {
             };
             let (backend, live) = (shown(server.address, server.ports()), tally.live());
             let way = self.known_mtu(cx, server)?.map_or_else(String::new, |mtu| format!(", path MTU {mtu}"));
+            let most = server.connections_max.map_or_else(String::new, |most| format!(" of at most {most}"));
             let refused = match tally.refused {
                 0 => String::new(),
                 packets => format!(", {} of others that found no room", of_each(packets, "packet")),
             };
             let detail = format!(
-                "{state}, weight {}, connections: {live} remembered, {} in all{refused}{way}",
+                "{state}, weight {}, connections: {live}{most} remembered, {} in all{refused}{way}",
                 server.weight, tally.all
             );
             let subject = format!("{service} at {backend}");

@@ -24,6 +24,7 @@ mod pieces;
 mod ports;
 mod quic;
 mod refusals;
+mod room;
 mod roster;
 mod settings;
 mod shown;
@@ -40,13 +41,14 @@ pub use config::{
 pub use flow::Flow;
 pub use health::HEARTBEAT;
 pub use ports::{PortList, Ports};
+pub use room::BACKENDS_FULL;
 pub use tunnel::{NO_TUNNEL, TOO_BIG};
 
 use std::time::Duration;
 
+use braid_nf::FieldUse;
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{Exchange, Translated};
-use braid_nf::FieldUse;
 use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
@@ -356,8 +358,10 @@ impl LoadBalancer {
         // If the set table is full the packet is still sent: later packets hash to the same backend.
         let remembers = self.settings.server_of(&flow).is_some_and(|server| server.remembers);
         if remembers {
-            let by = if set.register(cx, flow) { Tally::BEGUN } else { Tally::REFUSED };
-            self.count(cx, &flow, by)?;
+            let is_kept = set.register(cx, flow);
+            if !self.enter(cx, packet, &flow, is_kept)? {
+                return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
+            }
         }
         self.send(cx, packet, &flow)
     }
@@ -446,7 +450,7 @@ impl LoadBalancer {
         }
     }
 
-    /// Handles a packet to a service that has no backend up.
+    /// Handles a packet to a service that has no backend up, or none with room.
     #[cold]
     fn none_is_up(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let service = self.settings.service(strays::ends_of(packet).1);
@@ -456,7 +460,7 @@ impl LoadBalancer {
                 _ => answer::unreachable(cx, packet, packet.dst_ip(), PORT),
             }
         }
-        Ok(Verdict::Drop(NO_BACKEND))
+        Ok(Verdict::Drop(self.why_none(cx, service)?))
     }
 
     #[cold]

@@ -13,6 +13,7 @@ use super::LoadBalancer;
 use super::choose::NO_BACKEND;
 use super::config::Mode;
 use super::flow::{FROM_BACKEND, TO_BACKEND};
+use super::room::BACKENDS_FULL;
 use super::settings::Server;
 use super::tunnel::{Origin, TOO_BIG};
 use crate::parts::scope::BAD_SOURCE;
@@ -22,8 +23,8 @@ use crate::parts::{Fate, Fragments, Volume};
 pub(super) const PASSES: u16 = u16::MAX;
 
 /// Reasons to drop a first fragment that its later fragments do not reveal, so that they have to be remembered.
-pub(super) const ENDS: [Reason; 6] =
-    [NO_BACKEND, BAD_SOURCE, TOO_BIG, Reason::MALFORMED, Reason::SET_TABLE_FULL, Reason::TTL_EXCEEDED];
+pub(super) const ENDS: [Reason; 7] =
+    [NO_BACKEND, BAD_SOURCE, TOO_BIG, Reason::MALFORMED, Reason::SET_TABLE_FULL, Reason::TTL_EXCEEDED, BACKENDS_FULL];
 
 /// The direction of a datagram.
 fn way(fate: &Fate) -> u8 {

@@ -165,6 +165,13 @@ pub(super) fn check_backend(service: &Service, backend: &Backend) -> Result<(), 
     if backend.weight > WEIGHT_MAX {
         return Err((format!("weight {} is out of range", backend.weight), "write 0 to 1000"));
     }
+    if backend.connections_max == Some(0) {
+        return Err(("connections_max = 0 lets no connection in".into(), "write weight = 0, or 1 or more"));
+    }
+    if backend.connections_max.is_some() && service.persistence == Persistence::None {
+        let reason = format!("{} has a `connections_max`, but no connection is remembered", backend.address);
+        return Err((reason, "remove it, or write another `persistence`"));
+    }
     if backend.port.is_some() && service.ports().only().is_none() {
         let (address, several) = (backend.address, service.ports());
         let reason = match &service.port {

@@ -55,6 +55,10 @@ pub(super) struct Server {
     /// 0: the port that the client used.
     pub(super) port: u16,
     pub(super) weight: u32,
+    /// How many connections it may have at a time.
+    pub(super) connections_max: Option<u32>,
+    /// Whether a backend of its service may be full, so that connections are not where their hash leads.
+    pub(super) is_displacing: bool,
     pub(super) mode: Mode,
     /// The number of the first backend at its address, under which path information is kept.
     pub(super) path: u16,
@@ -97,6 +101,8 @@ impl Server {
             address: name.address,
             port: name.port,
             weight: 0,
+            connections_max: None,
+            is_displacing: false,
             mode: name.mode(),
             path: number as u16,
             mac: MacAddress(line.mac),
@@ -268,7 +274,7 @@ impl Settings {
         let mut backends = config.services.iter().flat_map(|service| &service.backends);
         let may_change = config.heartbeat_port.is_some()
             || config.services.iter().any(|service| service.check.is_some())
-            || backends.any(|backend| !backend.up || backend.server_id.is_some());
+            || backends.any(|backend| !backend.up || backend.server_id.is_some() || backend.connections_max.is_some());
         // Connections of a former configuration may not be where this one's hash leads.
         let recheck_ms = if !may_change && is_first { RECHECK_IDLE_MS } else { self.recheck_ms };
         // Connections hold clients that stay with their backend.
@@ -431,6 +437,8 @@ impl Settings {
             address,
             port: line.name.port,
             weight: backend.weight,
+            connections_max: backend.connections_max,
+            is_displacing: service.backends.iter().any(|backend| backend.connections_max.is_some()),
             mode: service.mode,
             path: self.servers_at(address).next().map_or(number, |(first, _)| first as u16),
             mac,

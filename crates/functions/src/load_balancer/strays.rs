@@ -1,5 +1,5 @@
 //! Connections that are not on the backend their hash selects: those that began before backends joined, drained or came
-//! back, and those whose QUIC identifier names a backend.
+//! back, those that found it full, and those whose QUIC identifier names a backend.
 //!
 //! An ICMP error about such a connection is hashed like its packets, and would reach the wrong backend. Packet sets of
 //! other flows cannot be read, so the connection notes itself here whenever it rechecks its backend (`recheck_ms`), as
@@ -13,6 +13,7 @@ use super::LoadBalancer;
 use super::choose::Kept;
 use super::flow::Flow;
 use super::ports::End;
+use super::room::Accepts;
 use super::settings::Virtual;
 use crate::parts::{MS, SECOND};
 
@@ -53,7 +54,7 @@ impl LoadBalancer {
     pub(super) fn note_stray(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &Flow) -> Result<(), Conflict> {
         let (client, end) = ends_of(packet);
         let Some(service) = self.settings.service(end) else { return Ok(()) };
-        if self.choose(cx, service, client.0, client.1)? == Some(flow.backend.into()) {
+        if self.choose(cx, service, client, Accepts::Full)? == Some(flow.backend.into()) {
             return Ok(());
         }
         Kept::note((&self.strays, &self.unkept_strays), cx, &Stray::of(client, end), flow.backend.into())
@@ -75,7 +76,7 @@ impl LoadBalancer {
     ) -> Result<Option<u32>, Conflict> {
         match self.strays.get(cx, &Stray::of(client, end))? {
             Some(known) => Ok(Some(known.backend as u32)),
-            None => self.choose(cx, service, client.0, client.1),
+            None => self.choose(cx, service, client, Accepts::Full),
         }
     }
 

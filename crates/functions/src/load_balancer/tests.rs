@@ -10,6 +10,7 @@ mod backups;
 mod crossed;
 mod health;
 mod joining;
+mod limits;
 mod maglev;
 mod modes;
 mod path;

@@ -33,6 +33,18 @@ fn a_weight_is_told_its_range() {
 }
 
 #[test]
+fn a_limit_of_connections_is_one_that_can_hold() {
+    let limit = |more: &str, expected: &str| {
+        let backend = format!("10.0.0.9\", connections_max = {more}");
+        check_error("10.0.0.9\"", &backend, &format!("`service[2].backends[0]`: {expected}"));
+    };
+    limit("0", "connections_max = 0 lets no connection in; write weight = 0, or 1 or more");
+    let text = WEB.replace("10.0.0.9\"", "10.0.0.9\", connections_max = 5");
+    let text = text.replace("port = 53", "port = 53\n    persistence = \"none\"");
+    check_text(&text, "10.0.0.9 has a `connections_max`, but no connection is remembered; remove it, or write another");
+}
+
+#[test]
 fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("10.0.0.9", "2001:db8::9", "is of another family than 203.0.113.53; use one family");
     check_error("10.0.0.2", "10.0.0.1", "10.0.0.1 is a backend of this service twice; name it once, with a `weight`");

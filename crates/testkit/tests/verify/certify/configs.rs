@@ -42,7 +42,7 @@ pub fn others(function: &str) -> &'static [&'static str] {
     match function {
         "bridge" => &[FILTERED],
         "nat" => &[BY_VLAN],
-        "load_balancer" => &[SPARED, CROSSED],
+        "load_balancer" => &[SPARED, CROSSED, LIMITED],
         "policer" => &[
             "meter = 'trtcm'\npackets_per_s = 20\nburst_packets = 5\npeak_per_s = 40\npeak_burst = 10
                 colour_aware = true\ndscp = { green = 10, yellow = 12 }\nlink = { per_s = 500, burst = 50 }",
@@ -165,6 +165,15 @@ const SPARED: &str = "client_ports = [0]\nbackend_ports = [1]\ntable_size = 251\
     backends = [{ address = '192.0.2.10' }, { address = '192.0.2.11' }]
     [[service]]\naddress = '198.18.0.1'\npersistence = 'none'\nbackends = [{ address = '192.0.2.12' }, { address = '192.0.2.13' }]
     [[service]]\naddress = '2001:db8:2::10'\nwhen_none = 'reject'\nbackends = [{ address = '2001:db8:3::1', up = false }]\n";
+
+/// Backends that are soon full.
+const LIMITED: &str = "client_ports = [0]\nbackend_ports = [1]\ntable_size = 251\nfragments_max = 8\npersistence_max = 16\nrecheck_ms = 10
+    tcp_opening_s = 1\ntcp_closing_s = 1\nudp_s = 1
+    [[service]]\naddress = '203.0.113.10'\nwhen_none = 'reject'
+    backends = [{ address = '192.0.2.1', connections_max = 2 }, { address = '192.0.2.2', connections_max = 5 }]
+    [[service]]\naddress = '198.18.0.0'\npersistence = 'source'
+    backends = [{ address = '192.0.2.10', connections_max = 3 }, { address = '192.0.2.11' }]
+    [[service]]\naddress = '2001:db8:2::10'\nbackends = [{ address = '2001:db8:3::1', connections_max = 1 }]\n";
 
 /// The inside and the outside of a translator that has the router's hop.
 pub const BEHIND_NAT: &str = "promiscuous = true\ncounts_hops = false\nneighbours_max = 8\nwaiting_max = 8
