@@ -39,7 +39,7 @@ impl Bridge {
     ) -> Result<Option<u32>, Conflict> {
         in_tables(from, &self.capacities(), |table, at| match (table, &self.snooping) {
             (0, _) => self.forget(cx, (at, count), |_, entry| entry.port == port && !entry.is_fixed()),
-            (_, Some(snooping)) => snooping.forget_port(cx, table == 1, port, (at, count)),
+            (_, Some(snooping)) => snooping.forget_port(cx, table - 1, port, (at, count)),
             (_, None) => Ok(None),
         })
     }

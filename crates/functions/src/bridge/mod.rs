@@ -112,7 +112,7 @@ impl FromConfig for Bridge {
             switches: Switches::check(&config.ports, ports, builder.splits_floods())?,
             quotas: Quotas::new(config.checked_vlans(ports)?, (config.port_limits()?, ports), builder)?,
             storm: Storm::new(config.storm, builder, ports)?,
-            snooping: Snooping::new(config.snooping, builder, ports)?,
+            snooping: Snooping::new(config.snooping.clone(), builder, ports)?,
             refresh_ns,
             age_max_ns,
             sweep_period: config.sweep_period(SWEEP),

@@ -16,15 +16,15 @@ impl Bridge {
     ) -> Result<Option<u32>, Conflict> {
         in_tables(from, &self.capacities(), |table, at| match (table, &self.snooping) {
             (0, _) => self.list_stations(cx, (at, count), tell),
-            (_, Some(snooping)) => snooping.list(cx, table == 1, (at, count), tell),
+            (_, Some(snooping)) => snooping.list(cx, table - 1, (at, count), tell),
             (_, None) => Ok(None),
         })
     }
 
-    /// The capacities of the tables of stations, of groups and of queriers.
-    pub(super) fn capacities(&self) -> [u32; 3] {
-        let [groups, queriers] = self.snooping.as_ref().map_or([0; 2], Snooping::capacities);
-        [self.table.capacity(), groups, queriers]
+    /// The capacities of the tables of stations, of groups, of queriers and of other routers.
+    pub(super) fn capacities(&self) -> [u32; 4] {
+        let [groups, queriers, routers] = self.snooping.as_ref().map_or([0; 3], Snooping::capacities);
+        [self.table.capacity(), groups, queriers, routers]
     }
 
     fn list_stations(

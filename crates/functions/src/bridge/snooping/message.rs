@@ -180,7 +180,8 @@ fn is_igmp_possible(packet: &Packet<'_>, body: &[u8]) -> bool {
     match body.first_chunk::<8>() {
         Some([0x11, _, _, _, 0, 0, 0, 0]) => packet.dst_ip() == IpAddress::from_v4(ALL_HOSTS),
         Some(_) => true,
-        None => false,
+        // Multicast router solicitations and terminations (RFC 4286 sections 3.2 and 3.3).
+        None => matches!(body, [0x31 | 0x32, _, _, _, ..]),
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! A port that sends a report (IGMPv1 to v3, MLDv1 and v2) wants the group until the membership time passes without another
 //! report, or until shortly after a leave, or after the time that a querier allows for answers, if no other report follows. Queries show where routers are, which want all groups,
-//! and make all members report. Without a querier, members that reported long ago stay silent (hosts report once), so groups
+//! and make all members report; so do hellos of PIM, advertisements ([`routers`]), and the plan. Without a querier, members that reported long ago stay silent (hosts report once), so groups
 //! are then sent everywhere. Times are kept in whole seconds, rounded up. Sources of IGMPv3 and MLDv2 are not distinguished: a
 //! host that wants a group from some sources gets it from all.
 
 mod message;
+mod routers;
 
 use std::iter::once;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ const SWEEP: Sweep = Sweep { every: SWEEP_EVERY, round: Duration::from_secs(32) 
 const MOST: u32 = 1024;
 
 /// `[snooping]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SnoopingConfig {
     /// Whether snooping is enabled; must be given wherever `[snooping]` is.
@@ -50,12 +51,20 @@ pub struct SnoopingConfig {
     pub membership_s: u64,
     /// Where frames for a group that no host has reported are sent.
     pub unregistered: Unregistered,
+    /// Ports with routers, whether or not these say so.
+    pub router_ports: Vec<Port>,
 }
 
 impl Default for SnoopingConfig {
     fn default() -> SnoopingConfig {
         // RFC 3376 section 8.4: 2 * 125 s + 10 s.
-        SnoopingConfig { enabled: None, groups_max: 1024, membership_s: 260, unregistered: Unregistered::Flood }
+        SnoopingConfig {
+            enabled: None,
+            groups_max: 1024,
+            membership_s: 260,
+            unregistered: Unregistered::Flood,
+            router_ports: Vec::new(),
+        }
     }
 }
 
@@ -69,7 +78,7 @@ pub enum Unregistered {
     Routers,
 }
 
-/// A group in a VLAN. The unspecified address of IPv4 or IPv6 stands for the queriers of that family.
+/// A group in a VLAN. The unspecified address of IPv4 or IPv6 stands for the queriers, or the other routers, of that family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Group {
@@ -77,7 +86,7 @@ struct Group {
     vlan: u64,
 }
 
-/// The time, in seconds, until which each port wants the group or has a querier.
+/// The time, in seconds, until which each port wants the group, or has a querier or another router.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Members {
@@ -135,6 +144,10 @@ pub struct Snooping {
     table: Map<Group, Members>,
     /// The queriers of each VLAN and family, by their unspecified address: no number of groups keeps a router from being known.
     queriers: Map<Group, Members>,
+    /// The same of routers that have said so otherwise.
+    routers: Map<Group, Members>,
+    /// Ports, as bits, with routers whatever these say.
+    router_ports: u64,
     membership_s: u32,
     unregistered: Unregistered,
 }
@@ -162,6 +175,12 @@ impl Snooping {
             let instead = format!("use a plan with at most {PORTS_MAX}");
             return Err(ConfigError::new("snooping", format!("the plan has {ports} ports"), instead));
         }
+        let router_ports =
+            config.router_ports.iter().fold(0, |bits, port| bits | 1u64.checked_shl((*port).into()).unwrap_or(0));
+        if let Some(beyond) = config.router_ports.iter().find(|port| **port >= ports) {
+            let reason = format!("the plan has no port {beyond}");
+            return Err(ConfigError::new("snooping.router_ports", reason, "name ports of the plan"));
+        }
         let (least, most) = (Duration::from_secs(5), Duration::from_secs(86_400));
         let membership = Duration::from_secs(config.membership_s);
         let membership_ns = span_ns("snooping.membership_s", membership, least, most)?;
@@ -170,8 +189,9 @@ impl Snooping {
             Map::new(builder, &map).map_err(|error| ConfigError::state("snooping.groups_max", &error))
         };
         let (table, queriers) = (map("groups", config.groups_max)?, map("queriers", QUERIERS_MAX)?);
-        let membership_s = (membership_ns / SECOND) as u32;
-        Ok(Some(Snooping { table, queriers, membership_s, unregistered: config.unregistered }))
+        let routers = map("routers", QUERIERS_MAX)?;
+        let (membership_s, unregistered) = ((membership_ns / SECOND) as u32, config.unregistered);
+        Ok(Some(Snooping { table, queriers, routers, router_ports, membership_s, unregistered }))
     }
 
     /// Learns from a frame for a group and returns where it goes, and whether all the groups it reports found room.
@@ -181,6 +201,10 @@ impl Snooping {
         // What a later fragment of a message says is not known.
         if packet.is_later_fragment() && matches!(packet.protocol(), IGMP | protocol::ICMPV6) {
             return Ok((Course::Everywhere, true));
+        }
+        if let Some(hold_s) = routers::hold_s(packet, version) {
+            let has_room = self.note_router(cx, (packet.port(), vlan), group.is_v4(), hold_s)?;
+            return Ok((Course::Everywhere, has_room));
         }
         // RFC 4541 section 2.1.1 (5): damaged messages are ignored.
         let is_igmp = packet.protocol() == IGMP && version == IpVersion::V4;
@@ -201,12 +225,12 @@ impl Snooping {
             return Ok((Course::Everywhere, true));
         }
         let now_s = seconds(cx);
-        let asking = self.members(cx, asking(group.is_v4()), vlan)?;
         let members = self.members(cx, group, vlan)?.ports(now_s);
-        let is_told = members != 0 && asking.have_answered(now_s);
+        let queriers = self.members(cx, asking(group.is_v4()), vlan)?;
+        let is_told = members != 0 && queriers.have_answered(now_s);
         Ok(match self.unregistered {
             Unregistered::Flood if !is_told => (Course::Everywhere, true),
-            _ => (Course::Only(members | asking.ports(now_s)), true),
+            _ => (Course::Only(members | self.routers(cx, group.is_v4(), vlan)?), true),
         })
     }
 
@@ -234,8 +258,33 @@ impl Snooping {
                 Said::Leaves(group) => self.leave(cx, group, vlan, port)?,
             }
         }
-        let routers = self.members(cx, asking(is_v4), vlan)?.ports(seconds(cx));
-        Ok((Course::Only(routers), has_room))
+        Ok((Course::Only(self.routers(cx, is_v4, vlan)?), has_room))
+    }
+
+    /// The ports with routers.
+    fn routers(&self, cx: &mut Cx<'_>, is_v4: bool, vlan: u16) -> Result<u64, Conflict> {
+        let (now_s, address) = (seconds(cx), asking(is_v4));
+        let others = self.routers.get(cx, &Group { address, vlan: vlan.into() })?.map_or(0, |all| all.ports(now_s));
+        Ok(self.router_ports | others | self.members(cx, address, vlan)?.ports(now_s))
+    }
+
+    /// Records that a port has a router for so many seconds. Returns false if there is no room.
+    fn note_router(
+        &self,
+        cx: &mut Cx<'_>,
+        (port, vlan): (Port, u16),
+        is_v4: bool,
+        hold_s: u32,
+    ) -> Result<bool, Conflict> {
+        let (now_s, group) = (seconds(cx), Group { address: asking(is_v4), vlan: vlan.into() });
+        let before = self.routers.get(cx, &group)?.unwrap_or(Members::NONE);
+        let mut members = before;
+        let Some(own) = members.until_s.get_mut(usize::from(port)) else { return Ok(true) };
+        *own = match hold_s {
+            0 => 0,
+            hold_s => now_s.saturating_add(hold_s).saturating_add(1),
+        };
+        Ok(members == before || enter(cx, &self.routers, &group, &members)?)
     }
 
     fn members(&self, cx: &mut Cx<'_>, address: IpAddress, vlan: u16) -> Result<Members, Conflict> {
@@ -274,18 +323,8 @@ impl Snooping {
             members.answered_s = members.answered_s.min(now_s + answer_s);
         }
         let is_news = members != before;
-        Ok(!is_news || self.enter(cx, &Group { address, vlan: vlan.into() }, &members)?)
-    }
-
-    /// Sets an entry, if necessary in place of one that has expired. Returns false if there is no room.
-    fn enter(&self, cx: &mut Cx<'_>, group: &Group, members: &Members) -> Result<bool, Conflict> {
-        let table = self.table_of(group.address);
-        if table.insert(cx, group, members)? != Inserted::Full {
-            return Ok(true);
-        }
-        let (mut expired, size) = (Expired { now_s: seconds(cx) }, (ROW, table.capacity()));
-        let has_room = make_room(cx, group, size, |cx, among| take_out(cx, table, once(among), 1, &mut expired))?;
-        Ok(has_room && table.insert(cx, group, members)? != Inserted::Full)
+        let group = Group { address, vlan: vlan.into() };
+        Ok(!is_news || enter(cx, self.table_of(address), &group, &members)?)
     }
 
     /// Lets the membership of all ports of a group end when the time is over that its querier allows for answers, twice: one query may get
@@ -310,32 +349,40 @@ impl Snooping {
         Ok(())
     }
 
-    /// The capacities of the tables of groups and of queriers.
-    pub(super) fn capacities(&self) -> [u32; 2] {
-        [self.table.capacity(), self.queriers.capacity()]
+    /// The tables of groups, of queriers and of other routers.
+    fn tables(&self) -> [&Map<Group, Members>; 3] {
+        [&self.table, &self.queriers, &self.routers]
     }
 
-    /// Tells of the groups that some port wants, or of the routers, of so many entries (second) from a number (first) on, and forgets those
-    /// that are to end; returns where to go on.
+    /// Their capacities.
+    pub(super) fn capacities(&self) -> [u32; 3] {
+        self.tables().map(Map::capacity)
+    }
+
+    /// Tells of the groups that some port wants, or of the routers, of so many entries (second) of a table from a number (first) on, and forgets
+    /// those that are to end; returns where to go on.
     pub(super) fn list(
         &self,
         tx: &mut Tx,
-        are_groups: bool,
+        table: usize,
         (from, count): (u32, u32),
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
         let now_s = (tx.now() / SECOND) as u32;
-        let (kind, table) = if are_groups { ("group", &self.table) } else { ("router", &self.queriers) };
-        table.for_each(tx, from, count, |_, group, members| {
+        let are_groups = table == 0;
+        let kind = if are_groups { "group" } else { "router" };
+        self.tables()[table].for_each(tx, from, count, |_, group, members| {
             let ports = members.ports(now_s);
             if ports == 0 {
                 return Ok(Visit::Keep);
             }
             let until_s = members.until_s.iter().max().copied().unwrap_or(0);
-            let detail = match (are_groups, group.address.is_v4()) {
-                (true, _) => "",
-                (false, true) => "IGMP",
-                (false, false) => "MLD",
+            let detail = match (table, group.address.is_v4()) {
+                (0, _) => "",
+                (1, true) => "IGMP",
+                (1, false) => "MLD",
+                (_, true) => "says so, IPv4",
+                (_, false) => "says so, IPv6",
             };
             let fate = tell(TableEntry {
                 kind,
@@ -353,16 +400,15 @@ impl Snooping {
         })
     }
 
-    /// Forgets what groups a port wants, or its routers, of so many entries (second) from a number (first) on; returns where to go on.
+    /// Forgets what groups a port wants, or its routers, of so many entries (second) of a table from a number (first) on; returns where to go on.
     pub(super) fn forget_port(
         &self,
         tx: &mut Tx,
-        are_groups: bool,
+        table: usize,
         port: Port,
         (from, count): (u32, u32),
     ) -> Result<Option<u32>, Conflict> {
-        let table = if are_groups { &self.table } else { &self.queriers };
-        table.for_each(tx, from, count, |_, _, members| {
+        self.tables()[table].for_each(tx, from, count, |_, _, members| {
             let mut without = *members;
             let Some(until_s) = without.until_s.get_mut(usize::from(port)) else { return Ok(Visit::Keep) };
             let wanted = std::mem::take(until_s) != 0;
@@ -372,12 +418,22 @@ impl Snooping {
 
     /// Forgets groups that no port wants any more, a few at a time.
     pub(super) fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        for table in [&self.table, &self.queriers] {
+        for table in self.tables() {
             let piece = SWEEP.piece(cx.now(), table.capacity(), Share::ALL);
             take_out(cx, table, piece, MOST, &mut Expired { now_s: seconds(cx) })?;
         }
         Ok(())
     }
+}
+
+/// Sets an entry of a table, if necessary in place of one that has expired. Returns false if there is no room.
+fn enter(cx: &mut Cx<'_>, table: &Map<Group, Members>, group: &Group, members: &Members) -> Result<bool, Conflict> {
+    if table.insert(cx, group, members)? != Inserted::Full {
+        return Ok(true);
+    }
+    let (mut expired, size) = (Expired { now_s: seconds(cx) }, (ROW, table.capacity()));
+    let has_room = make_room(cx, group, size, |cx, among| take_out(cx, table, once(among), 1, &mut expired))?;
+    Ok(has_room && table.insert(cx, group, members)? != Inserted::Full)
 }
 
 fn seconds(cx: &Cx<'_>) -> u32 {
@@ -404,6 +460,7 @@ impl Part for Snooping {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.table.objects(into);
         self.queriers.objects(into);
+        self.routers.objects(into);
     }
 }
 
