@@ -94,7 +94,8 @@ impl FromConfig for Nat {
         let portless = Portless::new(builder, &config, settings.pool.refresh_ns)?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)?
             .ending(builder, &ENDS)?
-            .meeting(settings.networks.meeting(settings.sides));
+            .meeting(settings.networks.meeting(settings.sides))
+            .leaving(settings.sides, builder.decided());
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
         let way_out = WayOut::new(settings.sides, ports, builder);
         let tagged_needs = (settings.networks.are_tagged() || !way_out.is_fixed()).then(|| flows.needs());

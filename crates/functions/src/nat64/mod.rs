@@ -151,7 +151,8 @@ impl FromConfig for Nat64 {
         )?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)?
             .ending(builder, &ENDS)?
-            .meeting(settings.networks.meeting(settings.sides));
+            .meeting(settings.networks.meeting(settings.sides))
+            .leaving(settings.sides, builder.decided());
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
         let way_out = WayOut::new(settings.sides, ports, builder);
         Ok(Nat64 { settings, flows, fragments, answers, way_out })
