@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use braid_nf::Port;
 use braid_nf::packet::IpAddress;
-use foldhash::HashSet;
+use foldhash::HashMap;
 use serde::Deserialize;
 
 use super::advertise::AdvertiseConfig;
@@ -156,6 +156,9 @@ pub struct RouteConfig {
     pub refuse: Option<Refusal>,
     /// The table that it is in; `None`: the main one.
     pub table: Option<String>,
+    /// Of several routes to one destination the one with the least metric counts whose next hop is there.
+    #[serde(default)]
+    pub metric: u32,
 }
 
 /// One of several next hops of a route.
@@ -188,6 +191,9 @@ pub enum Refusal {
     /// Senders are told that communication is prohibited.
     Prohibit,
 }
+
+/// The table of a route (`None`: the main one), and its destination.
+pub(super) type Place<'a> = (Option<&'a str>, IpAddress, u8);
 
 /// A static neighbour.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -245,6 +251,7 @@ impl Config {
                     hops: Vec::new(),
                     refuse: None,
                     table: None,
+                    metric: 0,
                 })
             };
             let defaults = [("0.0.0.0/0", "192.0.2.254"), ("::/0", "2001:db8::fe")];
@@ -255,9 +262,9 @@ impl Config {
 
     /// Checks the routes and rules. Returns the tables, and the spreads of routes with several next hops.
     pub(super) fn routes(&self, interfaces: &[Option<Interface>]) -> Result<(Tables, Vec<Spread>), ConfigError> {
-        let mut spreads = Vec::new();
+        let (mut spreads, mut tiers) = (Vec::new(), HashMap::<_, Vec<_>>::default());
         let mut tables = Filling::new(self, interfaces)?;
-        let (mut known, nowhere) = (HashSet::default(), nowhere());
+        let (rivals, nowhere) = (self.rivals(), nowhere());
         for (number, route) in self.routes.iter().enumerate() {
             let wrong = |error: ConfigError| error.of("route", number);
             if route.refuse != Some(Refusal::Blackhole) && nowhere.iter().any(|none| none.covers(&route.to)) {
@@ -267,10 +274,12 @@ impl Config {
                 );
                 return Err(wrong(ConfigError::new("route.to", reason, "leave the route out")));
             }
-            let table = route.table.as_deref().filter(|table| *table != MAIN);
-            if !known.insert((table, route.to.first(), route.to.bits())) {
+            let (table, ..) = route.place();
+            let all = &rivals[&route.place()];
+            if all.iter().any(|other| *other < number && self.routes[*other].metric == route.metric) {
                 let reason = format!("{} has two routes", route.to);
-                return Err(wrong(ConfigError::new("route.to", reason, "keep one: a destination has one way")));
+                let instead = "keep one: a destination has one way; or give one a greater `metric`, to stand by";
+                return Err(wrong(ConfigError::new("route.to", reason, instead)));
             }
             if route.to == Prefix::new(route.to.first(), 128) && is_own(interfaces, route.to.first(), (None, None)) {
                 let reason = format!("{} is this router's own", route.to.first());
@@ -286,6 +295,16 @@ impl Config {
                     "leave the route out: packets go straight there",
                 )));
             }
+            if all.len() > 1 {
+                let tier = route.tier(interfaces, &self.neighbours).map_err(wrong)?;
+                tiers.entry(route.place()).or_default().push((route.metric, tier));
+                if tiers[&route.place()].len() == all.len() {
+                    let ranked = tiers.remove(&route.place()).unwrap_or_default();
+                    spreads.push(Spread::ranked(ranked).map_err(wrong)?);
+                    tables.add(table, route.to, Way::Spread(spreads.len() as u32 - 1));
+                }
+                continue;
+            }
             let way = match route.hops.as_slice() {
                 [] => route.way(interfaces, &self.neighbours).map_err(wrong)?,
                 hops => {
@@ -296,6 +315,16 @@ impl Config {
             tables.add(table, route.to, way);
         }
         Ok((tables.build(&self.rules, interfaces)?, spreads))
+    }
+
+    /// The routes of each destination in each table, by number.
+    fn rivals(&self) -> HashMap<Place<'_>, Vec<usize>> {
+        let mut rivals = HashMap::<_, Vec<usize>>::default();
+        self.routes
+            .iter()
+            .enumerate()
+            .for_each(|(number, route)| rivals.entry(route.place()).or_default().push(number));
+        rivals
     }
 
     pub(super) fn lifetime_ns(&self) -> Result<u64, ConfigError> {
@@ -339,6 +368,11 @@ pub(super) fn is_own(interfaces: &[Option<Interface>], address: IpAddress, place
 }
 
 impl RouteConfig {
+    /// The table and the destination.
+    fn place(&self) -> Place<'_> {
+        (self.table.as_deref().filter(|table| *table != MAIN), self.to.first(), self.to.bits())
+    }
+
     /// Whether this route can send packets to a static neighbour outside the networks of all interfaces.
     pub(super) fn leads_to(&self, neighbour: &NeighbourConfig) -> bool {
         let NeighbourConfig { address, port, vlan, .. } = *neighbour;

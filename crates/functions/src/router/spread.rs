@@ -1,5 +1,5 @@
 //! Several next hops to one destination: each pair of addresses, or each connection, keeps to one of them, in proportion to
-//! their weights.
+//! their weights. Those of routes with a greater metric stand by: they are used while none of the others is there.
 
 use braid_nf::Packet;
 use braid_nf::state::hash::mixed;
@@ -12,22 +12,42 @@ use crate::ConfigError;
 /// The most next hops of a route.
 const HOPS_MAX: usize = 64;
 
-/// Next hops among which packets are spread, each with its share of the hash values (hash-threshold, RFC 2992).
+/// Next hops among which packets are spread, each with its share of the hash values (hash-threshold, RFC 2992): the sum of the weights up
+/// to and including its own.
+pub(super) type Tier = Vec<(Hop, u32)>;
+
+/// The next hops of a destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// Each next hop with the sum of the weights up to and including its own.
-    hops: Vec<(Hop, u32)>,
+    /// Those of the least metric, then those that stand by for them.
+    tiers: Vec<Tier>,
 }
 
 braid_nf::plain!(Spread);
 
 impl Spread {
-    /// Its next hops, starting with the one that this hash value selects.
+    /// The next hops of several routes to one destination, each with its metric, which are all different.
+    pub(super) fn ranked(mut routes: Vec<(u32, Tier)>) -> Result<Spread, ConfigError> {
+        routes.sort_by_key(|(metric, _)| *metric);
+        let tiers: Vec<Tier> = routes.into_iter().map(|(_, tier)| tier).collect();
+        let mut hops: Vec<Hop> = tiers.iter().flatten().map(|(hop, _)| *hop).collect();
+        while let Some(hop) = hops.pop() {
+            if hops.contains(&hop) {
+                let reason = format!("{} stands by for itself", hop.address);
+                return Err(ConfigError::new("route.via", reason, "name it in one of the routes"));
+            }
+        }
+        Ok(Spread { tiers })
+    }
+
+    /// Its next hops, starting with the one that this hash value selects of those of the least metric.
     pub fn from(&self, hash: u64) -> impl Iterator<Item = Hop> {
-        let total = self.hops.last().map_or(1, |(_, sum)| *sum);
-        let at = ((u128::from(hash) * u128::from(total)) >> 64) as u32;
-        let first = self.hops.partition_point(|(_, sum)| *sum <= at);
-        self.hops.iter().cycle().skip(first).take(self.hops.len()).map(|(hop, _)| *hop)
+        self.tiers.iter().flat_map(move |hops| {
+            let total = hops.last().map_or(1, |(_, sum)| *sum);
+            let at = ((u128::from(hash) * u128::from(total)) >> 64) as u32;
+            let first = hops.partition_point(|(_, sum)| *sum <= at);
+            hops.iter().cycle().skip(first).take(hops.len()).map(|(hop, _)| *hop)
+        })
     }
 }
 
@@ -49,13 +69,43 @@ impl Hash {
 }
 
 impl RouteConfig {
-    /// Checks the several next hops of a route.
+    /// Checks the next hops of a route that has several.
     pub(super) fn spread(
         &self,
         written: &[HopConfig],
         interfaces: &[Option<Interface>],
         neighbours: &[NeighbourConfig],
     ) -> Result<Spread, ConfigError> {
+        Ok(Spread { tiers: vec![self.several(written, interfaces, neighbours)?] })
+    }
+
+    /// The next hop or hops of a route that stands by for another one, or has another one that does.
+    pub(super) fn tier(
+        &self,
+        interfaces: &[Option<Interface>],
+        neighbours: &[NeighbourConfig],
+    ) -> Result<Tier, ConfigError> {
+        if !self.hops.is_empty() {
+            return self.several(&self.hops, interfaces, neighbours);
+        }
+        let hop = match self.way(interfaces, neighbours)? {
+            Way::To(link, Some(via)) => {
+                interfaces.get(usize::from(link)).and_then(Option::as_ref).map(|out| Hop::new(via, out.place()))
+            }
+            _ => None,
+        };
+        hop.map(|hop| vec![(hop, 1)]).ok_or_else(|| {
+            let reason = format!("of several routes to {} this one has no next hop that could be missed", self.to);
+            ConfigError::new("route.metric", reason, "write `via` or `hops`, or keep one route")
+        })
+    }
+
+    fn several(
+        &self,
+        written: &[HopConfig],
+        interfaces: &[Option<Interface>],
+        neighbours: &[NeighbourConfig],
+    ) -> Result<Tier, ConfigError> {
         let wrong = |reason: String, instead: &str| Err(ConfigError::new("route.hops", reason, instead));
         if self.via.is_some() || self.port.is_some() || self.vlan.is_some() || self.refuse.is_some() {
             return wrong(format!("{} has another way as well", self.to), "keep `hops` alone");
@@ -81,6 +131,6 @@ impl RouteConfig {
         if hops.len() > HOPS_MAX {
             return wrong(format!("{} neighbours", hops.len()), "write 64 at most");
         }
-        Ok(Spread { hops })
+        Ok(hops)
     }
 }

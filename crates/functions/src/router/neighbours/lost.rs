@@ -60,6 +60,11 @@ impl Neighbours {
         }
     }
 
+    /// Whether a port has lost its link.
+    pub(super) fn is_down(&self, cx: &mut Cx<'_>, port: Port) -> Result<bool, Conflict> {
+        Ok(self.link(cx, port)?.is_down == 1)
+    }
+
     /// Whether a port is known to have its link.
     pub fn has_link(&self, cx: &mut Cx<'_>, port: Port) -> Result<bool, Conflict> {
         let link = self.link(cx, port)?;

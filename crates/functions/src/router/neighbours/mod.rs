@@ -189,11 +189,11 @@ impl Neighbours {
         Ok(if known { Resolved::Doubtful(station, now + SECOND, whom) } else { Resolved::Waits { ask: true } })
     }
 
-    /// Whether a neighbour did not answer when it was last asked, so that another next hop of the same route is preferable.
+    /// Whether a neighbour did not answer when it was last asked, or its link is down, so that another next hop of the same route is preferable.
     pub fn is_missed(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<bool, Conflict> {
         match self.table.get(cx, &hop)? {
             Some(entry) => Ok(entry.known == MISSED || self.lacks_link(cx, &entry)?),
-            None => Ok(false),
+            None => Ok(self.is_down(cx, hop.port)?),
         }
     }
 

@@ -113,6 +113,26 @@ fn a_static_next_hop_without_a_link_is_passed_over() {
     assert_eq!(by_second(&mut bench, 4), 40);
 }
 
+/// Whether or not its next hop is known, and until the link is back.
+#[test]
+fn a_route_stands_by_for_one_whose_link_is_lost() {
+    let routes = "[[route]]\nto = '198.51.100.0/24'\nvia = '192.0.2.9'
+        [[route]]\nto = '198.51.100.0/24'\nvia = '10.0.0.9'\nmetric = 1
+        [[neighbour]]\naddress = '10.0.0.9'\nmac = '02:00:00:00:00:99'\nport = 0\n";
+    let mut bench = bench(10, &format!("redirects = false\n{TWO_LINKS}{routes}"));
+    let beyond = Frame::udp("10.0.0.7:1", "198.51.100.7:2").mac(HOST, OURS[0]).bytes();
+    bench.link_down(1);
+    assert_eq!(outcome(&mut bench, 1, &beyond), (None, vec![(0, IP)]), "nobody was asked before");
+    bench.link_up(1);
+    assert_eq!(outcome(&mut bench, 2, &beyond), (Some("waits_for_neighbour"), vec![(1, ARP)]));
+    let mut answer = Frame::arp("192.0.2.9", "192.0.2.1").mac(HOST, OURS[1]).bytes();
+    answer[21] = 2;
+    bench.send(1, 3, &answer);
+    assert_eq!(outcome(&mut bench, 4, &beyond), (None, vec![(1, IP)]));
+    bench.link_down(1);
+    assert_eq!(outcome(&mut bench, 5, &beyond), (None, vec![(0, IP)]));
+}
+
 /// Reports count packets that wait as consumed; one that is not sent after all is a copy that is dropped, so it is lost once.
 #[test]
 fn who_waits_in_vain_is_lost_once() {

@@ -112,7 +112,7 @@ fn interfaces_that_contradict_each_other_are_refused() {
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']
         [[route]]\nto = '192.0.2.0/24'\nvia = '10.0.0.2'\n[[route]]\nto = '192.0.2.0/24'\nvia = '10.0.0.3'",
-        "`route[1].to`: 192.0.2.0/24 has two routes; keep one: a destination has one way",
+        "`route[1].to`: 192.0.2.0/24 has two routes; keep one: a destination has one way; or give one a greater `metric`, to stand by",
     );
     let to_none = |to: &str, way: &str| {
         format!("[[interface]]\nport = 0\naddresses = ['10.0.0.1/8', '2001:db8::1/64']\n[[route]]\nto = '{to}'\n{way}")
@@ -267,4 +267,27 @@ fn routes_and_neighbours_that_lead_nowhere_are_refused() {
         &format!("neighbours_max = 1\n{list}"),
         "`neighbours_max`: there are 2 in the plan; write a larger number: they need room too",
     );
+}
+
+#[test]
+fn routes_that_stand_by_have_next_hops_and_other_metrics() {
+    let routes = |more: &str| {
+        format!(
+            "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']\n[[interface]]\nport = 1\naddresses = ['192.0.2.1/24']
+            [[route]]\nto = '198.51.100.0/24'\nvia = '192.0.2.9'\n[[route]]\nto = '198.51.100.0/24'\n{more}"
+        )
+    };
+    accept(&routes("via = '192.0.2.8'\nmetric = 2"));
+    accept(&routes("hops = [{ via = '192.0.2.8' }, { via = '10.0.0.2' }]\nmetric = 2"));
+    refuse(
+        &routes("via = '192.0.2.9'\nmetric = 2"),
+        "`route[1].via`: 192.0.2.9 stands by for itself; name it in one of the routes",
+    );
+    for way in ["port = 1", "refuse = 'blackhole'"] {
+        refuse(
+            &routes(&format!("{way}\nmetric = 2")),
+            "`route[1].metric`: of several routes to 198.51.100.0/24 this one has no next hop that could be missed; write `via` or \
+             `hops`, or keep one route",
+        );
+    }
 }
