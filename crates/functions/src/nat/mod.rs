@@ -41,6 +41,7 @@ pub use crate::parts::others::{CountsHops, Others};
 
 use std::time::Duration;
 
+use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::{Fate, FieldUse, Hairpins, Relaxation, TableEntry};
 
@@ -91,7 +92,8 @@ impl FromConfig for Nat {
             refreshed,
             most,
         )?;
-        let portless = Portless::new(builder, &config, settings.pool.refresh_ns)?;
+        let unanswered_ns = settings.timeouts.after(protocol::TCP, Phase::Opening);
+        let portless = Portless::new(builder, &config, (settings.pool.refresh_ns, unanswered_ns))?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)?
             .ending(builder, &ENDS)?
             .meeting(settings.networks.meeting(settings.sides))

@@ -9,7 +9,7 @@
 //! inside and under the external address. Both entries are written in one transaction, with the same time. All pieces of a
 //! datagram have these addresses, so none waits for another.
 //!
-//! A host may have so many translations, `portless_per_host`.
+//! A host may have so many translations, `portless_per_host`. One that nobody has answered lives no longer than an opening TCP connection.
 //!
 //! Not translated is AH, whose checksum covers the addresses (RFC 4302 section 3.3.3.1.1).
 
@@ -89,6 +89,8 @@ struct Other {
     network: u16,
     /// The port behind which it is.
     home: Port,
+    /// By how much less than others it lives, because nobody has answered.
+    cut_ns: u64,
 }
 
 impl From<Other> for Owner {
@@ -102,6 +104,10 @@ impl Stamp for Other {
     fn seen_ns(&self) -> u64 {
         self.seen_ns
     }
+
+    fn lives_ns(&self, most_ns: u64) -> u64 {
+        most_ns.saturating_sub(self.cut_ns)
+    }
 }
 
 /// All translations by addresses.
@@ -110,17 +116,25 @@ pub(super) struct Portless {
     quota: Option<Quota>,
     refresh_ns: u64,
     inbound_refresh: bool,
+    /// By how much less a translation lives that nobody has answered.
+    cut_ns: u64,
 }
 
 impl Portless {
-    pub(super) fn new(builder: &mut StateBuilder, config: &Config, refresh_ns: u64) -> Result<Portless, ConfigError> {
-        let lives_ns = idle_ns("portless_s", config.portless_s)? + refresh_ns;
+    /// No translations; `unanswered_ns`: how long one lives at most that nobody has answered.
+    pub(super) fn new(
+        builder: &mut StateBuilder,
+        config: &Config,
+        (refresh_ns, unanswered_ns): (u64, u64),
+    ) -> Result<Portless, ConfigError> {
+        let idle_ns = idle_ns("portless_s", config.portless_s)?;
+        let (lives_ns, cut_ns) = (idle_ns + refresh_ns, idle_ns.saturating_sub(unanswered_ns));
         // Each translation has two entries.
         let room = config.portless_max.saturating_mul(2);
         let table = Aged::new(builder, "portless", room, lives_ns);
         let table = table.map_err(|error| ConfigError::state("portless_max", &error))?;
         let quota = Quota::new(builder, config).map_err(|error| ConfigError::state("portless_max", &error))?;
-        Ok(Portless { table, quota, refresh_ns, inbound_refresh: config.inbound_refresh })
+        Ok(Portless { table, quota, refresh_ns, inbound_refresh: config.inbound_refresh, cut_ns })
     }
 
     /// The external address from which an inside host sends to a remote one; it gets one if it has none.
@@ -137,7 +151,7 @@ impl Portless {
             return self.begin(cx, mappings, (inside, home), remote);
         };
         if known.home != home || self.is_due(cx, &known) {
-            self.note(cx, here, Other { home, ..known })?;
+            self.note(cx, here, Other { seen_ns: cx.now(), home, ..known })?;
         }
         Ok(Ok(known.address))
     }
@@ -150,9 +164,12 @@ impl Portless {
         number: u8,
     ) -> Result<Option<Owner>, Conflict> {
         let Some(owner) = self.owner(cx, (external, remote), number)? else { return Ok(None) };
-        if self.inbound_refresh && self.is_due(cx, &owner) {
+        let is_first = owner.cut_ns > 0;
+        let refreshes = self.inbound_refresh && (is_first || self.is_due(cx, &owner));
+        if is_first || refreshes {
             let inside = Inside::new(owner.network, IpAddress::from_v4(owner.address), 0, number);
-            self.note(cx, Ends::of_inside(inside, remote), Other { address: external, ..owner })?;
+            let seen_ns = if refreshes { cx.now() } else { owner.seen_ns };
+            self.note(cx, Ends::of_inside(inside, remote), Other { seen_ns, address: external, cut_ns: 0, ..owner })?;
         }
         Ok(Some(owner.into()))
     }
@@ -176,7 +193,6 @@ impl Portless {
 
     /// Writes both entries of a translation, of which one is from an inside address. False if there is no room.
     fn note(&self, cx: &mut Cx<'_>, here: Ends, other: Other) -> Result<bool, Conflict> {
-        let other = Other { seen_ns: cx.now(), ..other };
         if !self.table.insert_telling(cx, &here, &other, |cx, gone| self.uncount(cx, gone))? {
             return Ok(false);
         }
@@ -221,7 +237,7 @@ impl Portless {
             if owner.is_some_and(|owner| (owner.address, owner.network) != (here.address, here.network)) {
                 continue;
             }
-            let other = Other { seen_ns: 0, address, network: inside.network, home };
+            let other = Other { seen_ns: cx.now(), address, network: inside.network, home, cut_ns: self.cut_ns };
             if !self.count(cx, &here)? {
                 return Ok(Err(PORT_QUOTA));
             }

@@ -19,6 +19,11 @@ use super::sweep::{Over, Sweep, make_room, take_out};
 pub trait Stamp: Plain {
     /// When the value was last used, in nanoseconds.
     fn seen_ns(&self) -> u64;
+
+    /// How long it lives after that, in nanoseconds: `most_ns`, the lifetime of its table, or less.
+    fn lives_ns(&self, most_ns: u64) -> u64 {
+        most_ns
+    }
 }
 
 impl Stamp for u64 {
@@ -103,7 +108,7 @@ impl<K, V: Stamp, F: FnMut(&mut Cx<'_>, &K) -> Result<(), Conflict>> Over<K, V> 
 }
 
 fn is_dead(value: &impl Stamp, now: u64, lifetime_ns: u64) -> bool {
-    now.saturating_sub(value.seen_ns()) > lifetime_ns
+    now.saturating_sub(value.seen_ns()) > value.lives_ns(lifetime_ns)
 }
 
 impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
@@ -143,7 +148,8 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
             if is_dead(value, now, self.lifetime_ns) {
                 return Ok(Visit::Keep);
             }
-            match tell(key, value, value.seen_ns().saturating_add(self.lifetime_ns).saturating_sub(now)) {
+            match tell(key, value, value.seen_ns().saturating_add(value.lives_ns(self.lifetime_ns)).saturating_sub(now))
+            {
                 Fate::Keep => Ok(Visit::Keep),
                 Fate::End => {
                     chosen.push((*key, *value));
