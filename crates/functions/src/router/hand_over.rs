@@ -135,7 +135,7 @@ impl Router {
         let Some(spread) = self.spreads.get(number as usize) else { unreachable!("ways are made with their spreads") };
         let mut chosen = None;
         for hop in spread.from(self.hash.of(packet, self.seed)) {
-            if !self.neighbours.is_missed(cx, hop)? {
+            if !self.neighbours.is_out(cx, hop)? {
                 chosen = Some(hop);
                 break;
             }

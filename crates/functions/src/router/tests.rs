@@ -388,6 +388,7 @@ fn a_scan_of_a_network_is_bounded_and_keeps_no_host_out() {
     }
     assert_eq!(bench.send(0, 5000, &to_far().bytes()).ports(), [1], "who is written down stays");
     let to_none = Frame::udp("10.0.0.7:1", "192.0.99.1:2").mac(HOST, OURS[0]).bytes();
+    bench.send(0, 8999, &to_far().bytes());
     assert_eq!(bench.send(0, 9000, &to_none).dropped, Some("neighbours_full"), "who has answered does so too");
 }
 

@@ -189,11 +189,16 @@ impl Neighbours {
         Ok(if known { Resolved::Doubtful(station, now + SECOND, whom) } else { Resolved::Waits { ask: true } })
     }
 
-    /// Whether a neighbour did not answer when it was last asked, or its link is down, so that another next hop of the same route is preferable.
+    /// Whether another next hop of the same route is preferable: this one is [missed](Self::is_missed), or nobody knows it and its link is down.
+    pub fn is_out(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<bool, Conflict> {
+        Ok(self.is_missed(cx, hop)? || self.table.get(cx, &hop)?.is_none() && self.is_down(cx, hop.port)?)
+    }
+
+    /// Whether a neighbour did not answer when it was last asked, so that it has to be asked again.
     pub fn is_missed(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<bool, Conflict> {
         match self.table.get(cx, &hop)? {
             Some(entry) => Ok(entry.known == MISSED || self.lacks_link(cx, &entry)?),
-            None => Ok(self.is_down(cx, hop.port)?),
+            None => Ok(false),
         }
     }
 
