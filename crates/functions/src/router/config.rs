@@ -39,6 +39,8 @@ pub struct Config {
     pub neighbours: Vec<NeighbourConfig>,
     /// The most neighbours, including static ones.
     pub neighbours_max: u32,
+    /// How many neighbours a source may have this router ask for in a second; `None`: a quarter of the most.
+    pub asked_per_source: Option<u32>,
     /// Seconds after which a neighbour is asked again.
     pub neighbour_lifetime_s: u64,
     /// The most packets that wait for neighbours to answer.
@@ -70,6 +72,7 @@ impl Default for Config {
             rules: Vec::new(),
             neighbours: Vec::new(),
             neighbours_max: 4096,
+            asked_per_source: None,
             neighbour_lifetime_s: 60,
             waiting_max: 256,
             reassembly_max: 512,
@@ -325,6 +328,24 @@ impl Config {
             .enumerate()
             .for_each(|(number, route)| rivals.entry(route.place()).or_default().push(number));
         rivals
+    }
+
+    /// The most neighbours, and how many a source may have this router ask for in a second.
+    pub(super) fn most(&self) -> Result<(u32, u32), ConfigError> {
+        const FEW: u32 = 16;
+        let most = self.neighbours_max;
+        match self.asked_per_source {
+            None => Ok((most, FEW.max(most / 4))),
+            Some(0) => {
+                let reason = "no packet would reach a neighbour that is not known";
+                Err(ConfigError::new("asked_per_source", reason, "write 1 or more, or leave it out"))
+            }
+            Some(per_source) if per_source > most => {
+                let reason = format!("{per_source} are more than `neighbours_max`");
+                Err(ConfigError::new("asked_per_source", reason, format!("write 1 to {most}")))
+            }
+            Some(per_source) => Ok((most, per_source)),
+        }
     }
 
     pub(super) fn lifetime_ns(&self) -> Result<u64, ConfigError> {

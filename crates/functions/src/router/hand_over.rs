@@ -11,8 +11,8 @@ use super::links::Link;
 use super::neighbours::{Hop, Resolved, Says, Station, Whom};
 use super::waiting::Held;
 use super::{
-    ABSENT, BY_PORTS, COUNTS, Known, NEIGHBOURS_FULL, NO_INTERFACE, Router, TOO_LONG, WAITING_FULL, WAITS, fragment,
-    objections,
+    ABSENT, ASKED_FOR_TOO_MANY, BY_PORTS, COUNTS, Known, NEIGHBOURS_FULL, NO_INTERFACE, Router, TOO_LONG, WAITING_FULL,
+    WAITS, fragment, objections,
 };
 use crate::parts::discovery::Message;
 
@@ -30,7 +30,7 @@ impl Router {
             return Ok(Verdict::Drop(NO_INTERFACE));
         };
         let hop = Hop::new(neighbour, out.place());
-        match self.resolve(cx, hop)? {
+        match self.resolve(cx, hop, Some(packet.src_ip()))? {
             Resolved::At(station, until) | Resolved::Doubtful(station, until, _) => {
                 let at = Station { port: out.port_of(station), ..station };
                 if self.redirects && to == from && !objections::has_source_route(packet) {
@@ -62,6 +62,7 @@ impl Router {
             }
             Resolved::Absent => self.errors.send(cx, packet, came, Complaint::HostAbsent, ABSENT),
             Resolved::Full => Ok(Verdict::Drop(NEIGHBOURS_FULL)),
+            Resolved::TooMany => Ok(Verdict::Drop(ASKED_FOR_TOO_MANY)),
         }
     }
 
@@ -97,8 +98,8 @@ impl Router {
     }
 
     /// Looks up a neighbour, and asks for it if that is due.
-    pub(super) fn resolve(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<Resolved, Conflict> {
-        let resolved = self.neighbours.resolve(cx, hop)?;
+    pub(super) fn resolve(&self, cx: &mut Cx<'_>, hop: Hop, source: Option<IpAddress>) -> Result<Resolved, Conflict> {
+        let resolved = self.neighbours.resolve(cx, hop, source)?;
         let whom = match resolved {
             Resolved::Waits { ask: true } | Resolved::Doubtful(_, _, Whom::Everybody) => Whom::Everybody,
             Resolved::Doubtful(_, _, whom) => whom,

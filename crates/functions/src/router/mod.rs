@@ -78,6 +78,8 @@ const WAITING_FULL: Reason = Reason("waiting_full");
 const ABSENT: Reason = Reason("neighbour_absent");
 /// There is no room for another neighbour.
 const NEIGHBOURS_FULL: Reason = Reason("neighbours_full");
+/// Its source has had this router ask for as many neighbours as it may in a second.
+const ASKED_FOR_TOO_MANY: Reason = Reason("asked_for_too_many");
 
 network_function! {
     /// Routes between its interfaces; see the README beside this file.
@@ -157,7 +159,7 @@ impl FromConfig for Router {
         let (tables, spreads) = config.routes(&interfaces)?;
         let written = format!("{interfaces:?} {:?} {:?}", config.routes, config.rules);
         let choices = spreads.iter().flat_map(|spread| spread.from(0)).collect();
-        let (most, waiting, lifetime_ns) = (config.neighbours_max, config.waiting_max, config.lifetime_ns()?);
+        let (most, waiting, lifetime_ns) = (config.most()?, config.waiting_max, config.lifetime_ns()?);
         let neighbours = Neighbours::new((builder, ports), most, waiting, lifetime_ns, choices);
         let fixed = config.fixed(&interfaces, ports)?;
         // Consecutive routers choose differently, and adding or removing other interfaces moves no connection.
@@ -349,10 +351,10 @@ impl NetworkFunction for Router {
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
         self.neighbours.sweep(cx)?;
         for hop in self.neighbours.doubtful(cx)? {
-            self.resolve(cx, hop)?;
+            self.resolve(cx, hop, None)?;
         }
         for hop in self.neighbours.waited_for(cx)? {
-            let resolved = self.resolve(cx, hop)?;
+            let resolved = self.resolve(cx, hop, None)?;
             for held in self.neighbours.give_up(cx, hop, resolved)? {
                 let (port, vlan) = held.came_by();
                 if let Some(came) = self.links.get(self.links.at(port, vlan))
@@ -369,7 +371,7 @@ impl NetworkFunction for Router {
         self.tell_expired(cx, &expired)?;
         for hop in self.spreads.iter().flat_map(|spread| spread.from(0)) {
             if self.neighbours.is_missed(cx, hop)? {
-                self.resolve(cx, hop)?;
+                self.resolve(cx, hop, None)?;
             }
         }
         Ok(())

@@ -9,6 +9,7 @@
 //! A host that sends to all addresses of a network makes this router ask for all of them (RFC 6583). Therefore neighbours that
 //! have not answered are forgotten soon, and make room for others when the table is full.
 
+mod askers;
 mod entry;
 mod held;
 mod lost;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_nf::Part;
-use braid_nf::packet::MacAddress;
+use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
 use braid_nf::state::{
     Distributed, DistributedConfig, Inserted, MapConfig, ROW, Share, StateBuilder, StateError, StateObject,
@@ -32,6 +33,7 @@ use super::waiting::Held;
 use crate::ConfigError;
 use crate::parts::sweep::{Sweep, keys, make_room, take_out};
 use crate::parts::{SECOND, fragments};
+use askers::Askers;
 use entry::{FIXED, MISSED, Neighbour, Old, Silent};
 use lost::PortLink;
 
@@ -63,6 +65,8 @@ pub enum Resolved {
     Absent,
     /// There is no room for another neighbour.
     Full,
+    /// The source has had this router ask for as many as it may.
+    TooMany,
 }
 
 /// What follows from what a neighbour has said.
@@ -91,6 +95,7 @@ pub struct Neighbours {
     changes: Vector<u64>,
     /// How many neighbours made room for others.
     crowded_out: Distributed<u64>,
+    askers: Askers,
     /// The link of each port.
     links: Vector<PortLink>,
     lifetime_ns: u64,
@@ -102,7 +107,7 @@ impl Neighbours {
     /// Creates an empty table.
     pub fn new(
         (builder, ports): (&mut StateBuilder, u16),
-        most: u32,
+        (most, per_source): (u32, u32),
         waiting: u32,
         lifetime_ns: u64,
         choices: Box<[Hop]>,
@@ -119,6 +124,7 @@ impl Neighbours {
             waiting: Map::new(builder, &map("waiting", waiting)).map_err(of("waiting_max"))?,
             changes: Vector::new(builder, &changes, 0).map_err(most_is)?,
             crowded_out: Distributed::new(builder, &crowded_out, 0).map_err(most_is)?,
+            askers: Askers::new(builder, per_source).map_err(most_is)?,
             links: Vector::new(builder, &links, PortLink::default()).map_err(most_is)?,
             lifetime_ns,
             choices,
@@ -138,10 +144,13 @@ impl Neighbours {
         self.table.insert(cx, &hop, &fixed).map(drop)
     }
 
-    /// Looks up a neighbour, and says whether it must be asked for.
-    pub fn resolve(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<Resolved, Conflict> {
+    /// Looks up a neighbour, for a packet from a source if there is one, and says whether it must be asked for.
+    pub fn resolve(&self, cx: &mut Cx<'_>, hop: Hop, source: Option<IpAddress>) -> Result<Resolved, Conflict> {
         let now = cx.now();
         let Some(entry) = self.table.get(cx, &hop)? else {
+            if source.map_or(Ok(false), |source| self.askers.admit(cx, source).map(|admits| !admits))? {
+                return Ok(Resolved::TooMany);
+            }
             let asked = Neighbour { asked_ns: now, tries: 1, ..Neighbour::default() };
             // It may replace only entries that are old enough to be asked again. So there are at most as many queries a second
             // as there is room for neighbours.
@@ -350,6 +359,7 @@ impl Part for Neighbours {
         self.waiting.objects(into);
         self.changes.objects(into);
         self.links.objects(into);
+        self.askers.objects(into);
         self.crowded_out.objects(into);
     }
 }

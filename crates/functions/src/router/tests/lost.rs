@@ -152,3 +152,23 @@ fn who_waits_in_vain_is_lost_once() {
     assert_eq!((of("waits_for_neighbour"), of("replaced_while_waiting"), of("waited_in_vain")), (19, 2, 17));
     assert_eq!(counters.missing(), 0);
 }
+
+/// The sources of one network of IPv6 share what they may have this router ask for, those of IPv4 have so much each.
+#[test]
+fn one_source_has_so_many_asked_for() {
+    let mut bench = bench(10, &format!("asked_per_source = 3\n{TWO_LINKS}"));
+    let mut to = |ms: u64, from: &str, to: String| {
+        let frame = Frame::udp(from, &to).mac(HOST, OURS[0]).bytes();
+        outcome(&mut bench, ms, &frame).0.unwrap_or("sent")
+    };
+    let many: Vec<_> = (10..15).map(|n| to(0, "10.0.0.7:1", format!("192.0.2.{n}:2"))).collect();
+    assert_eq!(many[..3], ["waits_for_neighbour"; 3]);
+    assert_eq!(many[3..], ["asked_for_too_many"; 2]);
+    assert_eq!(to(1, "10.0.0.8:1", "192.0.2.14:2".into()), "waits_for_neighbour", "another source");
+    assert_eq!(to(2, "10.0.0.7:1", "192.0.2.14:2".into()), "waits_for_neighbour", "who is asked for already");
+    assert_eq!(to(1_001, "10.0.0.7:1", "192.0.2.13:2".into()), "waits_for_neighbour", "a second later");
+    let v6: Vec<_> =
+        (10..15).map(|n| to(1_002, &format!("[2001:db8:1::{n}]:1"), format!("[2001:db8:2::{n}]:2"))).collect();
+    assert_eq!(v6[..3], ["waits_for_neighbour"; 3]);
+    assert_eq!(v6[3..], ["asked_for_too_many"; 2]);
+}

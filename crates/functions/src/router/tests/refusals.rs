@@ -291,3 +291,14 @@ fn routes_that_stand_by_have_next_hops_and_other_metrics() {
         );
     }
 }
+
+#[test]
+fn a_source_may_ask_for_some_neighbours_and_no_more_than_there_are() {
+    let none = "no packet would reach a neighbour that is not known; write 1 or more, or leave it out";
+    refuse("asked_per_source = 0", &format!("`asked_per_source`: {none}"));
+    refuse(
+        "neighbours_max = 100\nasked_per_source = 101",
+        "`asked_per_source`: 101 are more than `neighbours_max`; write 1 to 100",
+    );
+    accept("neighbours_max = 100\nasked_per_source = 100");
+}
