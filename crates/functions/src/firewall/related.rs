@@ -10,7 +10,7 @@ use super::limits::{HALF_OPEN_LIMIT, HOST_LIMIT, HOST_TABLE_FULL};
 use super::states::State;
 use super::{CONNECTION_TABLE_FULL, DENIED, Firewall, INVALID_TCP_FLAGS, NOT_INIT, NOT_SYN, OUT_OF_WINDOW, REJECTED};
 use crate::parts::aged::Stamp;
-use crate::parts::{Fate, Fragments, Side};
+use crate::parts::{Fate, Fragments, Lead, Side};
 
 /// An ICMP error that quotes no packet of a live connection.
 pub const UNRELATED: Reason = Reason("unrelated");
@@ -267,8 +267,9 @@ impl Firewall {
             return Ok(Verdict::Drop(TINY_FRAGMENT));
         }
         match self.fragments.follow(cx, packet)? {
-            Some(_) => self.hop(cx, packet),
-            None => self.fragments.wait(cx, packet),
+            Lead::Passed(_) => self.hop(cx, packet),
+            Lead::Ends(reason) => Ok(Verdict::Drop(reason)),
+            Lead::Unknown => Ok(Verdict::Drop(self.fragments.hold(cx, packet)?)),
         }
     }
 }

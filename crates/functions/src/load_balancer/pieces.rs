@@ -17,7 +17,7 @@ use super::room::BACKENDS_FULL;
 use super::settings::Server;
 use super::tunnel::{Origin, TOO_BIG};
 use crate::parts::scope::BAD_SOURCE;
-use crate::parts::{Fate, Fragments, Volume};
+use crate::parts::{Fate, Fragments, Lead, Volume};
 
 /// Stands for a backend number in `Fate::behind`: the datagram belongs to no service, and passes unchanged.
 pub(super) const PASSES: u16 = u16::MAX;
@@ -79,8 +79,10 @@ impl LoadBalancer {
         if !self.may_be_balanced(packet) {
             return Ok(cx.pass());
         }
-        let Some(fate) = self.fragments.follow(cx, packet)? else {
-            return self.fragments.wait(cx, packet);
+        let fate = match self.fragments.follow(cx, packet)? {
+            Lead::Passed(fate) => fate,
+            Lead::Ends(reason) => return Ok(Verdict::Drop(reason)),
+            Lead::Unknown => return Ok(Verdict::Drop(self.fragments.hold(cx, packet)?)),
         };
         if fate.behind == PASSES {
             return Ok(cx.pass());

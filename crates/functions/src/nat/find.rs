@@ -17,7 +17,7 @@ use crate::mappings::table::Mapping;
 use crate::parts::others::Others;
 pub use crate::parts::scope::{BAD_SOURCE, LINK_SCOPE, NOT_UNICAST};
 pub use crate::parts::sides::NO_SIDE;
-use crate::parts::{Fate, Side, lengths, scope};
+use crate::parts::{Fate, Lead, Side, lengths, scope};
 
 /// A packet to an external address that has just left, while its mappings end.
 pub const ADDRESS_LEFT: Reason = Reason("address_left");
@@ -241,8 +241,9 @@ impl Nat {
         }
         if packet.is_later_fragment() {
             return Ok(match self.fragments.follow(cx, packet)? {
-                Some(fate) => Found::Once(Rewrite::from(fate)),
-                None => self.fragments.end_of(cx, packet)?.map_or(Found::Waits, Found::No),
+                Lead::Passed(fate) => Found::Once(Rewrite::from(fate)),
+                Lead::Ends(reason) => Found::No(reason),
+                Lead::Unknown => Found::Waits,
             });
         }
         if packet.icmp().is_some_and(|icmp| icmp.is_error()) {

@@ -22,8 +22,8 @@ use crate::nat::{
     ADDRESS_LEFT, CountsHops, FILTERED, NO_MAPPING, NO_NETWORK, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST, Others,
     UNWANTED,
 };
-use crate::parts::Side;
 use crate::parts::scope::{self, BAD_SOURCE, LINK_SCOPE, Reach};
+use crate::parts::{Lead, Side};
 
 /// An IPv6 packet to the prefix from an address that is not inside, or is under the prefix itself.
 pub const NOT_INSIDE: Reason = Reason("not_inside");
@@ -273,9 +273,10 @@ impl Nat64 {
     /// Sends a later fragment where the first one went.
     fn follow(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
         Ok(match self.fragments.follow(cx, packet)? {
-            Some(fate) if Behind::from_bits(fate.behind) == Behind::Here => Found::Here,
-            Some(fate) => Found::Once(Rewrite::from(fate)),
-            None => self.fragments.end_of(cx, packet)?.map_or(Found::Waits, Found::No),
+            Lead::Passed(fate) if Behind::from_bits(fate.behind) == Behind::Here => Found::Here,
+            Lead::Passed(fate) => Found::Once(Rewrite::from(fate)),
+            Lead::Ends(reason) => Found::No(reason),
+            Lead::Unknown => Found::Waits,
         })
     }
 

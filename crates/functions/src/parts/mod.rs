@@ -54,7 +54,7 @@ pub(crate) mod zone;
 pub use aged::Aged;
 pub(crate) use alerts::Alerts;
 pub use answer_rate::AnswerRate;
-pub(crate) use fragments::{Fate, Fragments};
+pub(crate) use fragments::{Fate, Fragments, Lead};
 pub use many::Many;
 pub use prefix::{Lengths, Prefix, PrefixError, PrefixesV4};
 pub use sides::{Across, Side, Sides};

@@ -8,6 +8,7 @@ use braid_nf::state::{Share, StateBuilder, StateError, StateObject};
 use braid_nf::{Conflict, Cx, Packet, Part, Reason};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::extent::Extent;
 use super::{Datagram, Fate};
 use crate::parts::aged::{Aged, Stamp};
 
@@ -40,7 +41,9 @@ pub(super) struct Piece {
     seen_ns: u64,
     len: u32,
     /// The offset of the IP header.
-    ip: u32,
+    ip: u16,
+    /// Where it begins in its datagram.
+    begins: u16,
     bytes: [u8; PIECE_MAX],
 }
 
@@ -51,6 +54,11 @@ impl Stamp for Piece {
 }
 
 impl Piece {
+    /// Where it begins in its datagram, in bytes.
+    pub(super) fn begins(&self) -> u16 {
+        self.begins
+    }
+
     /// Its frame, and the offset of the IP header.
     pub(super) fn frame(&mut self) -> (&mut [u8], usize) {
         (&mut self.bytes[..self.len as usize], self.ip as usize)
@@ -122,8 +130,9 @@ impl Held {
         if frame.len() > PIECE_MAX {
             return Ok(false);
         }
-        let (seen_ns, ip) = (cx.now(), u32::from(packet.record().l3));
-        let mut piece = Piece { seen_ns, len: frame.len() as u32, ip, bytes: [0; PIECE_MAX] };
+        let (seen_ns, ip) = (cx.now(), packet.record().l3.into());
+        let begins = Extent::of(packet).map_or(0, |extent| extent.begin);
+        let mut piece = Piece { seen_ns, len: frame.len() as u32, ip, begins, bytes: [0; PIECE_MAX] };
         piece.bytes[..frame.len()].copy_from_slice(frame);
         match self.count(cx, datagram)? {
             PIECES_MAX => Ok(false),

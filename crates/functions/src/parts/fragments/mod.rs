@@ -6,7 +6,11 @@
 //! (`fragment_before_first`). A held fragment counts as dropped (`fragment_held`), and as a packet made by the function when it
 //! is sent on. Nothing detects that a datagram is complete; when a table is full, the datagrams that began longest ago make
 //! room.
+//!
+//! A later fragment that begins within the first one could overwrite what the decision was made by, wherever the transport header stands: it
+//! is dropped (`pieces_overlap`; RFC 3128, RFC 5722), or never leaves if it was held.
 
+mod extent;
 mod held;
 
 pub use held::{PIECE_MAX, TAGS_MAX, room_to_wait};
@@ -18,6 +22,7 @@ use braid_nf::state::{Decided, Share, StateBuilder, StateError, StateObject};
 use braid_nf::{Conflict, Cx, EVERY_PORT, Handled, Packet, Part, Port, Reason, Verdict};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use self::extent::Extent;
 use self::held::{Held, IN_VAIN, Piece};
 use super::aged::{Aged, Stamp};
 use super::hairpin::Way;
@@ -29,6 +34,8 @@ use crate::config::ConfigError;
 pub const BEFORE_FIRST: Reason = Reason("fragment_before_first");
 /// A later fragment is held until the first one arrives; it is sent on as a packet that the function makes.
 pub const HELD: Reason = Reason("fragment_held");
+/// A later fragment begins within the first one, whose headers it could overwrite.
+pub const OVERLAP: Reason = Reason("pieces_overlap");
 /// There is no room to remember a first fragment.
 pub const TABLE_FULL: Reason = Reason("fragment_table_full");
 
@@ -124,7 +131,9 @@ pub struct Fate {
     /// The VLAN tags with which it leaves, if its function changes them: a number that the function interprets.
     pub behind: u16,
     /// Whether frames of its pieces are not turned, though they leave by the port by which they came.
-    is_straight: u32,
+    is_straight: u16,
+    /// Where the first fragment ends: later ones begin there or behind.
+    reaches: u16,
 }
 
 impl Fate {
@@ -153,6 +162,16 @@ impl Fate {
             packet.set_dst_ip(self.destination);
         }
     }
+}
+
+/// What a later fragment has to know of the first one.
+pub enum Lead {
+    /// It has passed, with this fate.
+    Passed(Fate),
+    /// The later one is dropped: as the first one was, or because it begins within that.
+    Ends(Reason),
+    /// It has not been seen, or room has run out meanwhile.
+    Unknown,
 }
 
 impl Stamp for Fate {
@@ -250,9 +269,13 @@ impl Fragments {
     /// Remembers the fate of a first fragment, which must be given as received. Returns false if there is no room and no old
     /// entry to replace.
     pub fn remember(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: Fate) -> Result<bool, Conflict> {
-        let Some(datagram) = self.datagram(cx, packet) else { return Ok(false) };
+        let (Some(datagram), Some(extent)) = (self.datagram(cx, packet), Extent::of(packet)) else { return Ok(false) };
+        // In IPv6 a short first fragment after a long one of the same datagram would uncover headers that were checked. In IPv4 they begin with
+        // the datagram, where no later fragment does, and identifications soon repeat.
+        let before = if packet.src_ip().is_v4() { None } else { self.table.get(cx, &datagram)? };
+        let reaches = extent.end.max(before.map_or(0, |fate| fate.reaches));
         let seen_ns = cx.now();
-        self.table.crowd_in(cx, &datagram, &Fate { seen_ns, ..fate })
+        self.table.crowd_in(cx, &datagram, &Fate { seen_ns, reaches, ..fate })
     }
 
     /// Why a first fragment could not be [remembered](Self::remember): there is no room, or a capture has cut its fragment header off.
@@ -262,7 +285,7 @@ impl Fragments {
     }
 
     /// Drops a packet, which must be given as received. If it is a first fragment, the fragments held for it end too, and those
-    /// that follow are dropped [for the same reason](Self::end_of).
+    /// that follow are dropped [for the same reason](Lead::Ends).
     #[cold]
     pub fn drop(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, reason: Reason) -> Handled {
         let number = self.reasons.iter().position(|known| *known == reason);
@@ -287,19 +310,23 @@ impl Fragments {
         }
     }
 
-    /// Returns why the first fragment was dropped, for a later one given as received; `None` if that is not known.
-    pub fn end_of(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Option<Reason>, Conflict> {
-        let (Some(ended), Some(datagram)) = (&self.ended, self.datagram(cx, packet)) else { return Ok(None) };
+    /// Returns why a first fragment was dropped; `None` if that is not known.
+    fn end_of(&self, cx: &mut Cx<'_>, datagram: Datagram) -> Result<Option<Reason>, Conflict> {
+        let Some(ended) = &self.ended else { return Ok(None) };
         let end = Fragments::known(cx, ended, datagram)?;
         Ok(end.and_then(|end| self.reasons.get(end.reason as usize).copied()))
     }
 
-    /// Returns the fate of a later fragment, given as received; `None` if its first fragment has not been seen.
-    pub fn follow(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Option<Fate>, Conflict> {
-        match self.datagram(cx, packet) {
-            Some(datagram) => Fragments::known(cx, &self.table, datagram),
-            None => Ok(None),
-        }
+    /// Returns what is known of the first fragment of a later one, which must be given as received.
+    pub fn follow(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Lead, Conflict> {
+        let (Some(datagram), Some(extent)) = (self.datagram(cx, packet), Extent::of(packet)) else {
+            return Ok(Lead::Unknown);
+        };
+        Ok(match Fragments::known(cx, &self.table, datagram)? {
+            Some(fate) if extent.begin < fate.reaches => Lead::Ends(OVERLAP),
+            Some(fate) => Lead::Passed(fate),
+            None => self.end_of(cx, datagram)?.map_or(Lead::Unknown, Lead::Ends),
+        })
     }
 
     /// Holds a later fragment, given as received, until its first one arrives. Returns the reason with which the packet itself
@@ -310,16 +337,6 @@ impl Fragments {
         };
         let is_held = waiting.hold(cx, datagram, packet)?;
         Ok(if is_held { HELD } else { BEFORE_FIRST })
-    }
-
-    /// Drops a later fragment, given as received, whose first one has not passed: if that was dropped for the same reason, else it is
-    /// [held](Self::hold).
-    pub fn wait(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
-        let reason = match self.end_of(cx, packet)? {
-            Some(reason) => reason,
-            None => self.hold(cx, packet)?,
-        };
-        Ok(Verdict::Drop(reason))
     }
 
     /// Sends on the fragments held for a first one, given as received, with its fate and `hops` decremented. Those that leave
@@ -386,6 +403,7 @@ impl Fragments {
         })
     }
 
+    /// Takes out the fragments held for a first one that has been [remembered](Self::remember). Those that begin within it are left out.
     fn take_waiting(
         &self,
         cx: &mut Cx<'_>,
@@ -393,6 +411,11 @@ impl Fragments {
         mut each: impl FnMut(&mut Cx<'_>, &mut Piece),
     ) -> Result<(), Conflict> {
         let (Some(waiting), Some(datagram)) = (&self.waiting, self.datagram(cx, packet)) else { return Ok(()) };
+        let reaches = self.table.get(cx, &datagram)?.map_or(0, |fate| fate.reaches);
+        let mut each = |cx: &mut Cx<'_>, piece: &mut Piece| match piece.begins() >= reaches {
+            true => each(cx, piece),
+            false => cx.lose(OVERLAP),
+        };
         waiting.take(cx, datagram, &mut each)?;
         match datagram.by_any() {
             Some(flooded) => waiting.take(cx, flooded, each),
