@@ -58,7 +58,7 @@ pub fn explain(config: Config, ports: u16, (port, frame): (Port, &[u8]), when: W
         if let Some(arp) = packet.arp().filter(|_| settings.policy.asks(State::Arp)) {
             let exits = settings.exits.of(EVERY_PORT, packet, side);
             let facts = settings.policy.facts_of_arp((packet, arp), (now_ns, exits), side, &mut fields);
-            return Some(report(&settings, &facts, None));
+            return Some(report(&settings, (packet, &facts), None));
         }
         let fate = fate(&settings, packet);
         let state = if matches!(fate, Some(Fate::Invalid(_))) { State::Invalid } else { State::New };
@@ -66,7 +66,7 @@ pub fn explain(config: Config, ports: u16, (port, frame): (Port, &[u8]), when: W
         let of_first = (now_ns, exits, Some(Counts::of(packet, state)), None);
         packet.is_ip().then(|| {
             let facts = settings.policy.facts(packet, of_first, (side, state), &mut fields);
-            report(&settings, &facts, fate)
+            report(&settings, (packet, &facts), fate)
         })
     };
     read(frame, port, tell)?.ok_or(ExplainError::NotIp)
@@ -116,12 +116,18 @@ fn fate(settings: &Settings, packet: &Packet<'_>) -> Option<Fate> {
     }
 }
 
-fn report(settings: &Settings, facts: &Facts<'_>, fate: Option<Fate>) -> String {
+fn report(settings: &Settings, (packet, facts): (&Packet<'_>, &Facts<'_>), fate: Option<Fate>) -> String {
     let mut page = decision(&settings.policy, facts, fate);
     if settings.policy.asks_when() {
         let day = DAYS[facts.fields.of(Field::Day) as usize % DAYS.len()];
         page +=
             &format!("It comes on {day}, {}, by the zone of the plan.\n", clock::written(facts.fields.of(Field::Time)));
+    }
+    if let Some(ethernet) = packet.ethernet().filter(|_| settings.policy.asks_stations()) {
+        let (from, to) = (ethernet.source(), ethernet.destination());
+        page += &format!(
+            "Rules ask for Ethernet addresses: it goes from {from} to {to}. Others stand before the packet, as eth {from} > {to}.\n"
+        );
     }
     page
 }

@@ -104,6 +104,11 @@ impl Looks {
         self.asked & WHEN != 0
     }
 
+    /// Whether rules examine the Ethernet addresses of a packet.
+    pub(super) fn asks_stations(&self) -> bool {
+        self.asked & STATIONS != 0
+    }
+
     /// Whether rules examine the port by which a packet leaves.
     pub(super) fn asks_exits(&self) -> bool {
         self.asked & Field::LeavesBy.bit() != 0

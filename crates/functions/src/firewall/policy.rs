@@ -118,6 +118,11 @@ impl Policy {
         self.looks.as_ref().is_some_and(Looks::asks_when)
     }
 
+    /// Whether rules examine the Ethernet addresses of a packet.
+    pub(super) fn asks_stations(&self) -> bool {
+        self.looks.as_ref().is_some_and(Looks::asks_stations)
+    }
+
     /// Whether rules examine the port by which a packet leaves.
     pub(super) fn asks_exits(&self) -> bool {
         self.looks.as_ref().is_some_and(Looks::asks_exits)

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use super::arithmetic::{Made, Reckoner, comes};
 use super::conditions::narrow;
-use super::numbers::{is_comparison, nothing_left};
+use super::numbers::{is_comparison, nothing_left, number};
 use super::reader::Words;
 use super::{Kind, Parsed, wrong};
 use crate::firewall::masked::{End, Masked};
@@ -180,9 +180,15 @@ fn is_mapped(text: &str) -> bool {
 
 /// Reads `pkttype`. Groups and broadcast are recognised by the IP destination.
 pub(super) fn packet_type(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
-    const KINDS: [&str; 3] = ["host", "multicast", "broadcast"];
+    // In the order of their numbers (`PACKET_HOST` and the others in `linux/if_packet.h`).
+    const KINDS: [&str; 3] = ["host", "broadcast", "multicast"];
     let (mut kinds, is_negated) = rest.set("pkttype")?;
-    kinds.iter_mut().filter(|kind| *kind == "unicast").for_each(|kind| *kind = "host".to_owned());
+    for kind in &mut kinds {
+        let numbered = number(kind).and_then(|of| KINDS.get(usize::try_from(of).ok()?).copied());
+        if let Some(known) = numbered.or((*kind == "unicast").then_some("host")) {
+            *kind = known.to_owned();
+        }
+    }
     let wanted = KINDS.into_iter().filter(|kind| kinds.iter().any(|it| it == kind) != is_negated);
     let ranges: Vec<_> = wanted.flat_map(addresses_of).collect();
     if kinds.iter().any(|kind| !KINDS.contains(&kind.as_str())) || ranges.is_empty() {

@@ -6,6 +6,7 @@
 use braid_nf::Port;
 
 use super::addresses::addresses_of;
+use super::numbers::number;
 use super::reader::{Scope, Words};
 use super::{Parsed, wrong};
 use crate::firewall::rules::{Action, Direction, Rule};
@@ -28,74 +29,100 @@ const ANYBODY: [&str; 2] = ["255.255.255.255", "224.0.0.0/24"];
 /// Present on every link.
 const LINK: &str = "fe80::/64";
 
-/// Reads `fib daddr type local` or `fib saddr . iif oif missing`.
-pub(super) fn fib(rest: &mut Words<'_>) -> Parsed<Ways> {
-    rest.word();
-    let end = rest.word();
-    if !matches!(end.as_str(), "saddr" | "daddr") {
-        return wrong("`fib` without an address", "write fib saddr . iif oif missing, or fib daddr type local");
-    }
-    let mut is_strict = false;
-    while rest.take(".") {
-        match rest.word().as_str() {
-            "iif" => is_strict = true,
-            // Routes do not depend on marks here.
-            "mark" => {}
-            other => return wrong(format!("routes do not go by `{other}`"), "write saddr, daddr, iif or mark"),
-        }
-    }
-    match rest.word().as_str() {
-        "type" => by_type(rest, &end),
-        "oif" | "check" if end == "saddr" => {
-            // Interfaces are numbered from 1 on.
-            let is_above = rest.take(">") || rest.take("gt");
-            let is_negated = is_above || rest.negated();
-            match rest.word().as_str() {
-                "0" => reverse_path(rest.scope, is_strict, is_negated),
-                "missing" if !is_above => reverse_path(rest.scope, is_strict, is_negated),
-                "exists" if !is_above => reverse_path(rest.scope, is_strict, !is_negated),
-                _ => wrong("only whether there is a route is known", "write oif missing or oif exists"),
-            }
-        }
-        other => wrong(
-            format!("`fib {end} {other}` is decided by routes behind the firewall"),
-            "write fib saddr . iif oif missing, fib daddr type local, or oifname",
-        ),
-    }
+/// What is looked up: `fib daddr`, `fib saddr . iif`.
+pub(super) struct Route {
+    /// `saddr` or `daddr`.
+    end: String,
+    /// Whether the port of arrival belongs to it.
+    is_strict: bool,
 }
 
-/// Reads `local`, `{ broadcast, multicast }` or `!= unicast`. An address that is neither a group nor broadcast belongs to one
-/// machine; no route of a plan is a black hole or says that nobody is there.
-pub(super) fn by_type(rest: &mut Words<'_>, end: &str) -> Parsed<Ways> {
-    let (kinds, is_negated) = rest.set("fib type")?;
-    let own = if rest.scope.direction == Some(Direction::Inbound) { "daddr" } else { "saddr" };
-    let is_own = rest.scope.direction.is_some() && own == end;
-    let all = [
-        ("local", is_own),
-        ("unicast", !is_own),
-        ("broadcast", true),
-        ("multicast", true),
-        ("anycast", false),
-        ("blackhole", false),
-        ("unreachable", false),
-        ("prohibit", false),
-    ];
-    if let Some(other) = kinds.iter().find(|kind| !all.iter().any(|(known, _)| known == kind)) {
-        return wrong(
-            format!("which addresses are `{other}` is not known"),
-            "write local, unicast, broadcast, multicast or anycast",
-        );
+impl Route {
+    /// Reads `fib saddr . iif`.
+    pub(super) fn read(rest: &mut Words<'_>) -> Parsed<Route> {
+        rest.word();
+        let end = rest.word();
+        if !matches!(end.as_str(), "saddr" | "daddr") {
+            return wrong("`fib` without an address", "write fib saddr . iif oif missing, or fib daddr type local");
+        }
+        let mut is_strict = false;
+        while rest.take(".") {
+            match rest.word().as_str() {
+                "iif" => is_strict = true,
+                // Routes do not depend on marks here.
+                "mark" => {}
+                other => return wrong(format!("routes do not go by `{other}`"), "write saddr, daddr, iif or mark"),
+            }
+        }
+        Ok(Route { end, is_strict })
     }
-    let wanted =
-        all.into_iter().filter(|(kind, is_there)| *is_there && kinds.iter().any(|it| it == kind) != is_negated);
-    let ranges: Vec<Addresses> = wanted.flat_map(|(kind, _)| addresses_of(kind)).collect();
-    if ranges.is_empty() {
-        rest.scope.note("no packet that comes here fits: those from and to the machine itself do not, and no route of the plan is a black hole");
-        return Ok(Ways::new());
+
+    /// Takes `type vmap`, whose keys are [kinds of addresses](Self::by_type), if that comes next.
+    pub(super) fn is_mapped(&self, rest: &mut Words<'_>) -> bool {
+        let is_next = rest.peek() == "type" && rest.peek_at(1) == "vmap";
+        if is_next {
+            rest.tokens(2);
+        }
+        is_next
     }
-    let (mut way, ranges) = (way(), Many(ranges));
-    *(if end == "saddr" { &mut way.source } else { &mut way.destination }) = ranges;
-    Ok(vec![way])
+
+    /// Reads the rest of a condition: `type local`, `oif missing`.
+    pub(super) fn condition(&self, rest: &mut Words<'_>) -> Parsed<Ways> {
+        match rest.word().as_str() {
+            "type" => self.by_type(rest),
+            "oif" | "check" if self.end == "saddr" => {
+                // Interfaces are numbered from 1 on.
+                let is_above = rest.take(">") || rest.take("gt");
+                let is_negated = is_above || rest.negated();
+                match rest.word().as_str() {
+                    "0" => reverse_path(rest.scope, self.is_strict, is_negated),
+                    "missing" if !is_above => reverse_path(rest.scope, self.is_strict, is_negated),
+                    "exists" if !is_above => reverse_path(rest.scope, self.is_strict, !is_negated),
+                    _ => wrong("only whether there is a route is known", "write oif missing or oif exists"),
+                }
+            }
+            other => wrong(
+                format!("`fib {} {other}` is decided by routes behind the firewall", self.end),
+                "write fib saddr . iif oif missing, fib daddr type local, or oifname",
+            ),
+        }
+    }
+
+    /// Reads `local`, `{ broadcast, multicast }` or `!= unicast`, also as numbers. An address that is neither a group nor broadcast belongs
+    /// to one machine; no route of a plan is a black hole or says that nobody is there.
+    pub(super) fn by_type(&self, rest: &mut Words<'_>) -> Parsed<Ways> {
+        let (kinds, is_negated) = rest.set("fib type")?;
+        let own = if rest.scope.direction == Some(Direction::Inbound) { "daddr" } else { "saddr" };
+        let is_own = rest.scope.direction.is_some() && own == self.end;
+        // With the numbers of `linux/rtnetlink.h`, as `nft -n` prints them.
+        let all = [
+            (1, "unicast", !is_own),
+            (2, "local", is_own),
+            (3, "broadcast", true),
+            (4, "anycast", false),
+            (5, "multicast", true),
+            (6, "blackhole", false),
+            (7, "unreachable", false),
+            (8, "prohibit", false),
+        ];
+        let names = |kind: &str, (of, known): (u64, &str)| kind == known || number(kind) == Some(of);
+        if let Some(other) = kinds.iter().find(|kind| !all.iter().any(|(of, known, _)| names(kind, (*of, *known)))) {
+            return wrong(
+                format!("which addresses are `{other}` is not known"),
+                "write local, unicast, broadcast, multicast or anycast",
+            );
+        }
+        let is_wanted = |of: u64, known: &str| kinds.iter().any(|kind| names(kind, (of, known))) != is_negated;
+        let wanted = all.into_iter().filter(|(of, known, is_there)| *is_there && is_wanted(*of, *known));
+        let ranges: Vec<Addresses> = wanted.flat_map(|(_, kind, _)| addresses_of(kind)).collect();
+        if ranges.is_empty() {
+            rest.scope.note("no packet that comes here fits: those from and to the machine itself do not, and no route of the plan is a black hole");
+            return Ok(Ways::new());
+        }
+        let (mut way, ranges) = (way(), Many(ranges));
+        *(if self.end == "saddr" { &mut way.source } else { &mut way.destination }) = ranges;
+        Ok(vec![way])
+    }
 }
 
 /// The reverse-path check: whether a packet arrives from where answers to it would go. If strict, by that port; otherwise there

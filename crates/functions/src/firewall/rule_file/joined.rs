@@ -58,15 +58,15 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
         elements.extend(rest.tokens(1).iter().cloned());
         elements.extend(rest.elements("a set")?);
     }
-    let ways: Vec<_> = listed(&elements).map(|element| sayings(&fields, alone(element))).collect();
+    let said: Vec<_> = listed(&elements).map(|element| sayings(&fields, alone(element))).collect();
     if is_negated {
         // Packets that match an element skip the rule; of the others the rule matches those that have all of the fields.
         reading.close(Verdict::Continue);
         let mut past = Reading::of(reading.fits.clone());
         // Elements excluded by the rest of the rule are no exceptions; an element that can never match is refused.
         let mut apart = Reading::of(vec![Fits::all()]);
-        apart.narrow(&ways, |fits, said| say(fits, said, rest.scope))?;
-        if past.narrow(&ways, |fits, said| say(fits, said, rest.scope)).is_ok() && past.excluded.is_none() {
+        alternatives(&mut apart, &said, rest.scope)?;
+        if alternatives(&mut past, &said, rest.scope).is_ok() && past.excluded.is_none() && !said.is_empty() {
             past.close(Verdict::Past);
             reading.clauses.append(&mut past.clauses);
         }
@@ -75,8 +75,16 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
             .narrow(&[()], |fits, ()| fields.iter().try_for_each(|field| has(fits, field, scope)))
             .map(|()| None);
     }
-    reading.narrow(&ways, |fits, said| say(fits, said, rest.scope))?;
+    alternatives(reading, &said, rest.scope)?;
     Ok(None)
+}
+
+/// Narrows by the elements of a set; by an empty one, which a file may declare and fill later, so that nothing matches.
+fn alternatives(reading: &mut Reading, said: &[Vec<Vec<Token>>], scope: &Scope<'_>) -> Parsed<()> {
+    match said {
+        [] => ways(Ways::new(), reading),
+        _ => reading.narrow(said, |fits, said| say(fits, said, scope)),
+    }
 }
 
 /// Restricts to packets that have a field at all, whatever its value.
@@ -151,7 +159,7 @@ pub(super) fn map_values<T>(
 }
 
 /// An element of a set without what accompanies it: a comment, a counter with its current count, or when it was met last.
-fn alone(element: &[Token]) -> &[Token] {
+pub(super) fn alone(element: &[Token]) -> &[Token] {
     let accompanies =
         |token: &Token| token.kind == Kind::Word && matches!(&*token.text, "comment" | "counter" | "last");
     element.split(accompanies).next().unwrap_or_default()

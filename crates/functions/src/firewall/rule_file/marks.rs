@@ -1,15 +1,16 @@
 //! Marks: `meta mark & 0xff == 1`, `ct mark vmap { 1 : accept }`, `ct mark set meta mark | 0x10`,
-//! `meta mark set ip dscp map { ef : 1 }`.
+//! `meta mark set ip dscp map { ef : 1 }`, `ct mark set meta mark map { 1 : 10 }`.
 //!
 //! If no rule of a file tests a mark, none is set, and the report says so ([`unless_asked`]).
 
 use super::arithmetic::{Made, Reckoner};
-use super::joined::{listed, map_values, verdict_of};
+use super::conditions::Fits;
+use super::joined::{alone, listed, map_values, verdict_of};
 use super::numbers::{Numbers, nameless, number};
 use super::reader::Words;
 use super::statement::{Clause, Reading};
-use super::verdict::Verdict;
-use super::{Note, Parsed, wrong};
+use super::verdict::{Verdict, verdict};
+use super::{Kind, Note, Parsed, Wrong, wrong};
 use crate::firewall::marks::{Asked, Given, Value, Whose};
 use crate::firewall::rules::{Action, Rule};
 
@@ -47,7 +48,7 @@ pub(super) fn is_next(rest: &Words<'_>) -> bool {
 pub(super) fn mark(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Vec<Clause>>> {
     let Some(whose) = take(rest) else { return Ok(None) };
     if rest.take("set") {
-        return set(whose, rest, reading).map(|()| None);
+        return set(whose, rest, reading);
     }
     let made = value(&reckoner().behind(Made::all(whose), rest)?);
     match rest.peek() {
@@ -57,7 +58,12 @@ pub(super) fn mark(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option
     }
     // Effects that precede it in the rule do not depend on it.
     reading.close(Verdict::Continue);
-    reading.does.asks.push(asked(made, rest)?);
+    match asked(made, rest) {
+        Ok(asked) => reading.does.asks.push(asked),
+        // Nothing matches, as with a set that is empty so far.
+        Err(Wrong { kind: Kind::Excluded, reason, .. }) => reading.exclude(reason),
+        Err(error) => return Err(error),
+    }
     Ok(None)
 }
 
@@ -81,40 +87,88 @@ pub(super) fn unless_asked(rules: &mut [Rule]) -> Vec<Note> {
 
 /// Reads `vmap { 1 : accept, 2-3 : jump two }`: a packet that does not match an element goes on to the next one.
 fn verdicts(made: Value, rest: &mut Words<'_>, reading: &Reading) -> Parsed<Vec<Clause>> {
+    let elements = elements(made, rest, ("verdict", reading.fits.as_slice(), verdict_of))?.into_iter();
+    let clause = |(asked, fits, verdict)| {
+        let does = Rule { asks: vec![asked], ..Rule::new(Action::Continue) };
+        Clause { fits, does, verdict, is_one_of_several: true }
+    };
+    Ok(elements.map(clause).collect())
+}
+
+/// Reads a map or verdict map on a mark: what each element asks for, the other conditions so far, and its value.
+fn elements<T: PartialEq>(
+    made: Value,
+    rest: &mut Words<'_>,
+    (what, fits, read): (&str, &[Fits], impl Fn(&mut Words<'_>, &mut [Fits]) -> Parsed<T>),
+) -> Parsed<Vec<(Asked, Vec<Fits>, T)>> {
     rest.word();
-    let (elements, scope) = (rest.elements("vmap")?, rest.scope);
-    let mut clauses = Vec::new();
-    for element in listed(&elements) {
+    let (all, scope) = (rest.elements("map")?, rest.scope);
+    let mut elements: Vec<(Asked, Vec<Fits>, T)> = Vec::new();
+    for element in listed(&all) {
         let colon = element.iter().position(|token| &*token.text == ":").unwrap_or(element.len());
         let (key, value) = element.split_at(colon);
-        let (mut key, mut value) = (Words { words: key, scope }, Words { words: value, scope });
+        let (mut key, mut value) = (Words { words: alone(key), scope }, Words { words: value, scope });
         let asked = asked(made, &mut key)?;
         key.end()?;
         value.take(":");
-        let mut fits = reading.fits.clone();
-        let verdict = verdict_of(&mut value, &mut fits)?;
-        value.end()?;
-        let contradicts = |other: &Clause| other.verdict != verdict && other.does.asks[0].overlaps(&asked);
-        if clauses.iter().any(contradicts) {
-            scope.at.set(element.first().map(|first| first.at).unwrap_or_default());
-            return wrong("the map gives the mark another verdict before", "write each mark once");
+        let mut fits = fits.to_vec();
+        let read = read(&mut value, &mut fits)?;
+        if value.take("comment") {
+            value.word();
         }
-        let does = Rule { asks: vec![asked], ..Rule::new(Action::Continue) };
-        clauses.push(Clause { fits, does, verdict, is_one_of_several: true });
+        value.end()?;
+        if elements.iter().any(|(other, _, before)| *before != read && other.overlaps(&asked)) {
+            scope.at.set(element.first().map(|first| first.at).unwrap_or_default());
+            return wrong(format!("the map gives the mark another {what} before"), "write each mark once");
+        }
+        elements.push((asked, fits, read));
     }
-    Ok(clauses)
+    Ok(elements)
 }
 
-/// Reads what follows `set`.
-fn set(whose: Whose, rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
+/// Reads what follows `set`. Returns the clauses of a map on a mark, which end the rule.
+fn set(whose: Whose, rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Vec<Clause>>> {
+    if let Some(made) = mapped(rest)? {
+        return by_mark((whose, made), rest, reading).map(Some);
+    }
     let Some(values) = map_values(rest, reading, either)? else {
         let value = either(rest)?;
         reading.does.gives.push(Given { whose, value });
-        return Ok(());
+        return Ok(None);
     };
     let gives = |value| Rule { gives: vec![Given { whose, value }], ..Rule::new(Action::Continue) };
     reading.by_map(values.into_iter().map(|(fits, value)| (fits, gives(value))).collect());
-    Ok(())
+    Ok(None)
+}
+
+/// Takes the mark that a map goes by, as in `meta mark & 0xff map { … }`, up to the word `map`.
+fn mapped(rest: &mut Words<'_>) -> Parsed<Option<Value>> {
+    let mut look = *rest;
+    let Some(whose) = take(&mut look) else { return Ok(None) };
+    let made = value(&reckoner().behind(Made::all(whose), &mut look)?);
+    let is_mapped = look.peek() == "map";
+    if is_mapped {
+        *rest = look;
+    }
+    Ok(is_mapped.then_some(made))
+}
+
+/// Reads `map { 1 : 10, 2 : 20 }`, and the verdict behind it, if there is one. The map is looked up once: a packet that meets an element
+/// meets no other, though its mark may be another one by then. One that meets none goes on to the next rule.
+fn by_mark((whose, made): (Whose, Value), rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Vec<Clause>> {
+    let elements = elements(made, rest, ("value", &[], |value, _| either(value)))?;
+    let verdict = verdict(rest, &mut reading.fits)?.filter(|it| *it != Verdict::Continue).unwrap_or(Verdict::Past);
+    if !matches!(rest.peek(), "" | "comment") {
+        return wrong(
+            "a map of marks ends its rule, but for a verdict",
+            "write what comes behind it into another rule",
+        );
+    }
+    let clause = |(asked, _, value)| {
+        let does = Rule { asks: vec![asked], gives: vec![Given { whose, value }], ..Rule::new(Action::Continue) };
+        Clause { fits: reading.fits.clone(), does, verdict: verdict.clone(), is_one_of_several: true }
+    };
+    Ok(elements.into_iter().map(clause).collect())
 }
 
 /// Reads a value such as `meta mark & 0xffff0000 | 0x10`, with at most one mark, and numbers.

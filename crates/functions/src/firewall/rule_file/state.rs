@@ -4,7 +4,7 @@
 use super::conditions::{Fits, any_protocol_with_ports, narrow_field};
 use super::elsewhere::unknown_ct;
 use super::fib::{Ways, way};
-use super::numbers::{Numbers, nameless};
+use super::numbers::{Numbers, nameless, number};
 use super::reader::Words;
 use super::{Parsed, wrong};
 use crate::firewall::counts;
@@ -79,7 +79,7 @@ pub(super) fn status(rest: &mut Words<'_>) -> Parsed<Ways> {
     let words = if rest.take("&") { 3 } else { 1 };
     let said: Vec<String> = (0..words).map(|_| rest.word()).collect();
     match said.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["dnat"] | ["dnat", "==" | "eq", "dnat"] | ["dnat", "!=" | "ne", "0" | "0x0"] => {}
+        ["dnat" | "0x20" | "32"] | ["dnat", "==" | "eq", "dnat"] | ["dnat", "!=" | "ne", "0" | "0x0"] => {}
         ["seen-reply" | "assured", ..] => return wrong("only translations are known", "write ct state established"),
         ["snat", ..] => {
             return wrong("the firewall sees inside addresses, before they are translated", "write ip saddr instead");
@@ -181,7 +181,7 @@ fn listed(rest: &mut Words<'_>) -> Parsed<States> {
 
 fn state(name: &str) -> Parsed<States> {
     // The number of a state is a bit of the kernel's (`NF_CT_STATE_BIT`).
-    let numbered = ["8", "2", "4", "1", "64"].iter().position(|number| *number == name).map(|at| &NAMES[at]);
+    let numbered = number(name).and_then(|of| [8, 2, 4, 1, 64].iter().position(|bit| *bit == of)).map(|at| &NAMES[at]);
     match NAMES.iter().find(|(known, _)| *known == name).or(numbered) {
         Some((_, state)) => Ok(*state),
         None => wrong(format!("`{name}` is no state"), "write new, established, related or invalid"),

@@ -4,7 +4,7 @@
 use super::amounts::amount;
 use super::conditions::Fits;
 use super::edits::{edit, is_next as is_edit};
-use super::fib::{Ways, by_type, fib};
+use super::fib::{Route, Ways};
 use super::joined::{conditions, map_values, verdicts_by};
 use super::keyed::keyed;
 use super::marks::{is_next as is_mark, mark};
@@ -76,6 +76,12 @@ impl Reading {
         self.clauses.extend(values.into_iter().map(clause));
     }
 
+    /// Makes the rule one that nothing matches, for this reason.
+    pub(super) fn exclude(&mut self, reason: String) {
+        self.fits.iter_mut().for_each(|fits| fits.never = true);
+        self.excluded.get_or_insert(reason);
+    }
+
     /// Narrows the conditions by several alternatives, one of which must hold; `read` narrows by one of them.
     pub(super) fn narrow<W>(&mut self, ways: &[W], read: impl Fn(&mut Fits, &W) -> Parsed<()>) -> Parsed<()> {
         self.close(Verdict::Continue);
@@ -95,10 +101,7 @@ impl Reading {
         }
         // An alternative that cannot hold together with the other conditions is left out, as long as any remains.
         match objection.filter(|_| narrowed.is_empty()) {
-            Some(Wrong { kind: Kind::Excluded, reason, .. }) => {
-                self.fits.iter_mut().for_each(|fits| fits.never = true);
-                self.excluded.get_or_insert(reason);
-            }
+            Some(Wrong { kind: Kind::Excluded, reason, .. }) => self.exclude(reason),
             Some(error) => return Err(error),
             None if narrowed.is_empty() => return wrong("a set with nothing in it", "write one value or more"),
             None => self.fits = narrowed,
@@ -135,15 +138,17 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
                 reading.close(Verdict::Continue);
                 reading.does.keyed = keyed(&mut rest, &mut reading.fits)?;
             }
-            "fib" if rest.peek_at(2) == "type" && rest.peek_at(3) == "vmap" => {
-                let end = rest.peek_at(1);
-                rest.tokens(4);
-                let verdicts = verdicts_by(&mut rest, &reading, |key| by_type(key, end))?;
+            "fib" => {
+                let route = Route::read(&mut rest)?;
+                if !route.is_mapped(&mut rest) {
+                    ways(route.condition(&mut rest)?, &mut reading)?;
+                    continue;
+                }
+                let verdicts = verdicts_by(&mut rest, &reading, |key| route.by_type(key))?;
                 if let Some(clauses) = behind_map(verdicts, &mut rest, &mut reading)? {
                     return Ok(clauses);
                 }
             }
-            "fib" => ways(fib(&mut rest)?, &mut reading)?,
             "ct" if rest.peek_at(1) == "status" && rest.peek_at(2) == "vmap" => {
                 rest.tokens(3);
                 let verdicts = verdicts_by(&mut rest, &reading, status)?;

@@ -152,6 +152,11 @@ fn addresses_are_of_machines_groups_or_everybody() {
         ("input", "!= { local, broadcast }", [false, true, false]),
         ("output", "local", [false, false, false]),
         ("output", "unicast", [true, false, false]),
+        // As `nft -n` prints them.
+        ("forward", "{ 3, 5 }", [false, true, true]),
+        ("forward", "!= 1", [false, true, true]),
+        ("input", "2", [true, false, false]),
+        ("forward", "{ 4, 6, 7, 8 }", [false, false, false]),
     ] {
         let rules = format!("fib daddr type {kinds}");
         let told = [HOST, "224.0.0.5", "255.255.255.255"].map(|destination| fits(hook, &rules, destination));
@@ -161,6 +166,9 @@ fn addresses_are_of_machines_groups_or_everybody() {
     let never = policy(&table("forward", "fib daddr type local ip daddr 10.0.0.1 drop"), "");
     check(&never, (OUT, SERVER, HOST, TCP, 22), Allow);
     refused(&table("forward", "fib daddr type xresolve drop"), "which addresses are `xresolve` is not known");
+    refused(&table("forward", "fib daddr type 11 drop"), "which addresses are `11` is not known");
+    // To nftables this is the first interface, although `nft -n` prints `exists` so.
+    refused(&table("forward", "fib saddr . iif oif 1 drop"), "only whether there is a route is known");
 }
 
 #[test]

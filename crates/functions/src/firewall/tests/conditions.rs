@@ -207,12 +207,23 @@ fn states_of_connections_may_be_written_in_all_ways() {
         "ct state ! related ct direction original",
         "ct state != invalid",
         "ct state ! invalid ct state ! established,related",
+        // As `nft -n` prints them.
+        "ct state 0x8",
+        "ct state 0x8,0x2",
+        "ct state { 0x8, 0x40 }",
+        "ct state ! 0x1",
+        "ct state != 0x1 ct state & 0x8 == 0x8",
     ];
     for condition in always {
         assert!(fits(condition, SEEN), "{condition}");
     }
-    for condition in ["ct state established", "ct state ! new ct state { established, related }", "ct state untracked"]
-    {
+    for condition in [
+        "ct state established",
+        "ct state ! new ct state { established, related }",
+        "ct state untracked",
+        "ct state 0x2,0x4",
+        "ct state ! 0x8",
+    ] {
         assert!(!fits(condition, SEEN), "{condition}");
     }
 }
@@ -420,6 +431,7 @@ fn protocols_and_types_have_the_names_of_debian_and_nftables() {
     assert_eq!([132, 138, 141, 142].map(|kind| fits(types, v6(kind))), [true, true, true, false]);
     assert!(fits("udp dport mdns", Seen { ports: (5353, 5353), ..of(17) }));
     assert!(fits("meta pkttype unicast", SEEN) && !fits("meta pkttype multicast", SEEN));
+    assert!(fits("meta pkttype 0", SEEN) && !fits("meta pkttype { 1, 2 }", SEEN) && fits("meta pkttype != 2", SEEN));
 }
 
 /// A packet never leaves by the port it arrived on; statements that set classes, traces and helpers decide nothing.

@@ -246,6 +246,56 @@ fn elements_of_concatenations_have_comments_and_counters() {
     }
 }
 
+/// A base rule set declares its lists, and scripts fill them; `nft -t list ruleset` prints all sets so. Nothing is in them.
+#[test]
+fn sets_of_concatenations_and_of_marks_may_be_empty() {
+    let text = "table inet t {
+        set s { type ipv4_addr . inet_service; }
+        set i { type ipv4_addr . inet_service; flags interval; }
+        set e { type ether_addr . ipv4_addr; }
+        set m { type mark; }
+        chain c {
+            type filter hook forward priority 0; policy accept;
+            ip saddr . tcp dport @s drop
+            counter ip saddr . tcp dport @i drop
+            ether saddr . ip saddr @e drop
+            meta mark @m drop
+            meta mark set 7 ct mark @m drop
+            tcp dport 23 meta mark != @m drop
+            udp dport 53 ip saddr . tcp dport != @s drop
+            udp dport 54 ip saddr . udp dport != @s drop
+        }
+    }";
+    let mut fw = bench_of(text);
+    for (port, expected) in [(22, "pass"), (23, "denied")] {
+        check_frame(&mut fw, 0, 0, Frame::tcp("10.0.9.1:7", &format!("10.0.0.1:{port}")).flags("S"), expected);
+    }
+    for (port, expected) in [(22, "pass"), (53, "pass"), (54, "denied")] {
+        check_frame(&mut fw, 0, 0, Frame::udp("10.0.9.1:7", &format!("10.0.0.1:{port}")), expected);
+    }
+    let braces = text.replace("@s", "{ }");
+    let error = read_text(&braces, &mut named(), PORTS).expect_err("a set in braces").to_string();
+    assert!(error.contains("a set with nothing in it"), "{error}");
+}
+
+/// Who describes a packet without its Ethernet addresses is told with which ones it was judged.
+#[test]
+fn explanations_say_the_ethernet_addresses_that_rules_ask_for() {
+    let page = |rules: &str| {
+        let mut config = named();
+        read_text(&table(rules), &mut config, PORTS).expect("rules");
+        explain(config, 2, (1, &Frame::udp("10.0.9.1:7", "10.0.0.1:53").bytes()), When::Utc(0)).expect("a packet")
+    };
+    let told = "it goes from 02:00:00:00:00:01 to 02:00:00:00:00:02. Others stand before the packet, as eth";
+    for rules in ["ether saddr != 02:00:00:00:00:09 drop", "ether daddr . udp dport { 02:00:00:00:00:02 . 53 } accept"]
+    {
+        let page = page(rules);
+        assert!(page.contains(told), "{page}");
+    }
+    let page = page("udp dport 53 accept");
+    assert!(!page.contains("Ethernet"), "{page}");
+}
+
 /// A policy has no line of its own, so it is named by its chain.
 #[test]
 fn the_policy_of_a_chain_is_explained_by_its_name() {

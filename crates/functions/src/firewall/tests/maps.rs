@@ -76,6 +76,15 @@ fn verdict_maps_go_by_types_of_addresses_and_by_status() {
         ),
         Hooks::Forward,
     );
+    // As in nft(8), whose routes depend on the port of arrival: those of a plan do not.
+    for route in ["fib daddr . iif type", "fib daddr . iif . mark type", "fib daddr . mark type"] {
+        let text = table(&format!(
+            "{route} vmap {{ blackhole : drop, prohibit : jump side, unreachable : drop, multicast : drop }}; accept"
+        ));
+        let policy = policy(&text, Hooks::Forward);
+        check(&policy, (OUT, HOST, "224.0.0.5", UDP, 2), Deny);
+        check(&policy, (OUT, HOST, SERVER, UDP, 2), Allow);
+    }
     for (destination, port, expected) in
         [("224.0.0.5", 2, Deny), ("255.255.255.255", 1, Allow), (SERVER, 2, Allow), (SERVER, 1, Deny)]
     {

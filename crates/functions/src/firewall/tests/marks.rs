@@ -85,6 +85,17 @@ fn a_packet_has_its_mark_for_one_way_through_the_rules() {
         ("meta mark set 1\nmeta mark 1 accept", "pass"),
         ("meta mark set 1\nmeta mark != 1 accept", "denied"),
         ("mark set 1\nmark { 3, 1-2 } accept", "pass"),
+        // A map on marks is looked up once, and what it does not hold goes on to the next rule.
+        ("meta mark set 1\nct mark set meta mark map { 1 : 10, 2 : 20 }\nct mark 10 accept", "pass"),
+        ("meta mark set 1\nmeta mark set meta mark map { 1 : 2, 2 : 3 }\nmeta mark 2 accept", "pass"),
+        ("meta mark set 0x21\nct mark set meta mark & 0xf map { 1-4 : 10, 5 : 20 } accept", "pass"),
+        ("ct mark set meta mark map { 1 : 10, 2 : 20 } accept", "denied"),
+        (
+            "counter ct mark set meta mark map { 1 : 10 } accept comment \"b\"\nmeta mark set ct mark map { 0 : 5 }\nmeta mark 5 accept",
+            "pass",
+        ),
+        ("meta mark set ct mark map { 0x00000000 : 0x00000005 comment \"c\" } continue\nmeta mark 5 accept", "pass"),
+        ("ip saddr 10.9.9.9 meta mark set ct mark map { 0 : 5 } accept", "denied"),
         // Conditions before the change are not evaluated again.
         ("meta mark 0 meta mark set 1 udp dport 53 accept", "pass"),
         ("meta mark 1 meta mark set 0 udp dport 53 accept", "denied"),
@@ -136,6 +147,8 @@ fn what_cannot_be_said_of_marks_is_refused() {
     for (rules, reason) in [
         ("meta mark set ct mark | meta mark", "two marks in one"),
         ("meta mark set eth0", "`eth0` is no mark"),
+        ("ct mark set meta mark map { 1 : 2 } counter accept", "a map of marks ends its rule"),
+        ("ct mark set meta mark map { 1 : 2, 1 : 3 }", "another value before"),
         ("ip saddr . meta mark { 10.0.0.1 . 1 } accept", "marks cannot be concatenated"),
         ("meta mark . ip saddr { 1 . 10.0.0.1 } accept", "marks cannot be concatenated"),
         ("meta mark vmap { 1 }", "`` is no verdict"),
