@@ -4,7 +4,8 @@
 //! After every so many packets the dispatcher checks how many packets each entry received. If the busiest worker has too many, entries move, and
 //! all packet sets of an entry move with it: the dispatcher pauses, waits until the rings are empty, has the old worker take the sets out
 //! between two batches and the new one put them in, and only then continues with the new table. So packets of a set keep their order, and a
-//! certificate of such a run holds. An entry whose sets find no room stays where it was.
+//! certificate of such a run holds. An entry whose sets find no room, or whose new worker has
+//! ended, stays where it was.
 //!
 //! Nothing moves while sets are moving to other tables after a change of the plan. While load is being moved no worker gets packets; to keep
 //! this a small part of the time, the next move is delayed in proportion to how long the last one took.
@@ -17,7 +18,7 @@ use braid_steer::ring::Dispatcher;
 use braid_steer::{Reta, Steering};
 
 use crate::live::{Live, Unanswered};
-use crate::worker::{Moving, Worker};
+use crate::worker::Worker;
 
 /// When load is moved.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -140,15 +141,13 @@ impl Balancer {
         for moving in taken {
             let (entry, sets) = (moving.entry, moving.len() as u64);
             let to = usize::from(after.entries()[entry]);
-            match self.hand_over(to, moving) {
+            match self.live.hand_over(to, moving, Worker::put_sets) {
                 Ok(()) => self.balanced.sets += sets,
                 Err(refused) => {
                     stay[entry] = true;
                     self.balanced.refused += 1;
-                    // They had room there a moment ago, and no packet has arrived since.
-                    if let Some(refused) = refused {
-                        let _ = self.hand_over(from, refused);
-                    }
+                    // They had room there a moment ago, and no packet has arrived since. If that worker has ended too, by a panic, its own sets have.
+                    let _ = self.live.hand_over(from, refused, Worker::put_sets);
                 }
             }
         }
@@ -157,11 +156,5 @@ impl Balancer {
             self.balanced.entries += u64::from(self.steering.reta_mut().assign(entry, to).is_ok());
         }
         Ok(())
-    }
-
-    /// Hands sets to a worker. They are returned if it has no room for all of them, and lost if its thread has ended.
-    fn hand_over(&self, to: usize, moving: Moving) -> Result<(), Option<Moving>> {
-        let put = |worker: &mut Worker| worker.put_sets(moving);
-        self.live.await_answer_of(to, put).map_err(|_| None)?.map_err(Some)
     }
 }

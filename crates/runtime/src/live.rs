@@ -221,12 +221,22 @@ impl Live {
     }
 
     fn leave(&self, worker: usize, leave: impl FnOnce(&mut DeskState)) -> Result<(), Unanswered> {
+        self.leave_among(ORDERS_MAX, worker, leave)
+    }
+
+    /// Leaves something on a desk on which fewer than `orders_max` orders wait.
+    fn leave_among(
+        &self,
+        orders_max: usize,
+        worker: usize,
+        leave: impl FnOnce(&mut DeskState),
+    ) -> Result<(), Unanswered> {
         let desk = self.desks.get(worker).ok_or(Unanswered::NoWorker(worker))?;
         let mut state = desk.lock();
         if state.last.is_some() {
             return Err(Unanswered::Ended(worker));
         }
-        if state.orders.len() + state.tasks.len() >= ORDERS_MAX {
+        if state.orders.len() + state.tasks.len() >= orders_max {
             return Err(Unanswered::Late(worker));
         }
         leave(&mut state);
@@ -293,6 +303,26 @@ impl Live {
         question: impl FnOnce(&mut Worker) -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
         self.put(worker, question)?.recv().map_err(|_| Unanswered::Ended(worker))
+    }
+
+    /// Hands something over to a worker, however long it takes and however many orders wait on its desk. Returns what `put` could not take, and all
+    /// of it if the worker has ended or ends before: nothing is lost on the way.
+    pub(crate) fn hand_over<T: Send + 'static>(
+        &self,
+        worker: usize,
+        what: T,
+        put: impl FnOnce(&mut Worker, T) -> Result<(), T> + Send + 'static,
+    ) -> Result<(), T> {
+        let on_the_way = Arc::new(Mutex::new(Some(what)));
+        let take = |from: &Mutex<Option<T>>| from.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let there = Arc::clone(&on_the_way);
+        let (answer, answered) = channel();
+        let order: Order = Box::new(move |worker| {
+            drop(answer.send(take(&there).map_or(Ok(()), |what| put(worker, what))));
+        });
+        let left = self.leave_among(usize::MAX, worker, |state| state.orders.push(order));
+        let put = left.ok().and_then(|()| answered.recv().ok());
+        put.unwrap_or_else(|| take(&on_the_way).map_or(Ok(()), Err))
     }
 
     /// Prevents others from stopping the workers or moving packet sets until the guard is dropped.
@@ -401,5 +431,45 @@ impl Held<'_> {
     ) -> Result<Vec<T>, Unanswered> {
         let told: Vec<_> = self.workers().map(|id| Ok((id, self.put(id, what.clone())?))).collect::<Result<_, _>>()?;
         told.into_iter().map(|(id, answered)| answered.recv().map_err(|_| Unanswered::Ended(id))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A desk on which as many orders wait as may.
+    fn full_desk() -> Arc<Live> {
+        let live = Live::new(1);
+        (0..ORDERS_MAX).for_each(|_| live.order(0, Box::new(|_| ())).expect("there is room"));
+        assert_eq!(live.order(0, Box::new(|_| ())), Err(Unanswered::Late(0)));
+        live
+    }
+
+    /// Closes a desk as [`Live::note_last`] does.
+    fn close(live: &Live) {
+        let mut state = live.desks[0].lock();
+        state.last = Some(Seen::default());
+        state.orders.clear();
+    }
+
+    #[test]
+    fn what_is_handed_over_finds_a_place_on_a_full_desk_and_comes_back_if_the_worker_ends() {
+        let live = full_desk();
+        let giver = Arc::clone(&live);
+        let handing = std::thread::spawn(move || giver.hand_over(0, "a set", |_, _| Ok(())));
+        while live.desks[0].lock().orders.len() == ORDERS_MAX {
+            std::thread::yield_now();
+        }
+        close(&live);
+        assert_eq!(handing.join().expect("it ends"), Err("a set"));
+    }
+
+    #[test]
+    fn what_is_handed_to_a_worker_that_has_ended_comes_back() {
+        let live = Live::new(1);
+        close(&live);
+        assert_eq!(live.hand_over(0, "a set", |_, _| Ok(())), Err("a set"));
+        assert_eq!(live.hand_over(1, "a set", |_, _| Ok(())), Err("a set"), "there is no such worker");
     }
 }

@@ -46,7 +46,6 @@ pub use copied::CopiedSets;
 pub use described::{DESCRIBED_MAX, EndedEntries, ListedEntries};
 pub use ended::Ended;
 pub(crate) use exchange::{Emptied, Gone, Prepared, SetsInUse};
-pub(crate) use handover::Moving;
 pub use listing::{ListedSet, SetCursor};
 pub use parts::Parts;
 
