@@ -49,10 +49,17 @@ impl Interfaces {
         notes
     }
 
-    /// Refuses a plan with an interface that no process could open now.
+    /// Refuses a plan with an interface that no process could open now: it is not there, or another run has it.
     pub(super) fn check(&self, devices: &[PortSpec]) -> Result<(), Refused> {
         for device in devices.iter().filter(|device| is_there_before(device)) {
-            let Err(OpenError::Device { device: name, what, .. }) = Interface::find(&device.name) else { continue };
+            let (name, what) = match Interface::find(&device.name) {
+                Ok(interface) => {
+                    self.check_free(&interface)?;
+                    continue;
+                }
+                Err(OpenError::Device { device: name, what, .. }) => (name, what),
+                Err(_) => continue,
+            };
             let mend = match self.new_name(&name) {
                 Some(new) => format!("it is called {new} now: write device = \"{new}\""),
                 // Not how to make one for a trial, as at a first start.
@@ -61,6 +68,19 @@ impl Interfaces {
             return Err(Refused::new(format!("{name}: {what}"), format!("nothing has changed; {mend}")));
         }
         Ok(())
+    }
+
+    /// Refuses an interface that another run has claimed. Those of this run are the next process's.
+    fn check_free(&self, interface: &Interface) -> Result<(), Refused> {
+        if self.0.iter().any(|known| known.index == Some(interface.index)) {
+            return Ok(());
+        }
+        match interface.check_free() {
+            Err(OpenError::Device { device, what, mend }) => {
+                Err(Refused::new(format!("{device}: {what}"), format!("nothing has changed; {mend}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The new name of an interface that was renamed.
@@ -86,6 +106,9 @@ fn is_there_before(device: &PortSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
     use super::*;
 
     fn devices(names: &[&str]) -> Vec<PortSpec> {
@@ -99,6 +122,19 @@ mod tests {
         assert!(refused.help.starts_with("nothing has changed; "), "{refused:?}");
         let others = devices(&["lo", "tap:nowhere0", "memif:/nowhere/socket"]);
         assert!(Interfaces::of(&[]).check(&others).is_ok(), "these are made when they are opened");
+    }
+
+    #[test]
+    fn an_interface_that_another_run_has_is_refused_and_one_of_this_run_is_not() {
+        let mut interface = Interface::ask("lo").expect("every network namespace has one");
+        interface.index = 1_000_000_009;
+        let claim = SocketAddr::from_abstract_name("braid interface 1000000009").expect("a name");
+        let _held = UnixListener::bind_addr(&claim).expect("nobody has it");
+        let refused = Interfaces::of(&[]).check_free(&interface).expect_err("somebody has it");
+        assert!(refused.what.starts_with("lo: another run of Braid has this interface"), "{refused:?}");
+        assert!(refused.help.starts_with("nothing has changed; end that run, process "), "{refused:?}");
+        let own = Interfaces(vec![Known { name: "lo".to_owned(), index: Some(interface.index) }]);
+        assert!(own.check_free(&interface).is_ok());
     }
 
     #[test]

@@ -26,20 +26,36 @@ impl Claim {
     /// Claims an interface; fails while another run has it. Returns `None`, without a claim, where such sockets are not available, or a stranger
     /// holds the name.
     pub(crate) fn of(interface: &Interface) -> Result<Option<Claim>, OpenError> {
-        let address = SocketAddr::from_abstract_name(format!("braid interface {}", interface.index));
-        let claimed = address.and_then(|address| match UnixListener::bind_addr(&address) {
+        let claimed = address(interface).and_then(|address| match UnixListener::bind_addr(&address) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => Ok(Err(holder(&address)?)),
             socket => Ok(Ok(socket?)),
         });
         match claimed {
             Ok(Ok(socket)) => Ok(Some(Claim { _socket: socket })),
-            Ok(Err(Some(process))) => Err(OpenError::Device {
-                device: interface.name.clone(),
-                what: "another run of Braid has this interface: with two every packet would go on twice".to_owned(),
-                mend: format!("end that run, process {process}"),
-            }),
+            Ok(Err(Some(process))) => Err(taken(interface, process)),
             Ok(Err(None)) | Err(_) => Ok(None),
         }
+    }
+}
+
+impl Interface {
+    /// Fails while a run has claimed the interface, be it this one; claims nothing.
+    pub fn check_free(&self) -> Result<(), OpenError> {
+        let holder = address(self).and_then(|address| holder(&address));
+        // Where nobody can be asked, nobody has it.
+        holder.ok().flatten().map_or(Ok(()), |process| Err(taken(self, process)))
+    }
+}
+
+fn address(interface: &Interface) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("braid interface {}", interface.index))
+}
+
+fn taken(interface: &Interface, process: i32) -> OpenError {
+    OpenError::Device {
+        device: interface.name.clone(),
+        what: "another run of Braid has this interface: with two every packet would go on twice".to_owned(),
+        mend: format!("end that run, process {process}"),
     }
 }
 
@@ -64,7 +80,9 @@ mod tests {
         let first = Claim::of(&loopback).expect("nobody has it").expect("sockets are to be had");
         let Err(OpenError::Device { device, mend, .. }) = Claim::of(&loopback) else { panic!("it is taken") };
         assert_eq!((device.as_str(), mend), ("lo", format!("end that run, process {}", std::process::id())));
+        assert!(loopback.check_free().is_err(), "who only asks hears the same");
         drop(first);
+        assert!(loopback.check_free().is_ok());
         assert!(Claim::of(&loopback).is_ok_and(|claim| claim.is_some()), "and free again");
     }
 
