@@ -140,6 +140,12 @@ fn a_damaged_capture_is_handled_up_to_there_and_told_by_the_exit_code() {
             assert_eq!(output.status.code(), Some(3), "{command}");
             assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok(), "{command}: {output:?}");
         }
+        for command in ["profile --packets 1000", "model --packets 1000 --repeats 1 --measured 1 --workers 1", "tune"] {
+            let output = braid.run(&format!("{command} --nf flow_counter --in {name}"));
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.code() == Some(3) && said.contains("damaged at byte"), "{command}: {said}");
+            assert!(!output.stdout.is_empty(), "{command}: what was measured is told all the same");
+        }
         let output = braid.run(&format!("certify --nf flow_counter --in {name} --runs 1 --json"));
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(3) && said.contains("; before it: "), "{said}");

@@ -5,7 +5,9 @@ mod support;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use braid_cli::control::runtime::io::capture::CaptureReader;
+use braid_cli::control::runtime::io::capture::{CaptureReader, CaptureWriter, Precision};
+use braid_cli::control::runtime::nf::packet::FrameInfo;
+use braid_testkit::Frame;
 use serde_json::Value;
 use support::running::Running;
 use support::{Braid, conserved};
@@ -132,6 +134,34 @@ fn sets_are_listed_when_a_capture_has_come_to_its_end() {
     let found = braid.run(&format!("sets --filter {source} --nf flow_counter --in in.pcapng --json"));
     let found: Value = serde_json::from_slice(&found.stdout).expect("JSON");
     assert!(found["sets"].as_array().is_some_and(|sets| !sets.is_empty()), "{found}");
+}
+
+#[test]
+fn sets_that_have_ended_by_the_last_packet_of_a_capture_are_not_listed() {
+    let braid = Braid::new();
+    let mut writer = CaptureWriter::create(&braid.path("in.pcapng"), Precision::Nanoseconds).expect("a capture");
+    for (sequence, seconds) in [0, 1, 100].into_iter().enumerate() {
+        let frame = Frame::udp(&format!("10.0.0.{sequence}:1000"), "192.0.2.1:53").bytes();
+        let sequence = sequence as u64;
+        let info = FrameInfo { timestamp_ns: seconds * 1_000_000_000, sequence, ..FrameInfo::default() };
+        writer.write(&frame, &info);
+    }
+    writer.finish().expect("written");
+    let of = |name: &str, fields: &str| {
+        format!(
+            "[[nf]]\nfunction = \"flow_counter\"\nname = \"{name}\"\npacket_set = {{ fields = [\"{fields}\"] }}\nconfig.idle_timeout_s = 60\n"
+        )
+    };
+    braid.write("own.toml", &of("a", "ip.src"));
+    // On two workers one of them shares its sets.
+    braid.write("shared.toml", &(of("a", "ip.src") + &of("b", "ip.dst")));
+    for (plan, live) in [("own.toml", 1), ("shared.toml", 2)] {
+        for workers in [1, 2] {
+            let all = braid.json(&format!("sets {plan} --in in.pcapng --in-order --workers {workers}"));
+            let listed = all["sets"].as_array().map(Vec::len);
+            assert_eq!((listed, all["live"].as_u64()), (Some(live), Some(live as u64)), "{plan}, {workers}: {all}");
+        }
+    }
 }
 
 /// A chain of which one function's sets are shared: by source, and by destination. None ends while somebody looks.

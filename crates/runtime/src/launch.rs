@@ -89,6 +89,8 @@ pub struct Control {
     pub at_start: Option<AtStart>,
     /// Called by each worker when its packets have ended, before the worker ends.
     pub at_end: Option<AtEnd>,
+    /// Called for one worker after another when all have ended, and with them what was due by the last time of the packets.
+    pub at_last: Option<AtEnd>,
     /// Starts with this state instead of empty state.
     pub restore: Option<Arc<Saved>>,
     /// Notified of a handler that does not return.
@@ -107,7 +109,7 @@ impl std::fmt::Debug for AtStart {
     }
 }
 
-/// A callback that each worker runs last.
+/// A callback for the end of each worker.
 #[derive(Clone)]
 pub struct AtEnd(pub Arc<dyn Fn(&mut Worker) + Send + Sync>);
 

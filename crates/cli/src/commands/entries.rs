@@ -110,8 +110,8 @@ fn line(entry: &EntryReport) -> String {
 fn of_capture(args: &EntriesArgs, filter: Filter, catalog: &Catalog) -> Result<(Entries, Vec<Damage>), Failure> {
     let (found, filter, limit) = (Arc::new(Mutex::new(Entries::default())), Arc::new(filter), args.limit);
     let into = Arc::clone(&found);
-    let damages = at_end(&args.chain, &args.input, catalog, move |worker, running| {
-        if running == 0 {
+    let damages = at_end(&args.chain, &args.input, catalog, move |worker, to_come| {
+        if to_come == 0 {
             let listed = entries::of_all_workers(worker, &filter, limit);
             *into.lock().unwrap_or_else(PoisonError::into_inner) = listed;
         }

@@ -28,7 +28,6 @@ pub(crate) mod upgrade;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use braid_control::frames::Frames;
 use braid_control::model::Request;
@@ -48,7 +47,17 @@ use crate::failure::{Failure, Kind};
 /// Maximum number of packets of an input that are held in memory to be replayed.
 const FRAMES_MAX: usize = 1_000_000;
 
-/// Loads a plan and its input into memory; also returns the input's name. A plan with interfaces is tried
+/// A plan, and its input in memory.
+pub(crate) struct Loaded {
+    pub(crate) plan: Plan,
+    pub(crate) frames: Frames,
+    /// The input's name.
+    pub(crate) input: String,
+    /// Where the input is damaged: the frames are those before it.
+    pub(crate) damages: Vec<Damage>,
+}
+
+/// Loads a plan and its input into memory. A plan with interfaces is tried
 /// on an input in their place, and the returned plan keeps the interfaces. `to` is a file to be written at
 /// the end, with a description; it must not be one of the files read.
 pub(crate) fn loaded(
@@ -56,7 +65,7 @@ pub(crate) fn loaded(
     input: &InputArgs,
     to: Option<(&PathBuf, &str)>,
     catalog: &Catalog,
-) -> Result<(Plan, Frames, String), Failure> {
+) -> Result<Loaded, Failure> {
     let live = match input.from.is_empty() {
         true => None,
         false => Some(Written::read(chain, None, &[])?).filter(|written| !written.file.port.is_empty()),
@@ -71,14 +80,14 @@ pub(crate) fn loaded(
         written.spared_by(path, what, &plan)?;
         writable(path)?;
     }
-    let (frames, name, _) = written.frames(&plan, FRAMES_MAX)?;
+    let (frames, input, damages) = written.frames(&plan, FRAMES_MAX)?;
     written.compile(&plan, Carry::Nothing)?;
     let plan = live.map_or(Ok(plan), |live| live.plan(catalog))?;
-    Ok((plan, frames, name))
+    Ok(Loaded { plan, frames, input, damages })
 }
 
-/// Has an input go through a chain to see what is left: `look` is given each worker at its end, and how many still run. Says where the input
-/// is damaged.
+/// Has an input go through a chain to see what is left: `look` is given each worker when all have ended, and how many are still to come. Says where
+/// the input is damaged.
 pub(crate) fn at_end(
     chain: &ChainArgs,
     input: &InputArgs,
@@ -90,10 +99,9 @@ pub(crate) fn at_end(
     let compiled = written.compile(&plan, Carry::Nothing)?;
     let source = written.input(&plan)?.source()?;
     written.check_ports(source.ports(), &plan)?;
-    let running = AtomicUsize::new(compiled.run.workers);
-    // AcqRel: the last worker sees what all others wrote to shared sets.
-    let at_end = move |worker: &mut Worker| look(worker, running.fetch_sub(1, Ordering::AcqRel) - 1);
-    let control = Control { at_end: Some(AtEnd(Arc::new(at_end))), ..Control::default() };
+    let workers = compiled.run.workers;
+    let at_last = move |worker: &mut Worker| look(worker, workers - 1 - worker.id());
+    let control = Control { at_last: Some(AtEnd(Arc::new(at_last))), ..Control::default() };
     Ok(launch(&compiled.run, source, Box::new(NullSink), &control)?.damages)
 }
 

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use braid_control::Catalog;
 use braid_control::model::{Request, model};
 
-use super::{announce, loaded, print, print_json};
+use super::{Loaded, announce, loaded, print, print_json};
 use crate::args::{ChainArgs, InputArgs};
 use crate::failure::Failure;
+use crate::input::undamaged;
 use crate::numbers::between;
 
 /// Numbers of workers that are modelled by default.
@@ -52,7 +53,7 @@ pub fn run(args: &ModelArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     if let Some(wrong) = modelled.iter().find(impossible) {
         return Err(Failure::usage(format!("{wrong} workers cannot be modelled"), "name numbers from 1 to 256"));
     }
-    let (plan, frames, input) = loaded(&chain, &args.input, None, catalog)?;
+    let Loaded { plan, frames, input, damages } = loaded(&chain, &args.input, None, catalog)?;
     let (packets, repeats, seed) = (args.packets, args.repeats, args.seed);
     let request = Request { frames: &frames, input: &input, packets, repeats, seed };
     announce(&plan, &request, "; fewer with --packets");
@@ -62,5 +63,5 @@ pub fn run(args: &ModelArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     } else {
         print(&report.to_string())?
     }
-    Ok(ExitCode::SUCCESS)
+    undamaged(&damages).map(|()| ExitCode::SUCCESS)
 }

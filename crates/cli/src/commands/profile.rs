@@ -10,9 +10,10 @@ use braid_control::profile_run::{profile, try_changes};
 use braid_control::{Catalog, Plan};
 
 use super::model::WORKERS_MAX;
-use super::{announce, loaded, print, print_json, write};
+use super::{Loaded, announce, loaded, print, print_json, write};
 use crate::args::{ChainArgs, InputArgs};
 use crate::failure::Failure;
+use crate::input::undamaged;
 use crate::numbers::between;
 
 const NEXT: &str = "\nNext: `braid tune` with the same arguments tries every value that the functions allow, modelled on 23 workers, and \
@@ -46,7 +47,7 @@ pub struct ProfileArgs {
 
 /// Runs the command.
 pub fn run(args: &ProfileArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
-    let (plan, frames, input) =
+    let Loaded { plan, frames, input, damages } =
         loaded(&args.chain, &args.input, args.html.as_ref().map(|path| (path, "the page")), catalog)?;
     let request = Request { frames: &frames, input: &input, packets: args.packets, repeats: 3, seed: 0 };
     announce(&plan, &request, "; fewer with --packets");
@@ -74,7 +75,7 @@ pub fn run(args: &ProfileArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
             print(NEXT)?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    undamaged(&damages).map(|()| ExitCode::SUCCESS)
 }
 
 /// The profile of modelled virtual workers.

@@ -100,10 +100,10 @@ fn meaning(set: &SetReport, at: usize) -> String {
 fn of_capture(args: &SetsArgs, filter: Filter, catalog: &Catalog) -> Result<(Listing, Vec<Damage>), Failure> {
     let (listing, filter, limit) = (Arc::new(Mutex::new(Listing::default())), Arc::new(filter), args.limit);
     let into = Arc::clone(&listing);
-    let damages = at_end(&args.chain, &args.input, catalog, move |worker, running| {
+    let damages = at_end(&args.chain, &args.input, catalog, move |worker, to_come| {
         let mut found = sets::of_worker(worker, &filter, limit);
         let mut listing = into.lock().unwrap_or_else(PoisonError::into_inner);
-        if running == 0 {
+        if to_come == 0 {
             found.extend(sets::of_all_workers(worker, &filter, limit));
             listing.with_entries = entries::functions(worker.chain());
         }

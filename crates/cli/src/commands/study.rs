@@ -11,7 +11,7 @@ use braid_control::profile::{ModelReport, Profile};
 use braid_control::profile_run::profile;
 
 use super::model::{USUAL, WORKERS_MAX};
-use super::{loaded, print, writable, write};
+use super::{Loaded, loaded, print, writable, write};
 use crate::args::{ChainArgs, InputArgs};
 use crate::aside::asideln;
 use crate::catalog::{catalog, own};
@@ -84,7 +84,7 @@ fn scaling(args: &StudyArgs) -> Result<String, Failure> {
     for variant in args.study.variants() {
         asideln!("{}…", variant.name);
         let (chain, input) = chain(&variant);
-        let (plan, frames, input) = loaded(&chain, &input, None, &catalog)?;
+        let Loaded { plan, frames, input, .. } = loaded(&chain, &input, None, &catalog)?;
         let (packets, repeats) = (args.packets, args.repeats);
         let request = Request { frames: &frames, input: &input, packets, repeats, seed: 0 };
         found.push((variant.name, model(&plan, workers, &[1, 2], request)?));
@@ -188,7 +188,7 @@ fn overhead(args: &StudyArgs) -> Result<String, Failure> {
     };
     for variant in args.study.variants() {
         let (chain, input) = chain(&variant);
-        let (plan, frames, input) = loaded(&chain, &input, None, &catalog)?;
+        let Loaded { plan, frames, input, .. } = loaded(&chain, &input, None, &catalog)?;
         let (packets, repeats) = (args.packets, 1);
         let request = Request { frames: &frames, input: &input, packets, repeats, seed: 0 };
         let mut series = Series { name: variant.name.clone(), ..Series::default() };
@@ -240,7 +240,7 @@ fn profiling(args: &StudyArgs) -> Result<String, Failure> {
     );
     for variant in args.study.variants() {
         let (chain, input) = chain(&variant);
-        let (plan, frames, input) = loaded(&chain, &input, None, &catalog)?;
+        let Loaded { plan, frames, input, .. } = loaded(&chain, &input, None, &catalog)?;
         let request = Request { frames: &frames, input: &input, packets: args.packets, repeats: 1, seed: 0 };
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..args.repeats.max(1) {

@@ -9,10 +9,11 @@ use braid_control::plan_text::plan_text;
 use braid_control::tune::{Tuned, tried, tune};
 
 use super::model::WORKERS_MAX;
-use super::{announce, loaded, print, write};
+use super::{Loaded, announce, loaded, print, write};
 use crate::args::{ChainArgs, InputArgs};
 use crate::aside::asideln;
 use crate::failure::Failure;
+use crate::input::undamaged;
 use crate::numbers::between;
 
 /// `braid tune`.
@@ -34,7 +35,7 @@ pub struct TuneArgs {
 
 /// Runs the command.
 pub fn run(args: &TuneArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
-    let (plan, frames, input) =
+    let Loaded { plan, frames, input, damages } =
         loaded(&args.chain, &args.input, args.to.as_ref().map(|path| (path, "the tuned plan")), catalog)?;
     let request = Request { frames: &frames, input: &input, packets: 200_000, repeats: 3, seed: 0 };
     if !tried(&plan).is_empty() {
@@ -56,7 +57,7 @@ pub fn run(args: &TuneArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         }
         None => print(&text)?,
     }
-    Ok(ExitCode::SUCCESS)
+    undamaged(&damages).map(|()| ExitCode::SUCCESS)
 }
 
 /// The result for each key.

@@ -110,15 +110,18 @@ pub(super) fn run_threads(
             done.store(true, Ordering::Relaxed);
             watching.thread().unpark();
         }
-        left.map(|(left, dispatched)| (conclude(left), dispatched))
+        left.map(|(left, dispatched)| (conclude(left, control.at_last.as_ref()), dispatched))
     })
 }
 
 /// Concludes and ends the workers, one after another, once all have left.
-fn conclude(mut left: Vec<Worker>) -> Vec<Ended> {
+fn conclude(mut left: Vec<Worker>, at_last: Option<&AtEnd>) -> Vec<Ended> {
     let latest_ns = left.iter().map(Worker::last_ns).max().unwrap_or(0);
     let next = left.iter().map(Worker::next).max().unwrap_or(0);
     left.iter_mut().for_each(|worker| worker.conclude(latest_ns, next));
+    if let Some(AtEnd(look)) = at_last {
+        left.iter_mut().for_each(|worker| look(worker));
+    }
     left.into_iter().map(Worker::end).collect()
 }
 
