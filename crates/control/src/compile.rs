@@ -61,7 +61,9 @@ impl Plan {
     }
 
     fn compile_with(&self, carry: Carry, udp_ports: Option<UdpPorts>) -> Result<Compiled, Problem> {
-        let chain = self.probe(carry)?;
+        let domain = Domain::new(self.workers);
+        let mut builder = self.builder(&domain);
+        let chain = self.chain(self.stages(&mut builder)?, carry, (&mut builder, &|_, _| true))?;
         let hash = planner::plan_with(&members(&chain), self.course.outside(), udp_ports);
         self.check_udp_ports(&hash)?;
         let (workers, note) = (self.workers, if self.workers > 1 { self.note(&hash) } else { None });
@@ -97,8 +99,9 @@ impl Plan {
             let set = chain.stages()[at].packet_set();
             set.is_some_and(|set| !is_local(&set, chain.torn_before(at)))
         };
-        // The chain is rebuilt only if a function shares its sets: building a firewall with 100,000 rules takes seconds.
-        let chain = if (0..chain.stages().len()).any(shares) { self.chain(carry, &is_local)? } else { chain };
+        // The functions stay those that they are: building a firewall with 100,000 rules takes seconds.
+        let has_shared = (0..chain.stages().len()).any(shares);
+        let chain = if has_shared { self.chain(chain.into_stages(), carry, (&mut builder, &is_local))? } else { chain };
         let memory = Memory::of(&run, &chain);
         memory.check(self)?;
         Ok(Compiled { run, hash, note, memory })
@@ -110,17 +113,31 @@ impl Plan {
 
     /// Builds the chain with its own state, for inspection only.
     pub fn probe(&self, carry: Carry) -> Result<Chain, Problem> {
-        self.chain(carry, &|_, _| true)
+        let domain = Domain::new(self.workers);
+        let mut builder = self.builder(&domain);
+        self.chain(self.stages(&mut builder)?, carry, (&mut builder, &|_, _| true))
     }
 
-    /// Builds the chain; packet sets that are not local are shared.
-    fn chain(&self, carry: Carry, is_local: &dyn Fn(&SetDef, Changed) -> bool) -> Result<Chain, Problem> {
-        let domain = Domain::new(self.workers);
-        let mut builder = StateBuilder::new(&domain, HugePages::Never);
+    /// What builds state for inspection only.
+    fn builder(&self, domain: &Arc<Domain>) -> StateBuilder {
+        let mut builder = StateBuilder::new(domain, HugePages::Never);
         builder.limit(available());
-        let stages = build_all(&self.chain, &self.site(), &mut builder);
-        let stages = stages.map_err(|(refusal, at)| self.build_problem(&refusal, at))?;
-        let sharing = &mut Sharing { is_local, builder: &mut builder, capacity: self.sets };
+        builder
+    }
+
+    fn stages(&self, builder: &mut StateBuilder) -> Result<Vec<Box<dyn Stage>>, Problem> {
+        let stages = build_all(&self.chain, &self.site(), builder);
+        stages.map_err(|(refusal, at)| self.build_problem(&refusal, at))
+    }
+
+    /// Makes a chain of functions that share no packet sets yet; those that are not local are shared from now on.
+    fn chain(
+        &self,
+        stages: Vec<Box<dyn Stage>>,
+        carry: Carry,
+        (builder, is_local): (&mut StateBuilder, &dyn Fn(&SetDef, Changed) -> bool),
+    ) -> Result<Chain, Problem> {
+        let sharing = &mut Sharing { is_local, builder, capacity: self.sets };
         Chain::new(stages, &self.own_fields(carry), &self.course, sharing).map_err(|error| self.chain_problem(&error))
     }
 

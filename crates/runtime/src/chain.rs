@@ -157,6 +157,11 @@ impl Chain {
         &self.stages
     }
 
+    /// Gives the functions back, to make another chain of them.
+    pub fn into_stages(self) -> Vec<Box<dyn Stage>> {
+        self.stages
+    }
+
     /// The state objects of all functions, each listed once even if functions share it.
     pub fn objects(&self) -> Vec<Arc<dyn StateObject>> {
         let mut objects: Vec<Arc<dyn StateObject>> = Vec::new();

@@ -65,7 +65,8 @@ fn succeeds(path: &Path, mut client: Client, continued: Option<Continued>) -> Re
     // The connections of the previous program have ended with it, so an answer comes from the next one.
     drop(client);
     while begun.elapsed() < SUCCESSION_MAX {
-        let stats = Client::connect(path).and_then(|mut client| client.ask::<Stats>(&Request::Stats { timing: false }));
+        // As `braid top` asks: without what functions found, which takes the longer the larger their tables are.
+        let stats = Client::connect(path).and_then(|mut client| client.ask::<Stats>(&Request::Stats { timing: true }));
         match stats {
             // Its workers have begun.
             Ok(stats) if !stats.workers.is_empty() => return Ok(stats),

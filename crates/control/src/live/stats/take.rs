@@ -9,7 +9,7 @@ use braid_runtime::live::{Live, Running, Seen, Unanswered};
 use braid_runtime::nf::state::causes::{cause_of, operation};
 use braid_runtime::nf::{Findings, Stage};
 use braid_runtime::probe::{Lap, TimeSplit};
-use braid_runtime::{PortCounters, WorkerCounters};
+use braid_runtime::{PortCounters, Worker, WorkerCounters};
 
 use super::{Abort, Function, Object, PortStats, Stats, TopSet, WorkerStats};
 use crate::profile_run::{HAD_ITS_TURN, WAS_COMMITTED};
@@ -150,16 +150,32 @@ type Piece = fn(u32, u32) -> Findings;
 /// answer is not asked again. Ends early if no worker is left, or if another function has taken that position.
 fn told(live: &Live, answering: &mut Vec<usize>, (position, piece): (usize, Piece), function: &str) -> Findings {
     let (mut all, mut from) = (Findings::default(), Some(0));
-    while let Some(at) = from {
-        let ask = |worker: &usize| live.ask(*worker, move |worker| worker.tell(position, piece(at, LOG_PIECE)));
-        let mut answer = None;
-        answering.retain(|worker| answer.is_some() || ask(worker).map(|told| answer = told).is_ok());
-        let Some((name, told)) = answer else { break };
-        if name != function {
-            break;
+    while let Some(worker) = answering.first().copied() {
+        let mut next = from;
+        let question = move |worker: &mut Worker| {
+            let told = worker.tell(position, piece(next?, LOG_PIECE));
+            next = told.as_ref().and_then(|(_, told)| told.next());
+            Some(told)
+        };
+        let mut answer = || {
+            for portion in live.ask_in_portions(worker, question)? {
+                match portion? {
+                    Some((name, told)) if name == function => {
+                        from = told.next();
+                        all.append(told);
+                    }
+                    _ => {
+                        from = None;
+                        break;
+                    }
+                }
+            }
+            Ok::<(), Unanswered>(())
+        };
+        match answer() {
+            Ok(()) => break,
+            Err(_) => drop(answering.remove(0)),
         }
-        from = told.next();
-        all.append(told);
     }
     all
 }
