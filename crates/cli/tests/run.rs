@@ -322,6 +322,23 @@ fn full_tables_evict_under_churn_and_are_certified() {
     assert_eq!(certificate["violation"], serde_json::Value::Null, "{certificate}");
 }
 
+/// The plan of a gateway is tried on a capture in the place of its interfaces.
+#[test]
+fn a_plan_with_interfaces_is_tried_on_a_capture() {
+    let braid = Braid::new();
+    braid.write(
+        "gateway.toml",
+        "user = \"nobody\"\n[[port]]\ndevice = \"in0\"\n[[port]]\ndevice = \"out0\"\n[[nf]]\nfunction = \"nat\"\n",
+    );
+    let input = "--in gen:campus?packets=500&flows=20&seed=3";
+    let report = braid.json(&format!("run gateway.toml {input}"));
+    conserved(&report);
+    assert_eq!(report["packets_in"], 500, "{report}");
+    let certificate = braid.json(&format!("certify gateway.toml --runs 2 {input}"));
+    assert_eq!(certificate["violation"], serde_json::Value::Null, "{certificate}");
+    assert!(braid.ok(&format!("trace udp gateway.toml {input} -n 1")).contains("nat"));
+}
+
 /// The first function of a batch that lasts seconds would leave the bucket empty for what the second has to let through.
 #[test]
 fn functions_with_one_bucket_take_from_it_in_the_order_of_time() {

@@ -79,7 +79,7 @@ impl CommandLine {
             file.input.split.get_or_insert(unplaced("inside".to_owned()));
         }
         if !keys.input.from.is_empty() {
-            file.input.from.clone_from(&keys.input.from);
+            file.lay_input(keys.input.from.clone());
         }
         if !keys.output.to.is_empty() {
             file.output.to.clone_from(&keys.output.to);

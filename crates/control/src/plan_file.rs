@@ -104,6 +104,16 @@ impl PlanFile {
         in_order.take_if(|in_order| is_in_file(in_order));
         time.take_if(|time| is_in_file(time) && time.get_ref() == "capture");
     }
+
+    /// Takes packets from this input. If the file names interfaces, it takes their place, with as many ports: so the plan of a gateway can be
+    /// tried on a capture.
+    pub fn lay_input(&mut self, from: Vec<Spanned<String>>) {
+        self.input.from = from;
+        if !self.port.is_empty() {
+            self.ports.get_or_insert(unplaced(self.port.len() as i64));
+            self.port.clear();
+        }
+    }
 }
 
 /// Whether a value is from the plan file, not from the command line, where it contradicts interfaces.

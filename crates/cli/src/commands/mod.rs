@@ -70,11 +70,7 @@ pub(crate) fn loaded(
         true => None,
         false => Some(Written::read(chain, None, &[])?).filter(|written| !written.file.port.is_empty()),
     };
-    let mut written = Written::read(chain, Some(input), &[])?;
-    if let Some(live) = &live {
-        written.file.ports = Some(unplaced(live.file.port.len() as i64));
-        written.file.port.clear();
-    }
+    let written = Written::read(chain, Some(input), &[])?;
     let plan = written.plan(catalog)?;
     if let Some((path, what)) = to {
         written.spared_by(path, what, &plan)?;
