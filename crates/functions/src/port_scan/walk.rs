@@ -46,14 +46,12 @@ pub struct Walk {
     /// A Bloom filter with two bits for each contacted service: only the first contact counts.
     known: [u64; 2],
     awaited: [Awaited; AWAITED],
-    height: i32,
+    /// The height of the walk; once there is a verdict, the time at which that was reached, in milliseconds.
+    height_or_ms: i32,
     contacts: u16,
     failures: u8,
     /// 0 while the walk goes on, else [`SCANNER`] or [`HONEST`].
     verdict: u8,
-    /// When the walk reached one of its ends.
-    decided_ms: u32,
-    zero: u32,
 }
 
 const SCANNER: u8 = 1;
@@ -73,7 +71,7 @@ impl Walk {
     /// Starts the walk again if its verdict has been there for its time.
     pub(super) fn reopen(&mut self, thresholds: &Thresholds, now_ms: u32) {
         let lasts_ms = if self.is_scanner() { thresholds.scanner_ms } else { thresholds.honest_ms };
-        if self.verdict != 0 && (lasts_ms..u32::MAX / 2).contains(&now_ms.wrapping_sub(self.decided_ms)) {
+        if self.verdict != 0 && (lasts_ms..u32::MAX / 2).contains(&now_ms.wrapping_sub(self.height_or_ms as u32)) {
             *self = Walk::default();
         }
     }
@@ -154,14 +152,17 @@ impl Walk {
         if self.verdict != 0 {
             return;
         }
-        self.height = self.height.saturating_add(step);
-        if self.height >= thresholds.scanner {
-            (self.verdict, self.decided_ms) = (SCANNER, now_ms);
-        } else if self.height <= thresholds.honest {
+        let height = self.height_or_ms.saturating_add(step);
+        (self.verdict, self.height_or_ms) = if height >= thresholds.scanner {
+            (SCANNER, now_ms as i32)
+        } else if height > thresholds.honest {
+            (0, height)
+        } else if thresholds.honest_ms > 0 {
+            (HONEST, now_ms as i32)
+        } else {
             // Without a time for the verdict the walk starts again at once.
-            self.verdict = if thresholds.honest_ms > 0 { HONEST } else { 0 };
-            (self.height, self.decided_ms) = (0, now_ms);
-        }
+            (0, 0)
+        };
     }
 
     /// Whether the host is taken for a scanner.

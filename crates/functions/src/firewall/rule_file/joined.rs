@@ -65,8 +65,11 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
         let mut past = Reading::of(reading.fits.clone());
         // Elements excluded by the rest of the rule are no exceptions; an element that can never match is refused.
         let mut apart = Reading::of(vec![Fits::all()]);
-        alternatives(&mut apart, &said, rest.scope)?;
-        if alternatives(&mut past, &said, rest.scope).is_ok() && past.excluded.is_none() && !said.is_empty() {
+        alternatives(&mut apart, (&elements, &said), rest.scope)?;
+        if alternatives(&mut past, (&elements, &said), rest.scope).is_ok()
+            && past.excluded.is_none()
+            && !said.is_empty()
+        {
             past.close(Verdict::Past);
             reading.clauses.append(&mut past.clauses);
         }
@@ -75,14 +78,17 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
             .narrow(&[()], |fits, ()| fields.iter().try_for_each(|field| has(fits, field, scope)))
             .map(|()| None);
     }
-    alternatives(reading, &said, rest.scope)?;
+    alternatives(reading, (&elements, &said), rest.scope)?;
     Ok(None)
 }
 
+/// What an element of a concatenation says of each field, in words.
+type Said = Vec<Vec<Token>>;
+
 /// Narrows by the elements of a set; by an empty one, which a file may declare and fill later, so that nothing matches.
-fn alternatives(reading: &mut Reading, said: &[Vec<Vec<Token>>], scope: &Scope<'_>) -> Parsed<()> {
+fn alternatives(reading: &mut Reading, (elements, said): (&[Token], &[Said]), scope: &Scope<'_>) -> Parsed<()> {
     match said {
-        [] => ways(Ways::new(), reading),
+        [] if elements.is_empty() => ways(Ways::new(), reading),
         _ => reading.narrow(said, |fits, said| say(fits, said, scope)),
     }
 }

@@ -58,10 +58,11 @@ pub(super) fn mark(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option
     }
     // Effects that precede it in the rule do not depend on it.
     reading.close(Verdict::Continue);
+    let names_set = rest.peek().starts_with('@') || rest.peek_at(1).starts_with('@');
     match asked(made, rest) {
         Ok(asked) => reading.does.asks.push(asked),
-        // Nothing matches, as with a set that is empty so far.
-        Err(Wrong { kind: Kind::Excluded, reason, .. }) => reading.exclude(reason),
+        // A set that is empty so far matches nothing.
+        Err(Wrong { kind: Kind::Excluded, reason, .. }) if names_set => reading.exclude(reason),
         Err(error) => return Err(error),
     }
     Ok(None)

@@ -262,7 +262,6 @@ fn sets_of_concatenations_and_of_marks_may_be_empty() {
             meta mark @m drop
             meta mark set 7 ct mark @m drop
             tcp dport 23 meta mark != @m drop
-            udp dport 53 ip saddr . tcp dport != @s drop
             udp dport 54 ip saddr . udp dport != @s drop
         }
     }";
