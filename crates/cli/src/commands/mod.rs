@@ -31,7 +31,6 @@ use std::sync::Arc;
 
 use braid_control::frames::Frames;
 use braid_control::model::Request;
-use braid_control::plan_file::unplaced;
 use braid_control::report::grouped;
 use braid_control::runtime::io::capture::Damage;
 use braid_control::runtime::io::{NullSink, Patient, whole};

@@ -38,7 +38,7 @@ fn workers_together_admit_what_one_would() {
     }
 }
 
-/// All hosts of a family are one owner, and no connection ends.
+/// All hosts of a family are one owner, and no connection ends by time; in a flood of SYNs none is closed.
 const ONE_OWNER: &str = "connections_max = 100\nprefix = { v4 = 0, v6 = 0 }
     opening_s = 86400\nclosing_s = 86400\nudp_s = 86400\ntcp_s = 86400";
 
@@ -47,7 +47,7 @@ fn workers_together_admit_no_more_connections() {
     let entry = find("connection_limiter").expect("a function of the catalogue");
     for workers in [1, 2, 4] {
         let report =
-            Case::of(entry, ONE_OWNER, workers).run(traffic(Profile::Edge, 20_000, SEED), NullSink).expect("it runs");
+            Case::of(entry, ONE_OWNER, workers).run(traffic(Profile::SynFlood, 20_000, SEED), NullSink).expect("it runs");
         let refused = report.total.drops.iter().filter(|(_, reason, _)| *reason == "too_many_connections");
         assert!(refused.map(|(.., count)| count).sum::<u64>() > 1000, "many more are opened");
         assert!([100, 200].contains(&report.total.sets_created), "{workers}: {}", report.total.sets_created);
