@@ -112,6 +112,7 @@ impl PlanFile {
         if !self.port.is_empty() {
             self.ports.get_or_insert(unplaced(self.port.len() as i64));
             self.port.clear();
+            self.user.take_if(|user| is_in_file(user));
         }
     }
 }

@@ -226,6 +226,10 @@ impl Connection {
     /// Whether a packet changes nothing but windows: the fast path of nearly all packets.
     #[inline(always)]
     pub(super) fn goes_on(&mut self, packet: &Packet<'_>, from_opener: bool) -> bool {
+        // What a capture has cut is looked at elsewhere.
+        if packet.is_short() {
+            return false;
+        }
         if self.protocol != protocol::TCP {
             let holds = match self.protocol {
                 protocol::UDP => lengths::fills_its_packet(packet),
@@ -238,7 +242,7 @@ impl Connection {
             return self.progress & NEW == 0;
         }
         self.progress & !OF_HOST == Phase::Established as u8
-            && Segment::of(packet).is_some_and(|segment| {
+            && Segment::of_present(packet).is_some_and(|segment| {
                 is_steady(segment.flags) && self.windows.accept(usize::from(!from_opener), &segment)
             })
     }

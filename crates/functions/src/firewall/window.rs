@@ -70,13 +70,19 @@ pub(super) struct Segment {
 
 impl Segment {
     /// The segment of a TCP packet that is not a later fragment; `None` if the header is truncated, its length is too small, or the packet
-    /// claims more bytes than its frame has.
-    #[inline(always)]
+    /// claims more bytes than its frame had.
     pub(super) fn of(packet: &Packet<'_>) -> Option<Segment> {
-        let l4 = match packet.l4_offset_if_present() {
-            Some(l4) => l4,
-            None => transport_of_cut(packet)?,
-        };
+        Segment::at(packet, packet.l4_offset().filter(|_| !packet.is_truncated())?)
+    }
+
+    /// The same, but `None` also if a capture has cut the packet: without a call that would take the packet out of its registers.
+    #[inline(always)]
+    pub(super) fn of_present(packet: &Packet<'_>) -> Option<Segment> {
+        Segment::at(packet, packet.l4_offset_if_present()?)
+    }
+
+    #[inline(always)]
+    fn at(packet: &Packet<'_>, l4: usize) -> Option<Segment> {
         let l3 = packet.record().l3 as usize;
         let ip: &[u8; Ipv4::LEN] = packet.bytes().get(l3..)?.first_chunk()?;
         let tcp: &[u8; Tcp::LEN] = packet.bytes().get(l4..)?.first_chunk()?;
@@ -104,12 +110,6 @@ impl Segment {
     fn end(&self) -> u32 {
         self.sequence.wrapping_add(self.len)
     }
-}
-
-/// The offset of the transport header of a packet that a capture cut.
-#[cold]
-fn transport_of_cut(packet: &Packet<'_>) -> Option<usize> {
-    packet.l4_offset().filter(|_| !packet.is_truncated())
 }
 
 /// A SYN of the opener within a connection. If it is answered both ends have begun anew, and what is known of the connection is outdated

@@ -46,8 +46,9 @@ const ONE_OWNER: &str = "connections_max = 100\nprefix = { v4 = 0, v6 = 0 }
 fn workers_together_admit_no_more_connections() {
     let entry = find("connection_limiter").expect("a function of the catalogue");
     for workers in [1, 2, 4] {
-        let report =
-            Case::of(entry, ONE_OWNER, workers).run(traffic(Profile::SynFlood, 20_000, SEED), NullSink).expect("it runs");
+        let report = Case::of(entry, ONE_OWNER, workers)
+            .run(traffic(Profile::SynFlood, 20_000, SEED), NullSink)
+            .expect("it runs");
         let refused = report.total.drops.iter().filter(|(_, reason, _)| *reason == "too_many_connections");
         assert!(refused.map(|(.., count)| count).sum::<u64>() > 1000, "many more are opened");
         assert!([100, 200].contains(&report.total.sets_created), "{workers}: {}", report.total.sets_created);
