@@ -47,6 +47,9 @@ pub struct Compiled {
     pub memory: Memory,
 }
 
+/// Whether steering keeps a packet set on one worker, given what functions before change.
+type IsLocal<'a> = &'a dyn Fn(&SetDef, Changed) -> bool;
+
 impl Plan {
     /// Makes the plan runnable.
     pub fn compile(&self, carry: Carry) -> Result<Compiled, Problem> {
@@ -135,7 +138,7 @@ impl Plan {
         &self,
         stages: Vec<Box<dyn Stage>>,
         carry: Carry,
-        (builder, is_local): (&mut StateBuilder, &dyn Fn(&SetDef, Changed) -> bool),
+        (builder, is_local): (&mut StateBuilder, IsLocal<'_>),
     ) -> Result<Chain, Problem> {
         let sharing = &mut Sharing { is_local, builder, capacity: self.sets };
         Chain::new(stages, &self.own_fields(carry), &self.course, sharing).map_err(|error| self.chain_problem(&error))

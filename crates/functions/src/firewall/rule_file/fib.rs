@@ -113,7 +113,7 @@ impl Route {
             );
         }
         let is_wanted = |of: u64, known: &str| kinds.iter().any(|kind| names(kind, (of, known))) != is_negated;
-        let wanted = all.into_iter().filter(|(of, known, is_there)| *is_there && is_wanted(*of, *known));
+        let wanted = all.into_iter().filter(|(of, known, is_there)| *is_there && is_wanted(*of, known));
         let ranges: Vec<Addresses> = wanted.flat_map(|(_, kind, _)| addresses_of(kind)).collect();
         if ranges.is_empty() {
             rest.scope.note("no packet that comes here fits: those from and to the machine itself do not, and no route of the plan is a black hole");
