@@ -1,9 +1,10 @@
 //! Network address and port translation for IPv4 (NAPT44): many inside hosts share a few external addresses.
 //!
 //! Mapping is endpoint-independent (RFC 4787 section 4.1): an inside endpoint has one external endpoint for all its
-//! peers. That shared state is in [`mappings`](crate::mappings), which `nat64` uses as well. A packet set is one direction of a flow and remembers its mapping, so a
-//! packet in steady state makes no look-up: it reads the mapping's entry and writes nothing shared. Sets are only a
-//! cache: a packet whose set has expired, or found no room, is translated by way of the mapping (`find.rs`).
+//! peers. That shared state is in `mappings/`, which `nat64` uses as well. A packet set is one direction of a flow and
+//! remembers its mapping, so a packet in steady state makes no look-up: it reads the mapping's entry and writes nothing
+//! shared. Sets are only a cache: a packet whose set has expired, or found no room, is translated by way of the mapping
+//! (`find.rs`).
 //!
 //! Other protocols are translated by their addresses alone (`portless.rs`).
 //!
