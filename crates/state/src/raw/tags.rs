@@ -214,15 +214,11 @@ impl<'r> Homes<'r> {
         tag: impl Fn(u64) -> u16,
     ) -> Homes<'r> {
         let base = records.lines(tags.range());
-        // The place of the first group's tags is the first place, so the zeros in `places` are valid. Filled in place, since arrays of this size
-        // are not moved for nothing.
-        let stride = tags.halves * HALF;
-        let mut homes = Homes { places: [0; BATCH_MAX], wanted: [0; BATCH_MAX], stride, base, records: PhantomData };
-        let of_all = homes.places.iter_mut().zip(hashes).take(count);
-        of_all.for_each(|(home, hash)| *home = tags.of(tags.home(*hash)) as u32);
-        let of_all = homes.wanted.iter_mut().zip(hashes).take(count);
-        of_all.for_each(|(wanted, hash)| *wanted = tag(*hash));
-        homes
+        // The place of the first group's tags is the first place, so the zeros in `places` are valid.
+        let (mut places, mut wanted) = ([0; BATCH_MAX], [0; BATCH_MAX]);
+        places.iter_mut().zip(hashes).take(count).for_each(|(home, hash)| *home = tags.of(tags.home(*hash)) as u32);
+        wanted.iter_mut().zip(hashes).take(count).for_each(|(wanted, hash)| *wanted = tag(*hash));
+        Homes { places, wanted, stride: tags.halves * HALF, base, records: PhantomData }
     }
 
     #[inline(always)]
