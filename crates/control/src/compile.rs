@@ -66,7 +66,7 @@ impl Plan {
     fn compile_with(&self, carry: Carry, udp_ports: Option<UdpPorts>) -> Result<Compiled, Problem> {
         let domain = Domain::new(self.workers);
         let mut builder = self.builder(&domain);
-        let chain = self.chain(self.stages(&mut builder)?, carry, (&mut builder, &|_, _| true))?;
+        let chain = self.local_chain(carry, &mut builder)?;
         let hash = planner::plan_with(&members(&chain), self.course.outside(), udp_ports);
         self.check_udp_ports(&hash)?;
         let (workers, note) = (self.workers, if self.workers > 1 { self.note(&hash) } else { None });
@@ -117,8 +117,12 @@ impl Plan {
     /// Builds the chain with its own state, for inspection only.
     pub fn probe(&self, carry: Carry) -> Result<Chain, Problem> {
         let domain = Domain::new(self.workers);
-        let mut builder = self.builder(&domain);
-        self.chain(self.stages(&mut builder)?, carry, (&mut builder, &|_, _| true))
+        self.local_chain(carry, &mut self.builder(&domain))
+    }
+
+    /// Builds the chain as if steering kept all packet sets on one worker each.
+    fn local_chain(&self, carry: Carry, builder: &mut StateBuilder) -> Result<Chain, Problem> {
+        self.chain(self.stages(builder)?, carry, (builder, &|_, _| true))
     }
 
     /// What builds state for inspection only.

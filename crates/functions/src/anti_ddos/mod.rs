@@ -10,6 +10,7 @@ pub use sources::Sources;
 
 use std::time::Duration;
 
+use braid_nf::packet::IpAddress;
 use braid_nf::packet::headers::tcp_flags;
 use braid_nf::packet::parse::protocol::TCP;
 use braid_nf::prelude::*;
@@ -169,11 +170,7 @@ impl AntiDdos {
             _ => self.no_room.count(cx)?,
         }
         let passes = match (self.action, &self.sources) {
-            // The answer to a SYN is part of what its receiver has begun: else a server could answer no more clients than one source may have flows.
-            (Action::Limit, Some(sources)) => match packet.tcp_flags().unwrap_or(0) & SYN_ACK {
-                SYN_ACK => sources.admit(cx, packet.dst_ip())?,
-                _ => sources.admit(cx, packet.src_ip())?,
-            },
+            (Action::Limit, Some(sources)) => sources.admit(cx, beginner(packet))?,
             (action, _) => matches!(action, Action::Pass | Action::Mark),
         };
         if self.action == Action::Mark {
@@ -183,7 +180,13 @@ impl AntiDdos {
     }
 }
 
-const SYN_ACK: u8 = tcp_flags::SYN | tcp_flags::ACK;
+/// Who has begun a flow with this first packet. The answer to a SYN is part of what its receiver has begun: else a server could answer no more
+/// clients than one source may have flows.
+fn beginner(packet: &Packet<'_>) -> IpAddress {
+    const SYN_ACK: u8 = tcp_flags::SYN | tcp_flags::ACK;
+    let is_answer = packet.tcp_flags().is_some_and(|flags| flags & SYN_ACK == SYN_ACK);
+    if is_answer { packet.dst_ip() } else { packet.src_ip() }
+}
 
 /// The relaxations, which do not depend on the action.
 fn relaxations() -> Vec<Relaxation> {

@@ -1,9 +1,11 @@
 //! The configuration of `port_scan`, as written in a plan file.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
 use super::Thresholds;
-use crate::config::{ConfigError, IDLE_MAX, idle_ns, share};
+use crate::config::{ConfigError, IDLE_MAX, idle_ns, share, span_ns};
 use crate::parts::MS;
 
 /// What happens to connections that a scanner opens.
@@ -77,10 +79,7 @@ impl Config {
             let reason = format!("{} is out of range", self.answer_ms);
             return Err(ConfigError::new("answer_ms", reason, "write 1 to 600000"));
         }
-        if self.honest_s > IDLE_MAX.as_secs() {
-            let reason = format!("{} is out of range", self.honest_s);
-            return Err(ConfigError::new("honest_s", reason, format!("write 0 to {} seconds", IDLE_MAX.as_secs())));
-        }
+        let honest_ns = span_ns("honest_s", Duration::from_secs(self.honest_s), Duration::ZERO, IDLE_MAX)?;
         let thousandths = |ratio: f64| (ratio.ln() * 1000.0).round() as i32;
         Ok(Thresholds {
             up: thousandths((1.0 - self.scanner_success) / (1.0 - self.honest_success)),
@@ -88,7 +87,7 @@ impl Config {
             scanner: thousandths((1.0 - self.misses) / self.false_alarms).max(1),
             honest: thousandths(self.misses / (1.0 - self.false_alarms)).min(-1),
             scanner_ms: (idle_ns("forget_s", self.forget_s)? / MS) as u32,
-            honest_ms: (self.honest_s * 1000) as u32,
+            honest_ms: (honest_ns / MS) as u32,
             answer_ms: self.answer_ms,
         })
     }

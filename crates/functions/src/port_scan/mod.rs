@@ -12,7 +12,6 @@ use braid_nf::packet::headers::tcp_flags;
 use braid_nf::packet::parse::protocol::TCP;
 use braid_nf::prelude::*;
 
-use crate::config::idle_ns;
 use crate::parts::{Alerts, MS, seconds};
 use crate::{ConfigError, FromConfig};
 
@@ -43,10 +42,11 @@ impl FromConfig for PortScan {
     type Config = Config;
 
     fn from_config(config: Config, builder: &mut StateBuilder, _: u16) -> Result<PortScan, ConfigError> {
+        let thresholds = config.thresholds()?;
         Ok(PortScan {
-            thresholds: config.thresholds()?,
+            thresholds,
             action: config.action,
-            forget_ns: idle_ns("forget_s", config.forget_s)?,
+            forget_ns: u64::from(thresholds.scanner_ms) * MS,
             alerts: Alerts::new(builder, config.alerts_max).map_err(|e| ConfigError::state("alerts_max", &e))?,
         })
     }
@@ -115,7 +115,7 @@ impl NetworkFunction for PortScan {
     }
 
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, walk: &Walk) -> Result<(), Conflict> {
-        match (key.parts().ips, self.convicted_at_last(walk, (cx.now() / MS) as u32)) {
+        match (key.parts().ips, self.convicted_at_last(walk)) {
             ([Some(host), _], Some(walk)) => self.alerts.raise(cx, &host, &evidence(&walk, cx.now())).map(drop),
             _ => Ok(()),
         }
@@ -132,7 +132,7 @@ impl NetworkFunction for PortScan {
     /// Contacts that are unanswered at the end of the traffic count as failed.
     fn report_set(&self, key: &SetKey, walk: &Walk, into: &mut Findings) {
         into.add("hosts that open connections", 1);
-        if let ([Some(host), _], Some(walk)) = (key.parts().ips, self.convicted_at_last(walk, 0)) {
+        if let ([Some(host), _], Some(walk)) = (key.parts().ips, self.convicted_at_last(walk)) {
             let Evidence { contacts, failures, .. } = evidence(&walk, 0);
             into.find("scanner", host, format!("{failures} of {contacts} first contacts failed, by the end"));
         }
@@ -141,9 +141,9 @@ impl NetworkFunction for PortScan {
 
 impl PortScan {
     /// The walk of a host that turns out to be a scanner once its pending contacts have failed.
-    fn convicted_at_last(&self, walk: &Walk, now_ms: u32) -> Option<Walk> {
+    fn convicted_at_last(&self, walk: &Walk) -> Option<Walk> {
         let mut last = *walk;
-        last.give_up_all(&self.thresholds, now_ms);
+        last.give_up_all(&self.thresholds);
         (last.is_scanner() && !walk.is_scanner()).then_some(last)
     }
 }

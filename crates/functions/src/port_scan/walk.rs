@@ -133,11 +133,11 @@ impl Walk {
         }
     }
 
-    /// Counts all pending contacts as failed.
-    pub(super) fn give_up_all(&mut self, thresholds: &Thresholds, now_ms: u32) {
+    /// Counts all pending contacts as failed, of a walk that ends: when it got its verdict is not asked any more.
+    pub(super) fn give_up_all(&mut self, thresholds: &Thresholds) {
         for awaited in std::mem::take(&mut self.awaited) {
             if awaited.service != 0 {
-                self.fail(thresholds, now_ms);
+                self.fail(thresholds, 0);
             }
         }
     }

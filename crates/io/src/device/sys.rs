@@ -6,7 +6,7 @@
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::ptr::{self, NonNull};
@@ -194,10 +194,7 @@ pub(crate) fn take_events(events: &OwnedFd) -> io::Result<()> {
 
 /// Like [`wake`], for a counter of another process, which may be full and block.
 pub(crate) fn wake_other(events: &OwnedFd) {
-    let mut polled = libc::pollfd { fd: events.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-    // SAFETY: passes one descriptor that lives during the call.
-    let ready = unsafe { libc::poll(&mut polled, 1, 0) };
-    if ready == 1 && polled.revents & libc::POLLOUT != 0 {
+    if poll_one(events.as_fd(), libc::POLLOUT, 0).is_ok_and(|found| found & libc::POLLOUT != 0) {
         wake(events);
     }
 }
@@ -246,9 +243,15 @@ pub(crate) fn until_writable(fd: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 fn until(fd: BorrowedFd<'_>, events: libc::c_short) -> io::Result<()> {
+    poll_one(fd, events, -1).map(drop)
+}
+
+/// Waits for events of a descriptor, `at_most_ms` milliseconds (-1: without end); returns those that have come.
+fn poll_one(fd: BorrowedFd<'_>, events: libc::c_short, at_most_ms: i32) -> io::Result<libc::c_short> {
     let mut polled = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     // SAFETY: passes one descriptor that lives during the call.
-    check(unsafe { libc::poll(&mut polled, 1, -1) }).map(drop)
+    check(unsafe { libc::poll(&mut polled, 1, at_most_ms) })?;
+    Ok(polled.revents)
 }
 
 /// A shared mapping of a descriptor; it is unmapped when dropped.

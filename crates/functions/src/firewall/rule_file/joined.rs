@@ -9,7 +9,7 @@ use super::fib::Ways;
 use super::keyed::{dynamic, key_of};
 use super::overlaps;
 use super::payload::{is_header, is_place, reaches};
-use super::reader::{Scope, Words};
+use super::reader::{Scope, Words, accompanies};
 use super::statement::{Clause, Reading, ways};
 use super::tokens::{Kind, Token};
 use super::transport::{has_ports, narrow_types};
@@ -166,8 +166,6 @@ pub(super) fn map_values<T>(
 
 /// An element of a set without what accompanies it: a comment, a counter with its current count, or when it was met last.
 pub(super) fn alone(element: &[Token]) -> &[Token] {
-    let accompanies =
-        |token: &Token| token.kind == Kind::Word && matches!(&*token.text, "comment" | "counter" | "last");
     element.split(accompanies).next().unwrap_or_default()
 }
 

@@ -217,12 +217,17 @@ pub(super) const PORT: Numbers = Numbers {
     named: |name| services::port(name).map(u64::from),
 };
 
+/// Whether what accompanies an element begins here: a comment, a counter with its current count, or when it was met last.
+pub(super) fn accompanies(token: &Token) -> bool {
+    token.kind == Kind::Word && matches!(&*token.text, "comment" | "counter" | "last")
+}
+
 /// The value of an element: a word, or a range with blanks in it; `None` if there is nothing between two commas.
 fn value(element: &[Token]) -> Parsed<Option<String>> {
     let mut text = String::new();
     for token in element {
         match &*token.text {
-            "comment" | "counter" | "last" if token.kind == Kind::Word && !text.is_empty() => break,
+            _ if accompanies(token) && !text.is_empty() => break,
             "limit" | "quota" | "ct" if token.kind == Kind::Word && !text.is_empty() => {
                 return wrong(format!("no rule adds `{text}`, and only what rules add has limits of its own"), ADDED);
             }
