@@ -4,8 +4,8 @@
 //! the stream and hands over frames in [`Packed`] loads through bounded channels, so a stream may be larger
 //! than memory. The thread ends when the stream ends or when all queues are dropped.
 //!
-//! There is no deadlock: before the thread waits for a full queue, it hands over what it holds for the other queues and publishes
-//! their horizons. So no other worker, and no sink that restores the order, waits for a frame that the thread holds back.
+//! There is no deadlock: while the thread waits for a full queue, every other queue gets what is held for it as soon as it has room, and
+//! its horizon is published. So no other worker, and no sink that restores the order, waits for a frame that the thread holds back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use braid_packet::pool::JUMBO_FRAME_MAX;
 use braid_packet::{Batch, Buffers, FrameInfo, Port};
-use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, TrySendError, bounded};
 
 use crate::capture::Damage;
 use crate::packed::Packed;
@@ -243,18 +243,23 @@ impl<S: FrameStream> Reader<S> {
         (0..self.lanes.len()).for_each(|number| self.hand_over(number));
     }
 
-    /// Hands over what is held for one queue; waits if that queue is full.
+    /// Hands over what is held for one queue; waits if that queue is full. Meanwhile the other queues get what is held for them as
+    /// soon as they have room: they may have been full as well, and the worker of the full queue may wait for theirs.
     fn hand_over(&mut self, number: usize) {
-        if self.lanes[number].offer() {
-            self.publish();
-            return;
+        while !self.lanes[number].offer() {
+            self.offer_all();
+            self.wait_for_room();
         }
-        self.offer_all();
-        let lane = &mut self.lanes[number];
-        let load = std::mem::take(&mut lane.partial);
-        lane.open = lane.full.send(load).is_ok();
-        lane.partial = lane.fresh();
         self.publish();
+    }
+
+    /// Waits until a queue for which something is held has room, or is gone.
+    fn wait_for_room(&self) {
+        let mut room = Select::new();
+        for lane in self.lanes.iter().filter(|lane| lane.open && !lane.partial.is_empty()) {
+            room.send(&lane.full);
+        }
+        room.ready();
     }
 
     fn offer_all(&mut self) {

@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
-use braid_packet::{Layout, Pool, PoolConfig};
+use braid_packet::{Layout, Link, Pool, PoolConfig};
 
 use super::*;
+use crate::packed::FRAMES_MAX;
 use crate::source::FirstQueue;
 
 /// Announces before each frame that it may block, and blocks when its frames are used up, until `ends` is closed.
@@ -52,6 +53,56 @@ fn what_came_before_a_wait_is_delivered_however_slow_the_worker_was() {
         queue.receive(&mut batch, &mut buffers, 16);
     }
     drop(held);
+}
+
+/// Frames of port 1 and then frames of port 0, each as many as given.
+struct Bursts {
+    frames: [u64; 2],
+    read: u64,
+}
+
+impl FrameStream for Bursts {
+    fn advance(&mut self) -> Next {
+        self.read += 1;
+        if self.read <= self.frames.iter().sum() { Next::Frame } else { Next::End }
+    }
+
+    fn frame(&self) -> (&[u8], FrameInfo) {
+        let port = Port::from(self.read <= self.frames[0]);
+        (&[7; 60], FrameInfo { sequence: self.read - 1, port, ..FrameInfo::default() })
+    }
+
+    fn ports_max(&self) -> Port {
+        2
+    }
+}
+
+/// Each port has its queue.
+struct ByPort;
+
+impl QueueSelect for ByPort {
+    fn queue(&self, _: &[u8], _: Link, port: Port) -> usize {
+        port.into()
+    }
+}
+
+#[test]
+fn a_queue_gets_its_frames_while_another_one_is_full() {
+    let full = (LOADS_WAITING * FRAMES_MAX) as u64;
+    let stream = Bursts { frames: [full + 1, full + 2 * FRAMES_MAX as u64], read: 0 };
+    let mut queues = spread(stream, 2, Arc::new(ByPort)).expect("a thread");
+    let pool = Pool::new(&PoolConfig { buffers: 2048, ..PoolConfig::default() }).expect("memory");
+    let (mut batch, mut buffers) = (Batch::new(&pool, &Arc::new(Layout::bare())), Buffers::new(&pool));
+    // Wait until both queues are full, and the thread holds one frame more for the second one.
+    thread::sleep(Duration::from_millis(50));
+    let begun = Instant::now();
+    // The worker of the first queue waits for that frame and takes none of its own.
+    while queues[1].counters().packets < full + 1 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", queues[1].counters());
+        queues[1].receive(&mut batch, &mut buffers, 16);
+        batch.release(&mut buffers);
+    }
+    assert_eq!(queues[0].counters().packets, 0);
 }
 
 /// A capture that is read by its interfaces, of which there are three, for a run with two ports.
