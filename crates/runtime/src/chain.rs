@@ -17,7 +17,8 @@ use braid_steer::planner::Changed;
 use braid_steer::{Fields, Steering, Symmetry};
 
 use self::group::GROUP_MAX;
-pub use self::group::{Group, Sharing, keys_hold, same_packets};
+pub(crate) use self::group::keys_hold;
+pub use self::group::{Group, Sharing, same_packets};
 use crate::counters::Drops;
 use crate::course::{Course, Direction, Order, When};
 
@@ -119,7 +120,7 @@ impl Chain {
 
     /// Lets packets with different hashes under `steering` be reordered within a batch where the directions of a mirrored chain take turns.
     /// Without it packets keep their order, and a turn ends with each change of direction.
-    pub fn mark_by(mut self, steering: &Arc<Steering>) -> Chain {
+    pub(crate) fn mark_by(mut self, steering: &Arc<Steering>) -> Chain {
         let kept = |group: &Group| {
             let first = group.stages.first().copied().unwrap_or_default();
             !group.set.symmetric || steering.keeps(&group.set, self.torn_before(first))
@@ -174,7 +175,7 @@ impl Chain {
     }
 
     /// Whether some functions have a state object in common.
-    pub fn has_common_objects(&self) -> bool {
+    pub(crate) fn has_common_objects(&self) -> bool {
         let of_each: usize = self.stages.iter().map(|stage| stage.objects().len()).sum();
         of_each > self.objects().len()
     }
@@ -198,7 +199,7 @@ impl Chain {
     /// The group whose keys are extracted from every batch before any function has changed a packet: that of the first function, provided that
     /// all packets meet this function first.
     #[inline]
-    pub fn first_keys(&self) -> Option<usize> {
+    pub(crate) fn first_keys(&self) -> Option<usize> {
         let course = &self.course;
         let meets_all = course.outside().is_none() && !course.atomic && course.when(0).is_always();
         self.group_of.first().copied().flatten().filter(|_| meets_all)
@@ -234,12 +235,12 @@ impl Chain {
     }
 
     /// The fields that functions before the one at a position change, by the side that packets come from.
-    pub fn changed_before(&self, position: usize) -> Changed {
+    pub(crate) fn changed_before(&self, position: usize) -> Changed {
         let rewrites: Vec<Changed> = self.stages.iter().map(|stage| rewritten(&**stage)).collect();
         changed_before(&rewrites, position, self.course.order)
     }
 
-    /// Like [`changed_before`](Self::changed_before), as far as steering is concerned: a function that holds packets back counts as changing
+    /// Like `changed_before`, as far as steering is concerned: a function that holds packets back counts as changing
     /// everything, because the first worker releases its packets, and one whose hairpins return may count as changing packets from outside.
     pub fn torn_before(&self, position: usize) -> Changed {
         let torn: Vec<Changed> = self.stages.iter().map(|stage| torn(&**stage, self.course.order)).collect();
@@ -277,7 +278,7 @@ impl Chain {
 
     /// Whether, in a mirrored chain, a function between the one at `position` and `port` translates addresses: one after it on the way to the
     /// inside, one before it on the way to the outside.
-    pub fn translates_between(&self, position: usize, port: Port) -> bool {
+    pub(crate) fn translates_between(&self, position: usize, port: Port) -> bool {
         let mut stages = self.stages.iter().enumerate();
         match self.course.outside() {
             Some(outside) if outside.has(port) => {
@@ -303,7 +304,7 @@ impl Chain {
     }
 
     /// The port to which a packet goes unless a function decides otherwise.
-    pub fn default_port(port: Port, ports: u16) -> Port {
+    pub(crate) fn default_port(port: Port, ports: u16) -> Port {
         braid_nf::opposite(port, ports)
     }
 }

@@ -93,7 +93,7 @@ impl Clock {
     }
 
     /// Whether the time comes from the packets.
-    pub fn is_of_capture(&self) -> bool {
+    pub(crate) fn is_of_capture(&self) -> bool {
         matches!(self, Clock::Capture | Clock::Abreast(_))
     }
 

@@ -9,10 +9,10 @@ use braid_nf::{Index, Logs, Pass, Prefetched, Reason, Round, Verdict, Verdicts};
 use braid_packet::{BATCH_MAX, Batch, Buffers, Lineup, Port};
 use braid_state::Bringing;
 
-use self::later::{PeriodicTick, periodic_ticks};
 use self::onward::Onward;
 use self::paced::Pace;
 use self::sets::{Sets, indexes};
+use self::ticks::{PeriodicTick, periodic_ticks};
 use crate::attempt::{NoWitness, Stretch, Witness, run_pass};
 use crate::chain::Chain;
 use crate::counters::{PortCounters, WorkerCounters};
@@ -28,26 +28,28 @@ use crate::whole::Progress;
 mod copied;
 mod course;
 mod described;
-mod ended;
+mod drain;
 mod exchange;
-mod handover;
-mod later;
+mod expire;
 mod links;
 mod listing;
+mod move_sets;
 mod onward;
 mod paced;
 mod parts;
+mod results;
 mod send;
 mod sets;
+mod ticks;
 mod traced;
 mod whole;
 
 pub use copied::CopiedSets;
 pub use described::{DESCRIBED_MAX, EndedEntries, ListedEntries};
-pub use ended::Ended;
 pub(crate) use exchange::{Emptied, Gone, Prepared, SetsInUse};
 pub use listing::{ListedSet, SetCursor};
 pub use parts::Parts;
+pub use results::Ended;
 
 /// The outcome of one call of [`Worker::step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,7 +197,7 @@ impl Worker {
     }
 
     /// Makes the worker's transaction yield to a scheduler.
-    pub fn govern(&mut self, scheduler: &Arc<Scheduler>, id: usize) {
+    pub(crate) fn govern(&mut self, scheduler: &Arc<Scheduler>, id: usize) {
         scheduler.govern(id, &mut self.parts.tx);
     }
 

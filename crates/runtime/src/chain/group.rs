@@ -108,7 +108,7 @@ impl Group {
 }
 
 /// Whether a key made under `before` is also the key of the same packets under `after`, which may define additional segments.
-pub fn keys_hold(before: &SetDef, after: &SetDef) -> bool {
+pub(crate) fn keys_hold(before: &SetDef, after: &SetDef) -> bool {
     let is_extended = match (&before.segments, &after.segments) {
         (Some(before), Some(after)) => after.extends(before),
         (before, after) => before.is_none() && after.is_none(),

@@ -159,7 +159,7 @@ impl Worker {
     }
 
     /// Moves at most [`MOVED_MAX`] more sets, over all groups; returns whether former tables remain.
-    pub fn move_sets(&mut self) -> bool {
+    pub(crate) fn move_sets(&mut self) -> bool {
         let Some(emptied) = &self.emptied else { return false };
         let (mut left, mut is_moving) = (MOVED_MAX, false);
         for sets in &mut self.sets {
@@ -177,7 +177,7 @@ impl Worker {
     }
 
     /// Moves all remaining sets at once, when no packet waits.
-    pub fn settle_sets(&mut self) {
+    pub(crate) fn settle_sets(&mut self) {
         self.sets.iter_mut().for_each(|sets| sets.tables.settle());
         self.emptied = None;
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use braid_io::{Ahead, Received};
 
 use super::Worker;
-use super::later::DRAIN_MAX_NS;
+use super::drain::DRAIN_MAX_NS;
 use crate::chain::Chain;
 use crate::clock::{Clock, LATEST_NS, Timeline};
 use crate::places::Places;

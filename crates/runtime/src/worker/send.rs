@@ -13,6 +13,14 @@ pub(super) const NO_BUFFER: Reason = Reason("no_buffer");
 const NOT_TRANSLATED: Reason = Reason("made_before_translator");
 
 impl Worker {
+    /// Sends the packets made by handlers that have no packet.
+    pub(super) fn send_made(&mut self) {
+        if !self.logs.emitted.is_empty() {
+            self.send_own();
+            self.go_on();
+        }
+    }
+
     /// Sends the remaining packets, copies made by flooding and the packets that functions made.
     #[inline(never)]
     pub(super) fn send(&mut self) {

@@ -68,6 +68,16 @@ impl Worker {
         }
     }
 
+    /// The worker's latest time in nanoseconds.
+    pub(crate) fn last_ns(&self) -> u64 {
+        self.last_ns
+    }
+
+    /// The number after that of the worker's last packet.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
     /// The counters so far.
     pub fn counters(&mut self) -> &WorkerCounters {
         self.count_sets();
