@@ -17,6 +17,7 @@
 
 mod af_packet;
 mod af_xdp;
+mod again;
 mod bell;
 pub mod capture;
 pub mod device;
@@ -31,6 +32,7 @@ mod packed;
 mod patient;
 pub mod progress;
 mod random;
+pub mod secret;
 pub mod sink;
 pub mod source;
 mod spread;
@@ -40,6 +42,7 @@ mod tap;
 pub mod whole;
 pub mod wrap;
 
+pub use again::again;
 pub use bell::Bell;
 pub use memory::{Collected, CollectedPacket, MemorySink, NullSink, Renewal, Repeat, ReplaySource};
 pub use patient::Patient;

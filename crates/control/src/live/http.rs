@@ -10,6 +10,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use braid_runtime::io::again;
+use braid_runtime::io::secret::is_same;
+
 use super::listener::{Listening, Serve};
 use super::metrics;
 use super::seat::Seat;
@@ -118,12 +121,9 @@ fn read_head(mut stream: &TcpStream) -> io::Result<Option<Head>> {
         }
         let left = PATIENCE.checked_sub(begun.elapsed()).filter(|left| !left.is_zero());
         stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
-        match stream.read(&mut chunk) {
-            Ok(0) => return Ok(None),
-            Ok(read) => bytes.extend_from_slice(&chunk[..read]),
-            // The process was stopped and continues (signal(7): reads with a time limit).
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        match again(|| stream.read(&mut chunk))? {
+            0 => return Ok(None),
+            read => bytes.extend_from_slice(&chunk[..read]),
         }
     }
 }
@@ -152,25 +152,3 @@ fn respond(head: &Head, service: &Service, offer: &Offer) -> Response {
 
 /// The page, in one file.
 const PAGE: &str = include_str!("page.html");
-
-/// Whether two tokens are equal. The time this takes does not reveal where they differ.
-fn is_same(wanted: &[u8], given: &[u8]) -> bool {
-    let differences = wanted.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
-    std::hint::black_box(differences) == 0 && wanted.len() == given.len() && !wanted.is_empty()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_same_token_is_the_same() {
-        let check = |given: &str, same| assert_eq!(is_same(b"secret", given.as_bytes()), same, "{given}");
-        check("secret", true);
-        check("secreT", false);
-        check("secre", false);
-        check("secrets", false);
-        check("", false);
-        assert!(!is_same(b"", b""));
-    }
-}

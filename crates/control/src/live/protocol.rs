@@ -6,6 +6,7 @@
 use std::io::{self, BufRead};
 use std::path::PathBuf;
 
+use braid_runtime::io::again;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -174,15 +175,12 @@ impl Request {
 pub fn read_line(from: &mut impl BufRead, limit: usize) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     loop {
-        let available = match from.fill_buf() {
-            // The process was stopped and continues (signal(7): reads with a time limit).
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            available => available?,
-        };
-        if available.is_empty() {
+        if again(|| from.fill_buf().map(<[u8]>::len))? == 0 {
             // A line without a line feed was cut off.
             return Ok(None);
         }
+        // What is there now.
+        let available = from.fill_buf()?;
         let end = available.iter().position(|byte| *byte == b'\n');
         let taken = end.map_or(available.len(), |end| end + 1);
         if line.len() + taken > limit {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use braid_runtime::Live;
-use braid_runtime::io::device::PortCounters;
+use braid_runtime::io::device::DeviceCounters;
 use braid_runtime::trace::{TraceOrder, Traced, Tracer};
 use serde::Serialize;
 use serde_json::Value;
@@ -55,7 +55,7 @@ pub struct Service {
     /// Interfaces of the ports; none if packets come from an input.
     interfaces: Interfaces,
     /// What the devices of the ports count.
-    devices: OnceLock<Arc<[PortCounters]>>,
+    devices: OnceLock<Arc<[DeviceCounters]>>,
     /// Who had to make room, and who was refused.
     askers: Askers,
 }
@@ -91,7 +91,7 @@ impl Service {
     }
 
     /// The counters of the ports' devices, for [`stats`](Self::stats); the first ones are kept.
-    pub fn watch_ports(&self, devices: Arc<[PortCounters]>) {
+    pub fn watch_ports(&self, devices: Arc<[DeviceCounters]>) {
         let _ = self.devices.set(devices);
     }
 

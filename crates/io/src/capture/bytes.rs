@@ -2,6 +2,8 @@
 
 use std::io::{self, Read};
 
+use crate::again;
+
 const ROOM: usize = 256 << 10;
 
 pub(crate) struct ByteStream {
@@ -37,10 +39,9 @@ impl ByteStream {
         if self.end == self.buffer.len() {
             self.buffer.resize(self.buffer.len() * 2, 0);
         }
-        match self.inner.read(&mut self.buffer[self.end..]) {
+        match again(|| self.inner.read(&mut self.buffer[self.end..])) {
             Ok(0) => self.ended = true,
             Ok(more) => self.end += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
                 self.failure = Some(error);
                 self.ended = true;

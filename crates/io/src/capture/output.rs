@@ -9,6 +9,7 @@ use std::io::{self, Seek, Write};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use crate::again;
 use crate::patient::Patient;
 
 /// Number of bytes written at once.
@@ -92,10 +93,9 @@ impl Output {
         };
         let (mut written, mut result) = (0, Ok(()));
         while written < waiting.len() && result.is_ok() {
-            match self.file.write(&waiting[written..]) {
+            match again(|| self.file.write(&waiting[written..])) {
                 Ok(0) => result = Err(io::ErrorKind::WriteZero.into()),
                 Ok(len) => written += len,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => result = Err(error),
             }
         }

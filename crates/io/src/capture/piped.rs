@@ -8,6 +8,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use crate::again;
 use crate::source::OpenError;
 
 /// The path that means standard input, or standard output when writing.
@@ -58,11 +59,10 @@ impl Piped {
 fn read(mut inner: impl Read, blocks: &Sender<io::Result<Vec<u8>>>, arrived: &Arrived) {
     loop {
         let mut block = vec![0; BLOCK];
-        let read = match inner.read(&mut block) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Ok(0) => break,
-            read => read,
-        };
+        let read = again(|| inner.read(&mut block));
+        if matches!(read, Ok(0)) {
+            break;
+        }
         let read = read.map(|len| {
             block.truncate(len);
             block

@@ -27,7 +27,7 @@ pub mod user;
 pub use interface::{Interface, NO_ETHERNET, Standing};
 pub use live::{CardHash, EndOrder, TUPLE_MAX, TupleHash};
 pub use open::INHERITED;
-pub use ports::{LiveSource, PortCounters, Ports};
+pub use ports::{DeviceCounters, LiveSource, Ports};
 pub use refused::{UNFILTER, UNLOCK, grant};
 pub use sending::LiveSink;
 pub use spec::{BackEnd, DpdkKeys, MemifKeys, PortSpec, SpecError, XdpCopy, XdpMode};

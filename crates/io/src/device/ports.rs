@@ -28,12 +28,12 @@ const MISSED_PERIOD: u32 = 4096;
 
 /// Traffic counters of one port, over all queues. They are written once per batch and may be read at any time.
 #[derive(Debug, Default)]
-pub struct PortCounters {
+pub struct DeviceCounters {
     /// Packets received.
     pub rx_packets: AtomicU64,
     /// Bytes received.
     pub rx_bytes: AtomicU64,
-    /// Frames that the kernel dropped before Braid received them.
+    /// Frames that the kernel dropped before Braid received them, and descriptors of the device that made no sense.
     pub rx_missed: AtomicU64,
     /// Packets sent.
     pub tx_packets: AtomicU64,
@@ -57,7 +57,7 @@ type Announce = Arc<dyn Fn(&str) + Send + Sync>;
 pub struct Ports {
     specs: Vec<PortSpec>,
     announce: Announce,
-    counters: Arc<[PortCounters]>,
+    counters: Arc<[DeviceCounters]>,
     receivers: usize,
     hash: Option<CardHash>,
     user: Option<User>,
@@ -76,7 +76,7 @@ impl std::fmt::Debug for Ports {
 impl Ports {
     /// Takes ports in the order of their numbers; `announce` receives one line for each port on how it was opened.
     pub fn new(specs: Vec<PortSpec>, announce: impl Fn(&str) + Send + Sync + 'static) -> Ports {
-        let counters = specs.iter().map(|_| PortCounters::default()).collect();
+        let counters = specs.iter().map(|_| DeviceCounters::default()).collect();
         Ports {
             specs,
             announce: Arc::new(announce),
@@ -100,7 +100,7 @@ impl Ports {
     }
 
     /// The counters of each port.
-    pub fn counters(&self) -> Arc<[PortCounters]> {
+    pub fn counters(&self) -> Arc<[DeviceCounters]> {
         Arc::clone(&self.counters)
     }
 
@@ -214,7 +214,7 @@ impl Source for LiveSource {
 /// One receiver's side of all its ports.
 struct LiveRx {
     ports: ReceivingEnds,
-    counters: Arc<[PortCounters]>,
+    counters: Arc<[DeviceCounters]>,
     /// For each port, the missed frames already counted.
     missed: Vec<u64>,
     /// The port that is polled first.

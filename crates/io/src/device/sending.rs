@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use braid_packet::{Batch, Buffers, Port};
 
 use super::live::{Sent, TxPort};
-use super::ports::{PortCounters, Ports};
+use super::ports::{DeviceCounters, Ports};
 use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
 use crate::source::OpenError;
 
@@ -39,7 +39,7 @@ struct LiveTx {
     ports: Vec<Box<dyn TxPort>>,
     /// For each port, the packets of the batch to send.
     lists: Vec<Vec<u16>>,
-    counters: Arc<[PortCounters]>,
+    counters: Arc<[DeviceCounters]>,
     total: TxCounters,
     /// One bit for each packet of a batch, to detect duplicates.
     seen: [u64; 4],

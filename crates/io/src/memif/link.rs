@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use super::message::{Message, SECRET, VERSION};
 use super::sys::{self, Channel, Descriptor, Region, Ring};
 use crate::device::sys as device;
+use crate::secret::is_same;
 use crate::stale::{BoundPath, Occupied, make_room};
 
 /// Number of descriptors in a ring that we create, as a power of two.
@@ -240,7 +241,7 @@ impl Conversation {
             Message::Init { version, .. } if version != VERSION => return Err(refused("incompatible version")),
             Message::Init { mode, .. } if mode != 0 => return Err(refused("only Ethernet is spoken")),
             Message::Init { id, .. } if id != wish.id => return Err(refused("no such interface")),
-            Message::Init { secret, .. } if !is_equal(&secret, &wish.secret) => return Err(refused("wrong secret")),
+            Message::Init { secret, .. } if !is_same(&wish.secret, &secret) => return Err(refused("wrong secret")),
             Message::Init { .. } => self.channel.send(&Message::Ack, None)?,
             _ => return Err(refused("INIT was expected")),
         }
@@ -352,11 +353,6 @@ impl Told {
         }
         Ok(())
     }
-}
-
-/// Compares secrets in a time that does not depend on where they differ.
-fn is_equal(one: &[u8; SECRET], other: &[u8; SECRET]) -> bool {
-    one.iter().zip(other).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
 }
 
 #[cfg(test)]

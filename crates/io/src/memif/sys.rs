@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use super::message::{MESSAGE, Message};
+use crate::again;
 use crate::device::sys::{self, Mapping, Plain};
 
 /// `struct sockaddr_un` with its length: family, path, zero.
@@ -35,16 +36,6 @@ impl UnixAddress {
         }
         let len = offset_of!(libc::sockaddr_un, sun_path) + bytes.len() + 1;
         Ok(UnixAddress(address, len as libc::socklen_t))
-    }
-}
-
-/// Repeats a call that was interrupted. With a time limit on the socket that also happens when the process was stopped and continues (signal(7)).
-fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            result => return result,
-        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
+use braid_control::runtime::io::again;
 use braid_functions::load_balancer::{Check, CheckKind};
 use rustix::io::Errno;
 
@@ -99,13 +100,13 @@ fn ask_for_page(end: SocketAddr, check: &Check, timeout: Duration) -> Result<(),
     stream.write_all(request.as_bytes())?;
     let (mut line, mut len) = ([0; LINE_MAX], 0);
     while !line[..len].contains(&b'\n') && len < LINE_MAX {
-        stream.set_read_timeout(Some(left()?))?;
-        match stream.read(&mut line[len..]) {
-            Ok(0) => break,
-            Ok(more) => len += more,
-            // A signal interrupts a wait with a time limit (signal(7)); that says nothing about the backend.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
+        let read = || {
+            stream.set_read_timeout(Some(left()?))?;
+            stream.read(&mut line[len..])
+        };
+        match again(read)? {
+            0 => break,
+            more => len += more,
         }
     }
     match status(&line[..len]) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_runtime::aborts::AbortRow;
-use braid_runtime::io::device::PortCounters as DeviceCounters;
+use braid_runtime::io::device::DeviceCounters;
 use braid_runtime::live::{Live, Running, Seen, Unanswered};
 use braid_runtime::nf::state::causes::{cause_of, operation};
 use braid_runtime::nf::{Findings, Stage};

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime};
 
+use braid_control::runtime::io::again;
 use braid_functions::load_balancer::Check;
 
 use super::Bad;
@@ -65,17 +66,15 @@ impl Asked {
 
     /// Waits for the next answer; returns its length.
     fn answer(&self, into: &mut [u8]) -> Result<usize, Bad> {
-        loop {
+        let receive = || {
             let left = self.timeout.saturating_sub(self.begun.elapsed());
             if left.is_zero() {
-                return Err(Bad::Late);
+                return Err(io::ErrorKind::TimedOut.into());
             }
             self.socket.set_read_timeout(Some(left))?;
-            match self.socket.recv(into) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                answer => return answer.map_err(|error| Bad::connecting(error, self.end)),
-            }
-        }
+            self.socket.recv(into)
+        };
+        again(receive).map_err(|error| Bad::connecting(error, self.end))
     }
 }
 
