@@ -12,8 +12,8 @@ use crate::bench::traffic::{FLOWS_MAX, Trace};
 use crate::commands::bench::What;
 use crate::commands::model::WORKERS_MAX;
 use crate::failure::{Failure, Kind};
-use crate::handover::SIGNALS_HELD;
 use crate::numbers::{between, may_be_negative, whole};
+use crate::successor::SIGNALS_HELD;
 
 /// Write a network function as if one core ran it; Braid runs it on all of them, and proves that nobody could tell.
 #[derive(Debug, Parser)]

@@ -17,7 +17,6 @@ pub mod connect;
 pub mod failure;
 pub mod generated;
 mod glance;
-mod handover;
 pub mod input;
 mod interfaces;
 mod knowledge;
@@ -30,6 +29,7 @@ mod processor;
 mod saving;
 mod seeds;
 pub mod study;
+mod successor;
 mod unfit;
 pub mod watch;
 

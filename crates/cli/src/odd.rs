@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use braid_control::Plan;
-use braid_control::plan::Link;
+use braid_control::plan::PlannedFunction;
 use braid_control::runtime::io::generate::TcpStyle;
 use braid_functions::parts::Prefix;
 use braid_functions::{load_balancer, nat, nat64, router};
@@ -41,7 +41,7 @@ const CHOOSE_PORTS: [&str; 6] = ["bridge", "router", "nat", "nat64", "nptv6", "l
 
 /// Of an odd number of ports the last one is its own opposite.
 fn without_partner(plan: &Plan) -> Option<String> {
-    let passes_on = |link: &Link| {
+    let passes_on = |link: &PlannedFunction| {
         let name = link.entry.name.as_str();
         braid_functions::find(name).is_ok() && !CHOOSE_PORTS.contains(&name)
     };
@@ -74,7 +74,7 @@ const EXAMPLES: [(&str, &str, &str); 5] = [
 
 /// Defaults with which a capture can be tried, and no network can be served.
 fn examples(plan: &Plan) -> Vec<String> {
-    let note = |link: &Link| {
+    let note = |link: &PlannedFunction| {
         let (_, key, what) = EXAMPLES.iter().find(|(function, ..)| *function == link.entry.name)?;
         let is_left_out = !link.config.table().contains_key(*key);
         is_left_out.then(|| format!("`{}`: {what}, because `{key}` is left out: write it into [nf.config]", link.name))
@@ -83,9 +83,9 @@ fn examples(plan: &Plan) -> Vec<String> {
 }
 
 /// Translators that translate to the same addresses: what the first has translated is for the second an external address already.
-fn same_addresses(chain: &[Link]) -> Vec<String> {
-    let translators: Vec<(&Link, Vec<Prefix>)> = chain.iter().map(|link| (link, external(link))).collect();
-    let note = |(at, (link, own)): (usize, &(&Link, Vec<Prefix>))| {
+fn same_addresses(chain: &[PlannedFunction]) -> Vec<String> {
+    let translators: Vec<(&PlannedFunction, Vec<Prefix>)> = chain.iter().map(|link| (link, external(link))).collect();
+    let note = |(at, (link, own)): (usize, &(&PlannedFunction, Vec<Prefix>))| {
         let (other, _) = translators[..at].iter().find(|(_, ranges)| ranges.iter().any(|range| own.contains(range)))?;
         let (first, second) = (&other.name, &link.name);
         Some(format!(
@@ -123,7 +123,7 @@ fn one_sided(plan: &Plan) -> Vec<String> {
 }
 
 /// Whether a function exchanges addresses of both directions of a connection.
-fn translates(link: &Link) -> bool {
+fn translates(link: &PlannedFunction) -> bool {
     match link.entry.name.as_str() {
         "nat" | "nat64" | "nptv6" => true,
         "load_balancer" => config::<load_balancer::Config>(link)
@@ -134,8 +134,8 @@ fn translates(link: &Link) -> bool {
 
 /// In one order for all packets a firewall meets both directions of a connection behind the translator, or both before it, and so with different
 /// addresses.
-fn torn(translator: &Link, chain: &[Link]) -> Vec<String> {
-    let note = |firewall: &Link| {
+fn torn(translator: &PlannedFunction, chain: &[PlannedFunction]) -> Vec<String> {
+    let note = |firewall: &PlannedFunction| {
         let (firewall, translator) = (&firewall.name, &translator.name);
         format!(
             "with one order for all packets `{firewall}` meets requests and answers with different addresses, because `{translator}` changes them, and drops \
@@ -146,11 +146,15 @@ fn torn(translator: &Link, chain: &[Link]) -> Vec<String> {
 }
 
 /// A router that leaves packets to an address to a translator that is not there sends them out.
-fn left_to_nobody(router: &Link, (before, behind): (&[Link], &[Link]), is_mirrored: bool) -> Option<String> {
+fn left_to_nobody(
+    router: &PlannedFunction,
+    (before, behind): (&[PlannedFunction], &[PlannedFunction]),
+    is_mirrored: bool,
+) -> Option<String> {
     let config: router::Config = Some(router).filter(|link| link.entry.name == "router").and_then(config)?;
     let port = config.interfaces.iter().find(|interface| !interface.translated.is_empty())?.port;
     // A balancer before the router writes such addresses as sources; one behind it hears what is sent to them.
-    let meets = |link: &Link| is_mirrored && matches!(link.entry.name.as_str(), "nat" | "load_balancer");
+    let meets = |link: &PlannedFunction| is_mirrored && matches!(link.entry.name.as_str(), "nat" | "load_balancer");
     let has_translator = behind.iter().any(meets) || before.iter().any(|link| link.entry.name == "load_balancer");
     (!has_translator).then(|| {
         format!(
@@ -162,7 +166,7 @@ fn left_to_nobody(router: &Link, (before, behind): (&[Link], &[Link]), is_mirror
 }
 
 /// Heartbeats to an address that a router before the balancer has too end at that router.
-fn unheard(router: &Link, behind: &[Link]) -> Vec<String> {
+fn unheard(router: &PlannedFunction, behind: &[PlannedFunction]) -> Vec<String> {
     let routes: Option<router::Config> = Some(router).filter(|link| link.entry.name == "router").and_then(config);
     let interfaces = routes.map_or(Vec::new(), |routes| routes.interfaces);
     let ends_there = |address: IpAddr| {
@@ -173,7 +177,7 @@ fn unheard(router: &Link, behind: &[Link]) -> Vec<String> {
                 && !interface.translated.iter().any(|own| IpAddr::from(*own) == address)
         })
     };
-    let note = |balancer: &Link| {
+    let note = |balancer: &PlannedFunction| {
         let config: load_balancer::Config =
             Some(balancer).filter(|link| link.entry.name == "load_balancer").and_then(config)?;
         config.heartbeat_port?;
@@ -188,7 +192,7 @@ fn unheard(router: &Link, behind: &[Link]) -> Vec<String> {
 }
 
 /// The external addresses of a translator; of anything else none.
-fn external(link: &Link) -> Vec<Prefix> {
+fn external(link: &PlannedFunction) -> Vec<Prefix> {
     match link.entry.name.as_str() {
         "nat" => config::<nat::Config>(link).map_or(Vec::new(), |config| config.external),
         "nat64" => config::<nat64::Config>(link).map_or(Vec::new(), |config| config.external),
@@ -197,9 +201,13 @@ fn external(link: &Link) -> Vec<Prefix> {
 }
 
 /// Routers behind a translator meet packets from outside before it, and take those to their own addresses for themselves.
-fn taken(translator: &Link, external: &[Prefix], (before, behind): (&[Link], &[Link])) -> Vec<String> {
+fn taken(
+    translator: &PlannedFunction,
+    external: &[Prefix],
+    (before, behind): (&[PlannedFunction], &[PlannedFunction]),
+) -> Vec<String> {
     let routers = behind.iter().filter(|link| !external.is_empty() && link.entry.name == "router");
-    let taken = |link: &Link| {
+    let taken = |link: &PlannedFunction| {
         let config: router::Config = config(link)?;
         let mut own = config.interfaces.iter().flat_map(|interface| &interface.addresses);
         let address = own.find_map(|own| {
@@ -222,15 +230,15 @@ fn taken(translator: &Link, external: &[Prefix], (before, behind): (&[Link], &[L
 }
 
 /// Routers behind a translator see translated sources, and check the way back of these.
-fn unchecked(translator: &Link, behind: &[Link]) -> Vec<String> {
+fn unchecked(translator: &PlannedFunction, behind: &[PlannedFunction]) -> Vec<String> {
     let translates = matches!(translator.entry.name.as_str(), "nat" | "nat64" | "nptv6");
-    let checks = |link: &&Link| {
+    let checks = |link: &&PlannedFunction| {
         let config: Option<router::Config> = config(link).filter(|_| translates && link.entry.name == "router");
         config.is_some_and(|config| {
             config.interfaces.iter().any(|interface| interface.reverse_path == router::ReversePath::Strict)
         })
     };
-    let note = |link: &Link| {
+    let note = |link: &PlannedFunction| {
         let (router, translator) = (&link.name, &translator.name);
         format!(
             "`{router}` stands behind `{translator}`, so `reverse_path` checks the sources that `{translator}` has written, not those that hosts \
@@ -242,6 +250,6 @@ fn unchecked(translator: &Link, behind: &[Link]) -> Vec<String> {
 }
 
 /// Its configuration; a wrong one is refused elsewhere.
-fn config<C: DeserializeOwned>(link: &Link) -> Option<C> {
+fn config<C: DeserializeOwned>(link: &PlannedFunction) -> Option<C> {
     braid_functions::parse(link.config.table()).ok()
 }

@@ -2,7 +2,7 @@
 //! longer than the interface takes. `braid run` prints them for its ports at the start, `braid doctor` for all interfaces.
 
 use braid_control::Plan;
-use braid_control::plan::Link;
+use braid_control::plan::PlannedFunction;
 use braid_control::runtime::io::device::{BackEnd, Interface};
 use braid_control::runtime::nf::packet::MacAddress;
 use braid_functions::router;
@@ -48,7 +48,7 @@ pub fn machine_takes_part(interface: &Interface) -> Vec<Unfit> {
 }
 
 /// The interfaces of a router at a port; none of other functions.
-fn routed(link: &Link, number: usize) -> Vec<router::InterfaceConfig> {
+fn routed(link: &PlannedFunction, number: usize) -> Vec<router::InterfaceConfig> {
     let config = || braid_functions::parse::<router::Config>(link.config.table()).ok();
     let config = (link.entry.name == "router").then(config).flatten();
     let is_there = |one: &router::InterfaceConfig| one.ports().any(|port| usize::from(port) == number);
@@ -56,7 +56,7 @@ fn routed(link: &Link, number: usize) -> Vec<router::InterfaceConfig> {
 }
 
 /// A router with another Ethernet address than the device, which frames for it do not reach, or which the machine's bridge never learns.
-fn unheard(link: &Link, number: usize, interface: &Interface) -> Option<String> {
+fn unheard(link: &PlannedFunction, number: usize, interface: &Interface) -> Option<String> {
     let own = MacAddress(interface.mac);
     routed(link, number).iter().find(|one| one.mac() != own)?;
     let (name, function) = (&interface.name, &link.name);
@@ -77,7 +77,7 @@ fn unheard(link: &Link, number: usize, interface: &Interface) -> Option<String> 
 }
 
 /// A router that believes that more fits through a port than does: what is longer is lost there, and its sender is not told.
-fn too_long(link: &Link, number: usize, Interface { name, mtu, .. }: &Interface) -> Option<String> {
+fn too_long(link: &PlannedFunction, number: usize, Interface { name, mtu, .. }: &Interface) -> Option<String> {
     let device = u16::try_from(*mtu).unwrap_or(u16::MAX);
     let believed = routed(link, number).iter().map(|interface| interface.mtu_at(device)).max();
     let believed = believed.filter(|believed| usize::from(*believed) > *mtu)?;

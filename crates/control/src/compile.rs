@@ -20,7 +20,7 @@ use crate::catalog::Refusal;
 use crate::explain::set_in_words;
 use crate::memory::{Memory, available};
 use crate::overridden::Overridden;
-use crate::plan::{Link, Plan, Share};
+use crate::plan::{Plan, PlannedFunction, Share};
 use crate::plan_file::Problem;
 use crate::surroundings::{self, Site};
 
@@ -72,7 +72,7 @@ impl Plan {
         let (workers, note) = (self.workers, if self.workers > 1 { self.note(&hash) } else { None });
         let steering = self.steering(&hash, workers)?;
         self.check_balance(&chain, &hash, &steering)?;
-        let (links, site): (Arc<[Link]>, Site) = (self.chain.clone().into(), self.site());
+        let (links, site): (Arc<[PlannedFunction]>, Site) = (self.chain.clone().into(), self.site());
         let build = move |builder: &mut StateBuilder| {
             builder.limit(available());
             build_all(&links, &site, builder).map_err(|(refusal, at)| {
@@ -159,7 +159,7 @@ impl Plan {
             }
             let build = |config: toml::Table| {
                 let mut builder = StateBuilder::new(&domain, HugePages::Never);
-                let config = completed(link, config, &site);
+                let config = with_sides(link, config, &site);
                 (link.entry.build)(&link.name, config, builder.scope(&link.name), self.ports)
             };
             let refused = |reason: String| {
@@ -328,13 +328,17 @@ fn tuple_hash(steering: &Steering) -> Option<TupleHash> {
 }
 
 /// Builds the functions in order; an error includes the position of its function.
-fn build_all(links: &[Link], site: &Site, builder: &mut StateBuilder) -> Result<Vec<Box<dyn Stage>>, (Refusal, usize)> {
+fn build_all(
+    links: &[PlannedFunction],
+    site: &Site,
+    builder: &mut StateBuilder,
+) -> Result<Vec<Box<dyn Stage>>, (Refusal, usize)> {
     let mut sees_addresses = true;
-    let build = |(at, link): (usize, &Link)| -> Result<Box<dyn Stage>, (Refusal, usize)> {
+    let build = |(at, link): (usize, &PlannedFunction)| -> Result<Box<dyn Stage>, (Refusal, usize)> {
         builder.scope(&link.name);
         builder.place(surroundings::around(links, at, site, sees_addresses));
         link.share.iter().for_each(|share| builder.share(&share.own, &share.name));
-        let stage = (link.entry.build)(&link.name, completed(link, link.config.table(), site), builder, site.ports);
+        let stage = (link.entry.build)(&link.name, with_sides(link, link.config.table(), site), builder, site.ports);
         let stage = stage.and_then(|stage| check_shares(link, &*stage, builder).map(|()| stage));
         let stage = stage.and_then(|stage| check_packet_set(link, &*stage).map(|()| stage));
         let stage = stage.and_then(|stage| check_full(link, &*stage).map(|()| stage));
@@ -349,7 +353,7 @@ fn build_all(links: &[Link], site: &Site, builder: &mut StateBuilder) -> Result<
 }
 
 /// The configuration with which a function is built: one that names no ports has the chain's inside and outside.
-fn completed(link: &Link, mut config: toml::Table, Site { course, ports, .. }: &Site) -> toml::Table {
+fn with_sides(link: &PlannedFunction, mut config: toml::Table, Site { course, ports, .. }: &Site) -> toml::Table {
     let ports = *ports;
     let is_silent = ["inside_ports", "outside_ports"].iter().all(|key| !config.contains_key(*key));
     // By default odd ports are outside, for functions as for chains.
@@ -370,7 +374,7 @@ fn share_key(share: &Share) -> String {
 }
 
 /// Checks that the state which a function keeps for a packet set is meaningful for the set that the plan specifies.
-fn check_packet_set(link: &Link, stage: &dyn Stage) -> Result<(), Refusal> {
+fn check_packet_set(link: &PlannedFunction, stage: &dyn Stage) -> Result<(), Refusal> {
     let Some(given) = &link.packet_set else { return Ok(()) };
     let Some(own) = stage.packet_set() else {
         if stage.takes_any_set() {
@@ -398,7 +402,7 @@ fn check_packet_set(link: &Link, stage: &dyn Stage) -> Result<(), Refusal> {
 }
 
 /// Checks that the function has a packet-set table, which alone can be full.
-fn check_full(link: &Link, stage: &dyn Stage) -> Result<(), Refusal> {
+fn check_full(link: &PlannedFunction, stage: &dyn Stage) -> Result<(), Refusal> {
     if link.evicts_at.is_empty() || link.packet_set.is_some() || stage.packet_set().is_some() {
         return Ok(());
     }
@@ -407,7 +411,7 @@ fn check_full(link: &Link, stage: &dyn Stage) -> Result<(), Refusal> {
 }
 
 /// Checks that a function has the objects it is to share, and that they match those of the preceding functions.
-fn check_shares(link: &Link, stage: &dyn Stage, builder: &StateBuilder) -> Result<(), Refusal> {
+fn check_shares(link: &PlannedFunction, stage: &dyn Stage, builder: &StateBuilder) -> Result<(), Refusal> {
     let objects = stage.objects();
     for share in &link.share {
         let refuse =

@@ -6,14 +6,14 @@ use braid_runtime::nf::packet::PortSet;
 use braid_runtime::{Course, Full, Order, When};
 use toml::Spanned;
 
-use crate::plan::{Link, named_once, word};
+use crate::plan::{PlannedFunction, named_once, word};
 use crate::plan_file::{NfFile, PlanFile, Problem};
 
 /// The value of `full` with which full tables evict sets.
 pub(crate) const EVICT_OLDEST: &str = "evict_oldest";
 
 /// Validates the course and fills in defaults.
-pub(crate) fn course(file: &PlanFile, chain: &[Link], ports: u16) -> Result<Course, Problem> {
+pub(crate) fn course(file: &PlanFile, chain: &[PlannedFunction], ports: u16) -> Result<Course, Problem> {
     let words = [("same", false), ("mirrored", true)];
     let wished = chain.len() > 1 && chain.iter().any(|link| link.entry.mirrors);
     let mirrored = match &file.chain.order {
@@ -48,7 +48,7 @@ pub(crate) fn course(file: &PlanFile, chain: &[Link], ports: u16) -> Result<Cour
 }
 
 /// The outside ports: as written under `[chain]`, else a function's `outside_ports`, else the odd ports. All sources must agree.
-fn outside(file: &PlanFile, chain: &[Link], ports: u16) -> Result<PortSet, Problem> {
+fn outside(file: &PlanFile, chain: &[PlannedFunction], ports: u16) -> Result<PortSet, Problem> {
     let of_function = chain.iter().find_map(|link| Some((link, configured(link)?)));
     let outside = match (&file.chain.outside, &of_function) {
         (Some(list), _) => port_set("outside", list.get_ref(), ports)?,
@@ -77,7 +77,7 @@ fn outside(file: &PlanFile, chain: &[Link], ports: u16) -> Result<PortSet, Probl
 }
 
 /// The outside ports according to a function's configuration.
-fn configured(link: &Link) -> Option<PortSet> {
+fn configured(link: &PlannedFunction) -> Option<PortSet> {
     let table = link.config.table();
     let list = table.get("outside_ports")?.as_array()?;
     let ports: Vec<u16> = list.iter().filter_map(|port| u16::try_from(port.as_integer()?).ok()).collect();

@@ -39,7 +39,7 @@ pub use braid_runtime as runtime;
 pub use catalog::{Catalog, DefaultSplit, Entry};
 pub use compile::{Carry, Compiled};
 pub use explain::{Explanation, explain};
-pub use plan::{Link, Plan};
+pub use plan::{Plan, PlannedFunction};
 pub use plan_file::{PlanFile, Problem};
 pub use report::RunReport;
 

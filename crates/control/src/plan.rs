@@ -1,9 +1,9 @@
 //! The validated plan: every value is in range, every name is known, every default is filled in. It is passive and printable;
 //! [`Plan::compile`](crate::compile) makes it runnable.
 
-mod link;
+mod function;
 
-pub use link::{Link, Share, field};
+pub use function::{PlannedFunction, Share, field};
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ pub(crate) const PAGES: [(&str, HugePages); 4] = [
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The functions, in order.
-    pub chain: Vec<Link>,
+    pub chain: Vec<PlannedFunction>,
     /// Which packets reach which functions, and in which order.
     pub course: Course,
     /// Worker threads.
@@ -99,7 +99,7 @@ impl Plan {
             let help = "add at least one:\n[[nf]]\nfunction = \"forward\"";
             return Err(Problem::new("the plan names no function", help));
         }
-        let chain = file.nf.iter().map(|nf| Link::new(nf, catalog)).collect::<Result<Vec<_>, _>>()?;
+        let chain = file.nf.iter().map(|nf| PlannedFunction::new(nf, catalog)).collect::<Result<Vec<_>, _>>()?;
         check_names(file, &chain)?;
         let devices = devices(&file.port)?;
         let least = chain.iter().map(|link| i64::from(link.entry.ports.max(1))).max().unwrap_or(1);
@@ -186,7 +186,7 @@ impl Plan {
 }
 
 /// Checks that names are unique, because reports and settings refer to functions by name.
-fn check_names(file: &PlanFile, chain: &[Link]) -> Result<(), Problem> {
+fn check_names(file: &PlanFile, chain: &[PlannedFunction]) -> Result<(), Problem> {
     for (i, link) in chain.iter().enumerate() {
         if chain[..i].iter().any(|earlier| earlier.name == link.name) {
             let what = format!("two functions are named `{}`", link.name);
@@ -363,7 +363,7 @@ fn nic_named(name: &Spanned<String>) -> Result<&'static Nic, Problem> {
 }
 
 /// The split as written, else the first split that a function in the chain prefers.
-fn split(input: &InputFile, chain: &[Link], ports: u16) -> Result<PortSplit, Problem> {
+fn split(input: &InputFile, chain: &[PlannedFunction], ports: u16) -> Result<PortSplit, Problem> {
     let wish = chain.iter().map(|link| &link.entry.split).find(|split| **split != DefaultSplit::Single);
     let default = wish.cloned().unwrap_or(DefaultSplit::Single);
     // With one port there is no other side, so packets are not split, unless a function such as a translator depends on sides.

@@ -12,6 +12,7 @@ use toml::Spanned;
 
 use crate::written::Written;
 
+mod inherited;
 mod wording;
 
 use self::wording::{help_for, in_words, without_value};

@@ -10,7 +10,7 @@ use braid_runtime::nf::packet::PortSet;
 use braid_runtime::nf::packet::key::SetDef;
 use braid_runtime::{Course, Distribution, Full, Order, Time, When};
 
-use crate::plan::{Link, PAGES, Plan, Share};
+use crate::plan::{PAGES, Plan, PlannedFunction, Share};
 use crate::tune::{Measured, Outcome, Trial, Tuned};
 
 /// The complete text of a tuned plan, with the evidence as comments.
@@ -33,7 +33,7 @@ pub fn plan_text(outcome: &Outcome) -> String {
 }
 
 /// The complete text of a plan.
-pub fn complete(plan: &Plan) -> String {
+pub fn text(plan: &Plan) -> String {
     let mut out = String::new();
     body(&mut out, plan, &[]);
     out
@@ -180,7 +180,7 @@ fn met(out: &mut String, course: &Course, position: usize, ports: u16) {
     }
 }
 
-fn function(out: &mut String, link: &Link, tuned: &[Tuned]) {
+fn function(out: &mut String, link: &PlannedFunction, tuned: &[Tuned]) {
     if !link.share.is_empty() {
         let share = |share: &Share| {
             format!("{} = {}", quoted(&share.own), quoted(share.name.split_once('.').map_or("", |(_, name)| name)))

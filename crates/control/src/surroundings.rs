@@ -5,7 +5,7 @@ use std::ops::Range;
 use braid_runtime::nf::state::{Decided, Surroundings};
 use braid_runtime::{Course, Order, When};
 
-use crate::plan::Link;
+use crate::plan::PlannedFunction;
 
 /// What all functions of a chain have around them.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Site {
 }
 
 /// The surroundings of the function at a position; `sees_addresses`: none of those before it writes IP addresses.
-pub(crate) fn around(links: &[Link], at: usize, site: &Site, sees_addresses: bool) -> Surroundings {
+pub(crate) fn around(links: &[PlannedFunction], at: usize, site: &Site, sees_addresses: bool) -> Surroundings {
     let Site { course, ports, mtus } = site;
     let others = || (0..links.len()).filter(|other| *other != at);
     let asks_port = |when: When| when.leaves_by.is_some() || when.passes.is_some();
@@ -32,7 +32,7 @@ pub(crate) fn around(links: &[Link], at: usize, site: &Site, sees_addresses: boo
 }
 
 /// Where functions beside the one at a position decide by which port packets leave: of those from inside, and from outside.
-fn decided(links: &[Link], at: usize, (course, ports): (&Course, u16)) -> [Decided; 2] {
+fn decided(links: &[PlannedFunction], at: usize, (course, ports): (&Course, u16)) -> [Decided; 2] {
     let its = arrivals(&links[at], course.when(at), ports);
     // One that none of its packets meets decides about none of them.
     let routes = |range: Range<usize>| {
@@ -52,7 +52,7 @@ fn decided(links: &[Link], at: usize, (course, ports): (&Course, u16)) -> [Decid
 }
 
 /// The ports by which packets arrive that a function handles: those of its condition, and of both sides if it names them.
-fn arrivals(link: &Link, when: When, ports: u16) -> Vec<u16> {
+fn arrivals(link: &PlannedFunction, when: When, ports: u16) -> Vec<u16> {
     let config = link.config.table();
     let side = |key: &str| Some(config.get(key)?.as_array()?.iter().filter_map(toml::Value::as_integer));
     let sides = side("inside_ports").zip(side("outside_ports"));
@@ -66,8 +66,8 @@ fn arrivals(link: &Link, when: When, ports: u16) -> Vec<u16> {
 
 /// Whether packets come to the function at a position with Ethernet headers that another one has written: those from inside, and from
 /// outside.
-fn readdressed(links: &[Link], at: usize, order: Order) -> [bool; 2] {
-    let of = |earlier: &[Link]| earlier.iter().any(|link| link.entry.readdresses);
+fn readdressed(links: &[PlannedFunction], at: usize, order: Order) -> [bool; 2] {
+    let of = |earlier: &[PlannedFunction]| earlier.iter().any(|link| link.entry.readdresses);
     let as_written = of(&links[..at]);
     [as_written, if order == Order::Same { as_written } else { of(&links[at + 1..]) }]
 }

@@ -29,7 +29,7 @@ use crate::interfaces::Interfaces;
 use crate::operate::Hangup;
 use crate::saving::{self, Saving};
 use crate::watch;
-use crate::{handover, input, knowledge, notify, seeds};
+use crate::{input, knowledge, notify, seeds, successor};
 
 /// Everything prepared before the first packet.
 struct Prepared {
@@ -76,7 +76,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         Some(_) => watch::stop_but_for_hangup(&control.stop)?,
         None => watch::stop_on_signal(&control.stop)?,
     }
-    handover::admit_signals();
+    successor::admit_signals();
     let restored = begin_if_it_fits(args, restored, &compiled, &mut control)?;
     control.at_start = Some(when_begun(args, plan.chain_name(), restored.unwrap_or_default()));
     let begun = Instant::now();
@@ -105,14 +105,14 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         (_, saved) => {
             notify::of_end();
             // Nobody continues this run or the plan that was applied to it.
-            args.applied.as_deref().map(handover::remove);
+            args.applied.as_deref().map(successor::remove);
             // Report in any case what happened to the packets.
             let code = told(args, &plan, &report, profile.as_ref());
             return saved.and(code).and_then(|code| all_there.map(|()| code));
         }
     };
     asideln!("{report}continued by {}", successor.program.display());
-    let leave = |text: String| handover::leave_plan(&text, &beside, args.applied.as_deref());
+    let leave = |text: String| successor::leave_plan(&text, &beside, args.applied.as_deref());
     let applied = offered.successor_plan().map(leave).transpose()?;
     drop(offered);
     let left = duration.map(|duration| duration.saturating_sub(begun.elapsed()));
@@ -153,7 +153,7 @@ fn begin_if_it_fits(
 fn restore(path: &Path, (written, plan): (&Written, &Plan), control: &mut Control) -> Result<Vec<String>, Failure> {
     let saved = Snapshot::read(path)?.for_plan(plan).map_err(|problem| written.failure(problem))?;
     let restored = saving::told(path, &saved, plan);
-    handover::taken(path);
+    successor::taken(path);
     control.restore = Some(Arc::new(saved));
     Ok(restored)
 }
@@ -161,7 +161,7 @@ fn restore(path: &Path, (written, plan): (&Written, &Plan), control: &mut Contro
 /// The action when the run has started: it prints what the run continues with, notifies the service
 /// manager, and removes a state that was left only for this run.
 fn when_begun(args: &RunArgs, chain: String, restored: Vec<String>) -> AtStart {
-    let left = args.restore.as_deref().and_then(handover::left_for_us);
+    let left = args.restore.as_deref().and_then(successor::left_for_us);
     AtStart(Arc::new(move |left_out| {
         restored.iter().for_each(|line| asideln!("{line}"));
         if left_out > 0 {
@@ -171,14 +171,14 @@ fn when_begun(args: &RunArgs, chain: String, restored: Vec<String>) -> AtStart {
             );
         }
         notify::of_begin(&chain);
-        left.as_deref().map(handover::remove);
+        left.as_deref().map(successor::remove);
     }))
 }
 
 /// Saves the state and prints that; returns its path. For a program that continues with the state, any place will do.
 fn save(snapshot: &Snapshot, path: &Path, goes_on: bool) -> Result<PathBuf, Failure> {
     let (path, bytes) = match goes_on {
-        true => handover::leave_state(snapshot, path)?,
+        true => successor::leave_state(snapshot, path)?,
         false => (path.to_owned(), snapshot.write(path)?),
     };
     aside!("{}", super::snapshot::text(&snapshot.taken(bytes, Duration::ZERO)));

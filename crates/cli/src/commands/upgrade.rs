@@ -11,7 +11,7 @@ use super::print;
 use crate::aside::asideln;
 use crate::connect::{ControlArgs, connect, place};
 use crate::failure::{Failure, Kind};
-use crate::handover;
+use crate::successor;
 use braid_control::live::{Client, Continued, Request, Stats, Successor};
 use braid_control::runtime::io::device::Ports;
 
@@ -120,13 +120,13 @@ pub(super) fn become_successor(successor: &Successor, on: &GoesOn<'_>, ports: Op
     let error = match left {
         Ok(left) => {
             let mut next = Command::new(program);
-            handover::tell_of(Some(state).filter(|_| !on.is_to_stay), &mut next);
-            handover::hold_signals(successor, &mut next);
+            successor::tell_of(Some(state).filter(|_| !on.is_to_stay), &mut next);
+            successor::hold_signals(successor, &mut next);
             next.args(arguments).envs(left.into_iter().flatten()).exec()
         }
         Err(error) => error,
     };
-    let help = match handover::is_memory(state) {
+    let help = match successor::is_memory(state) {
         true => "the state was in memory, and has ended with the run".to_owned(),
         false => format!("the state is in {}: continue with `braid run --restore`", state.display()),
     };

@@ -22,8 +22,8 @@ use crate::catalog::Catalog;
 use crate::command_line::CommandLine;
 use crate::compile::{Carry, Compiled};
 use crate::plan::Plan;
-use crate::plan_file::{PlanFile, Problem, unplaced};
-use crate::plan_text::complete;
+use crate::plan_file::{PlanFile, Problem};
+use crate::plan_text;
 
 /// What runs now, as its plan describes it.
 #[derive(Debug)]
@@ -187,7 +187,7 @@ impl Current {
         let help = "nothing has changed; the state would not survive this plan";
         fits(&compiled.run, &saved).map_err(|error| Refused::new(error.to_string(), help))?;
         notes.extend(self.command_line.overruled_by(&file).into_iter().chain(self.notes_on(&plan)));
-        Ok((complete(&plan), notes))
+        Ok((plan_text::text(&plan), notes))
     }
 
     /// Whether another process can continue with the current plan, since files that it names may have changed, and interfaces may be gone or
@@ -196,7 +196,7 @@ impl Current {
         let mut plan = self.plan.clone();
         let notes = interfaces.rename(&mut plan.devices);
         interfaces.check(&plan.devices)?;
-        let text = complete(&plan);
+        let text = plan_text::text(&plan);
         let refused = |problem: Problem| Refused::new(format!("the plan that runs: {}", problem.what), problem.help);
         let file = PlanFile::parse(&text).map_err(refused)?;
         let mut plan = Plan::new(&file, &self.catalog).map_err(refused)?;
@@ -233,8 +233,8 @@ impl Current {
 
     fn changed(&self, new: &Plan) -> Changed {
         let (old, before, after) = (&self.plan.chain, &self.plan.course, &new.course);
-        let differs = |(at, link): &(usize, &crate::Link)| {
-            let is_own = |(_, old): &(usize, &crate::Link)| old.name == link.name;
+        let differs = |(at, link): &(usize, &crate::PlannedFunction)| {
+            let is_own = |(_, old): &(usize, &crate::PlannedFunction)| old.name == link.name;
             old.iter().enumerate().find(is_own).is_some_and(|(was_at, old)| {
                 (old.config.table(), old.files) != (link.config.table(), link.files)
                     // A router, which takes the MTUs of its interfaces.
@@ -245,7 +245,7 @@ impl Current {
         let names: Vec<String> =
             new.chain.iter().enumerate().filter(differs).map(|(_, link)| link.name.clone()).collect();
         let of_all = |course: &Course| (course.order, course.atomic, course.unindexed);
-        let same = |(old, new): (&crate::Link, &crate::Link)| {
+        let same = |(old, new): (&crate::PlannedFunction, &crate::PlannedFunction)| {
             (&old.name, &old.entry.name, &old.packet_set) == (&new.name, &new.entry.name, &new.packet_set)
         };
         let same_chain = old.len() == new.chain.len() && old.iter().zip(&new.chain).all(same);
@@ -257,50 +257,6 @@ impl Current {
 fn shares(plan: &Plan) -> Vec<(&str, &str, &str)> {
     let all = plan.chain.iter().flat_map(|link| link.share.iter().map(move |share| (link, share)));
     all.map(|(link, share)| (&*link.name, &*share.own, &*share.name)).collect()
-}
-
-/// Completes a plan file for a run that was started with `own` and has `ports` ports: settings that the file omits stay as they were.
-pub fn completed(mut file: PlanFile, own: &PlanFile, ports: u16) -> PlanFile {
-    let numbers = [
-        (&mut file.workers, &own.workers),
-        (&mut file.batch, &own.batch),
-        (&mut file.sets, &own.sets),
-        (&mut file.gather_us, &own.gather_us),
-        (&mut file.balance_every, &own.balance_every),
-    ];
-    for (place, own) in numbers {
-        *place = place.take().or_else(|| own.as_ref().map(|own| unplaced(*own.get_ref())));
-    }
-    if file.port.is_empty() {
-        file.ports.get_or_insert(unplaced(i64::from(ports)));
-    }
-    let words = [
-        (&mut file.time, &own.time),
-        (&mut file.distribution, &own.distribution),
-        (&mut file.pages, &own.pages),
-        (&mut file.nic, &own.nic),
-        (&mut file.user, &own.user),
-    ];
-    for (place, own) in words {
-        *place = place.take().or_else(|| own.as_ref().map(|own| unplaced(own.get_ref().clone())));
-    }
-    let in_order = own.in_order.as_ref().map(|own| unplaced(*own.get_ref()));
-    file.in_order = file.in_order.take().or(in_order);
-    let balance = own.balance.as_ref().map(|own| unplaced(*own.get_ref()));
-    file.balance = file.balance.take().or(balance);
-    let udp_ports = own.steer_udp_ports.as_ref().map(|own| unplaced(*own.get_ref()));
-    file.steer_udp_ports = file.steer_udp_ports.take().or(udp_ports);
-    // Where packets come from and go to cannot change, so the file need not say it. A plan for captures runs between interfaces, as with `run --port`.
-    if file.port.is_empty() && !own.port.is_empty() {
-        file.lay_ports(own.port.clone());
-    }
-    if file.input.from.is_empty() {
-        file.input = own.input.clone();
-    }
-    if file.output.to.is_empty() {
-        file.output = own.output.clone();
-    }
-    file
 }
 
 const RESTART: &str = "nothing has changed; `braid upgrade PLAN` with this file can continue with it and all state, in another process; if \

@@ -31,7 +31,7 @@ impl Current {
     /// The functions of this kind, or all if it is empty.
     pub fn configured(&self, function: &str) -> Vec<Configured> {
         let of_kind = self.plan.chain.iter().filter(|link| function.is_empty() || link.entry.name == function);
-        let one = |link: &crate::Link| Configured {
+        let one = |link: &crate::PlannedFunction| Configured {
             name: link.name.clone(),
             function: link.entry.name.to_owned(),
             config: link.config.table(),

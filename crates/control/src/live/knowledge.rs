@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use toml::Table;
 
-use super::apply::{Current, completed};
+use super::apply::Current;
 use crate::plan::Plan;
 use crate::plan_file::{Config, PlanFile, Problem};
 
@@ -44,8 +44,8 @@ pub type WrittenConfigs = BTreeMap<String, Table>;
 impl Current {
     /// Completes another plan with what the run has and was told beside its plan; also returns what the plan itself says of functions
     /// that were told something.
-    pub(super) fn planned(&self, file: PlanFile) -> Result<(PlanFile, Plan, WrittenConfigs), Problem> {
-        let mut file = completed(file, &self.file, self.plan.ports);
+    pub(super) fn planned(&self, mut file: PlanFile) -> Result<(PlanFile, Plan, WrittenConfigs), Problem> {
+        file.inherit(&self.file, self.plan.ports);
         let plan = Plan::new(&file, &self.catalog)?;
         let written = self.keep_told(&mut file, &plan);
         let mut plan = if written.is_empty() { plan } else { Plan::new(&file, &self.catalog)? };
@@ -61,7 +61,7 @@ impl Current {
     fn keep_told(&self, file: &mut PlanFile, plan: &Plan) -> WrittenConfigs {
         let mut written = WrittenConfigs::new();
         for (link, nf) in plan.chain.iter().zip(&mut file.nf) {
-            let is_same = |was: &&crate::Link| was.name == link.name && was.entry.name == link.entry.name;
+            let is_same = |was: &&crate::PlannedFunction| was.name == link.name && was.entry.name == link.entry.name;
             let known = self.plan.chain.iter().find(is_same).zip(self.written.get(&link.name));
             let Some((running, before)) = known.map(|(was, before)| (was.config.table(), before)) else { continue };
             let wanted = link.config.table();

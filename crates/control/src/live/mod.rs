@@ -28,7 +28,7 @@ pub mod socket;
 pub mod stats;
 pub mod trace;
 
-pub use apply::{Applied, Current, completed};
+pub use apply::{Applied, Current};
 pub use client::{Client, ClientError};
 pub use configure::Configured;
 pub use entries::Entries;

@@ -14,7 +14,7 @@ use braid_runtime::{Control, HugePages, Report};
 
 use super::{ModelError, Request, real_with};
 use crate::compile::Carry;
-use crate::plan::{Link, Plan};
+use crate::plan::{Plan, PlannedFunction};
 
 /// Cost of a cache-line transfer in nanoseconds where it cannot be measured: with one processor, or two that are never free at once.
 const TRANSFER_NS: f64 = 50.0;
@@ -124,7 +124,7 @@ impl Calibration {
     /// Describes the costs in words.
     pub fn words(&self, plan: &Plan) -> Vec<String> {
         let Costs { receive, parse, send, expire, memory, transfer, .. } = self.costs;
-        let stage = |(link, s): (&Link, &StageCosts)| {
+        let stage = |(link, s): (&PlannedFunction, &StageCosts)| {
             let StageCosts {
                 look_up,
                 packet,

@@ -18,7 +18,7 @@ const NAME_MAX: usize = 64;
 
 /// One function of the chain.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct PlannedFunction {
     /// Its entry in the catalog.
     pub entry: Entry,
     /// What it is called in this plan.
@@ -50,9 +50,9 @@ pub struct Share {
     pub at: Range<usize>,
 }
 
-impl Link {
+impl PlannedFunction {
     /// Validates the function's entry in a plan file.
-    pub(super) fn new(nf: &NfFile, catalog: &Catalog) -> Result<Link, Problem> {
+    pub(super) fn new(nf: &NfFile, catalog: &Catalog) -> Result<PlannedFunction, Problem> {
         let function = nf.function.get_ref();
         let Some(entry) = catalog.find(function) else {
             let help = match nearest(function, catalog.names()) {
@@ -73,7 +73,7 @@ impl Link {
             return Err(Problem::new(format!("`{}` is no name for a function", name.get_ref()), help).at(name.span()));
         }
         let packet_set = nf.packet_set.as_ref().map(|set| set_def(set, nf.function.span())).transpose()?;
-        Ok(Link {
+        Ok(PlannedFunction {
             entry: entry.clone(),
             name: name.get_ref().clone(),
             config: nf.config.clone(),
@@ -87,7 +87,7 @@ impl Link {
     }
 }
 
-impl Link {
+impl PlannedFunction {
     /// Gives it another configuration.
     pub(crate) fn configure(&mut self, config: Config) {
         self.files = files(&config.table(), &self.entry);
