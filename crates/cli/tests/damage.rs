@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use braid_testkit::skip::skip;
 use serde_json::Value;
-use support::Braid;
 use support::running::Running;
+use support::{Braid, conserved};
 
 fn names(braid: &Braid) -> Vec<String> {
     let entries = std::fs::read_dir(braid.path("")).expect("the folder").flatten();
@@ -39,7 +39,7 @@ fn a_run_goes_on_when_nobody_reads_what_it_says() {
         .expect("it runs");
     assert!(output.status.success(), "{:?}", output.status);
     let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
-    support::conserved(&report);
+    conserved(&report);
     assert_eq!(names(&braid), ["out.pcapng", "state"]);
 }
 
@@ -80,7 +80,7 @@ fn a_full_disk_is_named_with_what_was_lost() {
     assert_eq!(output.status.code(), Some(3));
     let report: Value = serde_json::from_slice(&output.stdout).expect("a report all the same");
     assert!(report["lost"][0].as_str().is_some_and(|lost| lost.contains("No space left")), "{report}");
-    support::conserved(&report);
+    conserved(&report);
     let counts = (&report["packets_in"], &report["packets_out"], &report["dropped_by_nf"]["sink"]["not_written"]);
     assert_eq!(counts, (&5000.into(), &0.into(), &5000.into()), "what is not there did not come out: {report}");
     assert!(braid.path("full.pcap").is_symlink());
@@ -114,7 +114,7 @@ fn a_state_that_cannot_be_saved_takes_no_report_with_it() {
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(3), "{output:?}");
-    support::conserved(&serde_json::from_slice(&output.stdout).expect("a report all the same"));
+    conserved(&serde_json::from_slice(&output.stdout).expect("a report all the same"));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_damaged_capture_is_handled_up_to_there_and_told_by_the_exit_code() {
         assert!(said.contains(&format!("{name}: damaged at byte")), "{said}");
         assert!(!said.contains("cut by who captured"), "the file was cut, not what was captured: {said}");
         let report: Value = serde_json::from_slice(&output.stdout).expect("a report all the same");
-        support::conserved(&report);
+        conserved(&report);
         assert!(report["packets_in"].as_u64() > Some(50), "{report}");
         assert_eq!(report["damages"].as_array().map(Vec::len), Some(1), "{report}");
         let written = braid.json("run --nf forward --in out.pcapng --workers 1");
@@ -176,7 +176,7 @@ fn a_trace_that_is_interrupted_writes_what_it_has_followed() {
         assert!(found["packets_in"].as_u64() >= Some(frames) && !partial.exists(), "{found}");
         wait_for("nobody follows packets", || braid.run("trace ip --control control.sock -n 1").status.success());
     }
-    support::conserved(&run.stop());
+    conserved(&run.stop());
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_run_is_upgraded_without_room_beside_its_socket() {
         let kept = braid.ok("apply plan.toml --control control.sock");
         assert!(!kept.contains("changed"), "the plan that was applied last goes on: {kept}");
     }
-    support::conserved(&run.stop());
+    conserved(&run.stop());
 }
 
 #[test]
@@ -279,6 +279,18 @@ fn every_output_makes_its_folder() {
 }
 
 #[test]
+fn a_device_takes_packets_and_stays_one() {
+    let braid = Braid::new();
+    std::os::unix::fs::symlink("/dev/null", braid.path("nothing")).expect("a link");
+    for to in ["/dev/null", "nothing"] {
+        conserved(&braid.json(&format!("run --nf forward --in gen:campus?packets=100 --out {to}")));
+    }
+    assert!(braid.path("nothing").is_symlink());
+    let said = braid.fails(2, "run --nf forward --in gen:campus?packets=100 --out nothing.txt");
+    assert!(said.contains("does not say the format"), "{said}");
+}
+
+#[test]
 fn a_terminal_that_goes_away_ends_a_run_in_order() {
     let status = std::fs::read_to_string("/proc/self/status").expect("proc");
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask").trim();
@@ -289,7 +301,7 @@ fn a_terminal_that_goes_away_ends_a_run_in_order() {
     let mut run =
         Running::start(&braid, "--nf nat --in gen:campus?packets=4000000000 --snapshot state --out out.pcapng");
     run.signal("-HUP");
-    support::conserved(&run.ended());
+    conserved(&run.ended());
     assert_eq!(names(&braid), ["out.pcapng", "state"]);
 }
 
@@ -314,6 +326,6 @@ fn a_limit_of_file_sizes_is_a_full_disk_and_no_sudden_end() {
     let output = Command::new("sh").args(["-c", &run]).current_dir(braid.path("")).output().expect("sh");
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).expect("a report all the same");
-    support::conserved(&report);
+    conserved(&report);
     assert!(report["lost"][0].as_str().is_some_and(|lost| lost.contains("out.pcapng: File too large")), "{report}");
 }

@@ -36,7 +36,8 @@ enum Format {
     PcapNg,
 }
 
-/// Derives format and compression from a file name: `.pcap` or `.pcapng`, optionally followed by `.gz`; `-` means pcapng.
+/// Derives format and compression from a file name: `.pcap` or `.pcapng`, optionally followed by `.gz`; `-` means pcapng, and so does a pipe or a
+/// device, whose name is not chosen for a capture.
 fn from_name(path: &Path) -> Result<(Format, bool), OpenError> {
     if is_dash(path) {
         return Ok((Format::PcapNg, false));
@@ -46,6 +47,7 @@ fn from_name(path: &Path) -> Result<(Format, bool), OpenError> {
     match stem.rsplit_once('.') {
         Some((_, "pcap" | "cap" | "dmp")) => Ok((Format::Pcap, gzip)),
         Some((_, "pcapng" | "ntar")) => Ok((Format::PcapNg, gzip)),
+        _ if path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir()) => Ok((Format::PcapNg, false)),
         _ => Err(OpenError::Config(format!(
             "{}: the name does not say the format: end it with .pcap or .pcapng, or with either and .gz",
             path.display()
