@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::packet::IpVersion;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// An IEEE 802 address.
@@ -96,6 +97,12 @@ impl IpAddress {
     #[inline(always)]
     pub fn is_v4(&self) -> bool {
         self.0[..12] == MAPPED
+    }
+
+    /// Returns the IP version whose packets have it.
+    #[inline(always)]
+    pub fn version(&self) -> IpVersion {
+        if self.is_v4() { IpVersion::V4 } else { IpVersion::V6 }
     }
 
     /// Returns the four bytes of an IPv4 address.

@@ -11,6 +11,7 @@
 //!
 //! TCP flags and rarely examined fields (`fields.rs`) are not dimensions of the tree; they are checked in its leaves.
 
+use braid_nf::packet::IpVersion;
 use std::collections::HashMap;
 
 use super::facts::Facts;
@@ -371,9 +372,9 @@ fn address_ranges(list: &[Addresses]) -> Vec<(u128, u128)> {
     if list.is_empty() {
         return vec![(0, u128::MAX)];
     }
-    let v4 = Addresses::all(true);
+    let v4 = Addresses::all(IpVersion::V4);
     let pieces = |range: &Addresses| {
-        if range.is_v4() || range.last < v4.first || range.first > v4.last {
+        if range.version() == IpVersion::V4 || range.last < v4.first || range.first > v4.last {
             return vec![(range.first, range.last)];
         }
         let low = (range.first < v4.first).then(|| (range.first, v4.first - 1));

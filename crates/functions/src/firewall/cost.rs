@@ -3,6 +3,7 @@
 //! The generated rules are half for one host and port, a quarter for networks with a range of ports, the rest for
 //! networks alone. Half of the packets are made to match a rule, the others are random.
 
+use braid_nf::packet::IpVersion;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -99,7 +100,7 @@ fn generated(random: &mut Random) -> Rule {
 }
 
 fn packet(rules: &[Rule], random: &mut Random) -> Facts<'static> {
-    let any = Addresses::all(true).first | (0x0a00_0000 | u128::from(random.below(1 << 24)));
+    let any = Addresses::all(IpVersion::V4).first | (0x0a00_0000 | u128::from(random.below(1 << 24)));
     let fits = random.below(2) == 0;
     let chosen = if fits { rules.get(random.below(rules.len().max(1) as u64) as usize) } else { None };
     let first = |list: Option<&Many<Addresses>>| list.and_then(|list| list.0.first()).map_or(any, |range| range.first);

@@ -7,6 +7,7 @@ use super::rules::{Action, Rule};
 use super::states::{self, State};
 use super::values::Addresses;
 use crate::parts::Side;
+use braid_nf::packet::IpVersion;
 
 const SIDES: [Side; 2] = [Side::Inside, Side::Outside];
 
@@ -25,7 +26,7 @@ impl Reach {
             if state == State::Untracked && !untracks || state == State::Arp && !asks_arp {
                 return Vec::new();
             }
-            let both = [true, false].map(|v4| met(rules, state, side, v4));
+            let both = IpVersion::BOTH.map(|version| met(rules, state, side, version));
             (0..rules.len()).filter(|at| both.iter().any(|met| met[*at])).map(|at| at as u32).collect()
         };
         Reach { lists: State::ALL.map(|state| SIDES.map(|side| list(state, side))) }
@@ -54,16 +55,16 @@ impl Reach {
 
 /// The rules that packets of a state, a side and an IP version can reach: a path ends at a rule that matches all of them
 /// and decides.
-fn met(rules: &[Rule], state: State, side: Side, v4: bool) -> Vec<bool> {
+fn met(rules: &[Rule], state: State, side: Side, version: IpVersion) -> Vec<bool> {
     let (mut comes, mut met) = (vec![false; rules.len() + 1], vec![false; rules.len()]);
     comes[0] = true;
     for (number, rule) in rules.iter().enumerate() {
         if !comes[number] {
             continue;
         }
-        let is_met = rule.is_for(state, side) && may_fit(rule, v4);
+        let is_met = rule.is_for(state, side) && may_fit(rule, version);
         met[number] = is_met;
-        if !is_met || !fits_all(rule, v4) {
+        if !is_met || !fits_all(rule, version) {
             comes[number + 1] = true;
         }
         let mut goes_on = |at: Option<u32>| comes[rule.behind(number, at).min(rules.len())] = true;
@@ -78,14 +79,14 @@ fn met(rules: &[Rule], state: State, side: Side, v4: bool) -> Vec<bool> {
 }
 
 /// Whether a rule may match packets of an IP version.
-fn may_fit(rule: &Rule, v4: bool) -> bool {
-    let has = |list: &[Addresses]| list.is_empty() || list.iter().any(|range| range.is_v4() == v4);
+fn may_fit(rule: &Rule, version: IpVersion) -> bool {
+    let has = |list: &[Addresses]| list.is_empty() || list.iter().any(|range| range.version() == version);
     has(&rule.source.0) && has(&rule.destination.0)
 }
 
 /// Whether a rule matches all packets of an IP version.
-fn fits_all(rule: &Rule, v4: bool) -> bool {
-    let all = Addresses::all(v4);
+fn fits_all(rule: &Rule, version: IpVersion) -> bool {
+    let all = Addresses::all(version);
     let is_all = |list: &[Addresses]| list.is_empty() || list.contains(&all);
     is_all(&rule.source.0)
         && is_all(&rule.destination.0)

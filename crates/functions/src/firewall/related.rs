@@ -1,5 +1,6 @@
 //! Packets that belong to a connection without being in its set: ICMP errors and queries, and fragments.
 
+use braid_nf::packet::IpVersion;
 use braid_nf::packet::headers::{Header, Ipv6, Tcp, View, icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
@@ -97,8 +98,8 @@ pub(super) enum Message {
 impl Message {
     pub(super) fn of(packet: &Packet<'_>) -> Option<Message> {
         let (kind, is_error, is_reply) = match (packet.icmp(), packet.icmpv6()) {
-            (Some(icmp), _) => (icmp.kind(), icmp.is_error(), is_reply(icmp.kind(), true)),
-            (_, Some(icmp)) => (icmp.kind(), icmp.is_error(), is_reply(icmp.kind(), false)),
+            (Some(icmp), _) => (icmp.kind(), icmp.is_error(), is_reply(icmp.kind(), IpVersion::V4)),
+            (_, Some(icmp)) => (icmp.kind(), icmp.is_error(), is_reply(icmp.kind(), IpVersion::V6)),
             _ => return None,
         };
         Some(match (packet.icmp_id().or_else(|| node_query_id(packet)), is_error) {
@@ -219,7 +220,7 @@ impl Firewall {
         let ways = &ways[..if self.settings.exits.answers(cx, side) == Answers::Across { 2 } else { 3 }];
         if let (Some(id), Some(kind)) = (quoted.icmp_id, quoted.icmp_type) {
             // It was a query, or a reply to a query from this side.
-            let kind = if is_reply(kind, quoted.src_ip.is_v4()) { query_of(kind) } else { kind };
+            let kind = if is_reply(kind, quoted.src_ip.version()) { query_of(kind) } else { kind };
             for &(end, opener, state) in ways {
                 let from_inside = end == Side::Outside;
                 let ends = Ends::new(from_inside, (quoted.src_ip, id), (quoted.dst_ip, id), protocol::ICMP);
@@ -286,10 +287,10 @@ fn is_within_header(packet: &Packet<'_>) -> bool {
 }
 
 /// Whether an ICMP type is that of a reply (RFC 792, RFC 4443).
-fn is_reply(kind: u8, v4: bool) -> bool {
-    match v4 {
-        true => matches!(kind, icmp_type::ECHO_REPLY | icmp_type::TIMESTAMP_REPLY | 16 | 18),
-        false => matches!(kind, icmpv6_type::ECHO_REPLY | NODE_ANSWER),
+fn is_reply(kind: u8, version: IpVersion) -> bool {
+    match version {
+        IpVersion::V4 => matches!(kind, icmp_type::ECHO_REPLY | icmp_type::TIMESTAMP_REPLY | 16 | 18),
+        IpVersion::V6 => matches!(kind, icmpv6_type::ECHO_REPLY | NODE_ANSWER),
     }
 }
 

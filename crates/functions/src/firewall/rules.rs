@@ -1,6 +1,7 @@
 //! Rules as written: their conditions, actions and effects. The first rule that matches decides; the classifier finds
 //! that rule fast, and this file defines what it has to find.
 
+use braid_nf::packet::IpVersion;
 use std::sync::Arc;
 
 use braid_nf::Port;
@@ -302,8 +303,10 @@ impl Rule {
     /// Rejects a rule that can match nothing: returns what is wrong and what to write instead.
     pub(super) fn check(&self) -> Result<(), (String, &'static str)> {
         let (sources, destinations) = (&self.source.0, &self.destination.0);
-        let has_family = |list: &[Addresses], v4| list.is_empty() || list.iter().any(|range| range.is_v4() == v4);
-        if ![true, false].into_iter().any(|v4| has_family(sources, v4) && has_family(destinations, v4)) {
+        let has_family =
+            |list: &[Addresses], version| list.is_empty() || list.iter().any(|range| range.version() == version);
+        if !IpVersion::BOTH.into_iter().any(|version| has_family(sources, version) && has_family(destinations, version))
+        {
             let what = format!("{} and {} are of two families, which no packet is", sources[0], destinations[0]);
             return Err((what, "write two rules"));
         }

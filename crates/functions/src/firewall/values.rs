@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use braid_nf::packet::headers::tcp_flags;
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, services};
+use braid_nf::packet::{IpAddress, IpVersion, services};
 use serde::Deserialize;
 
 use super::{fields, names};
@@ -32,8 +32,11 @@ pub struct Addresses {
 
 impl Addresses {
     /// All addresses of an IP version.
-    pub(super) fn all(v4: bool) -> Addresses {
-        let base = if v4 { IpAddress::from_v4([0; 4]) } else { IpAddress::UNSPECIFIED };
+    pub(super) fn all(version: IpVersion) -> Addresses {
+        let base = match version {
+            IpVersion::V4 => IpAddress::from_v4([0; 4]),
+            IpVersion::V6 => IpAddress::UNSPECIFIED,
+        };
         Addresses::of(Prefix::new(base, 0))
     }
 
@@ -42,20 +45,20 @@ impl Addresses {
         Addresses { first, last: first | u128::MAX.checked_shr(prefix.mapped_bits()).unwrap_or(0) }
     }
 
-    pub(super) fn is_v4(&self) -> bool {
-        address(self.first).is_v4()
+    pub(super) fn version(&self) -> IpVersion {
+        address(self.first).version()
     }
 
     pub(super) fn contains(&self, number: u128) -> bool {
-        (self.first..=self.last).contains(&number) && address(number).is_v4() == self.is_v4()
+        (self.first..=self.last).contains(&number) && address(number).version() == self.version()
     }
 
     /// The range of addresses that share the first `bits` bits with this one; `None` if this is more than one address, or
     /// has further bits set.
     pub(super) fn under(&self, bits: u32) -> Option<Addresses> {
-        let size = if self.is_v4() { 32 } else { 128 };
+        let size = self.version().address_bits();
         let behind = u128::MAX.checked_shr(128 - size + bits).unwrap_or(0);
-        let behind = if self.is_v4() { behind & u128::from(u32::MAX) } else { behind };
+        let behind = if self.version() == IpVersion::V4 { behind & u128::from(u32::MAX) } else { behind };
         (self.first == self.last && self.first & behind == 0)
             .then_some(Addresses { first: self.first, last: self.first | behind })
     }
@@ -63,15 +66,15 @@ impl Addresses {
     /// The intersection of both ranges, if there is one.
     pub(super) fn meet(&self, other: &Addresses) -> Option<Addresses> {
         let both = Addresses { first: self.first.max(other.first), last: self.last.min(other.last) };
-        (self.is_v4() == other.is_v4() && both.first <= both.last).then_some(both)
+        (self.version() == other.version() && both.first <= both.last).then_some(both)
     }
 
     /// All addresses of the IP version that are in none of `taken`.
-    pub(super) fn except(v4: bool, mut taken: Vec<Addresses>) -> Vec<Addresses> {
-        let all = Addresses::all(v4);
-        if !v4 {
+    pub(super) fn except(version: IpVersion, mut taken: Vec<Addresses>) -> Vec<Addresses> {
+        let all = Addresses::all(version);
+        if version == IpVersion::V6 {
             // The range of mapped IPv4 addresses is not IPv6.
-            taken.push(Addresses::all(true));
+            taken.push(Addresses::all(IpVersion::V4));
         }
         taken.sort_by_key(|range| range.first);
         let mut left = Vec::new();
@@ -106,10 +109,10 @@ impl std::str::FromStr for Addresses {
         };
         let ends = (first.trim().parse::<IpAddress>(), last.trim().parse::<IpAddress>());
         match ends {
-            (Ok(first), Ok(last)) if first <= last && first.is_v4() == last.is_v4() => {
+            (Ok(first), Ok(last)) if first <= last && first.version() == last.version() => {
                 Ok(Addresses { first: number(first), last: number(last) })
             }
-            (Ok(first), Ok(last)) if first.is_v4() == last.is_v4() => Err(backwards(text, first, last)),
+            (Ok(first), Ok(last)) if first.version() == last.version() => Err(backwards(text, first, last)),
             _ => Err(wrong()),
         }
     }
@@ -153,7 +156,7 @@ impl TryFrom<String> for Addresses {
 impl std::fmt::Display for Addresses {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let size = self.last - self.first;
-        let family = if self.is_v4() { 32 } else { 128 };
+        let family = self.version().address_bits();
         match (size, size.wrapping_add(1).is_power_of_two() || size == u128::MAX, self.first & size) {
             (0, ..) => write!(f, "{}", address(self.first)),
             (_, true, 0) => write!(f, "{}/{}", address(self.first), family - size.count_ones()),
@@ -201,9 +204,9 @@ impl IcmpKind {
     }
 
     /// Reads a type as written in rule files: an ICMP or ICMPv6 name, `8`, `3/4`, `128-130`.
-    pub(super) fn written(text: &str, v6: bool) -> Option<IcmpKind> {
+    pub(super) fn written(text: &str, version: IpVersion) -> Option<IcmpKind> {
         let one =
-            |text: &str| IcmpKind::named(text, v6).or_else(|| NameOrNumber::Name(text.to_owned()).try_into().ok());
+            |text: &str| IcmpKind::named(text, version).or_else(|| NameOrNumber::Name(text.to_owned()).try_into().ok());
         let ends = || text.split_once('-').and_then(|(first, last)| Some((one(first)?, one(last)?)));
         let range = |(first, last): (IcmpKind, IcmpKind)| IcmpKind { first: first.first, last: last.last };
         one(text).or_else(|| ends().map(range).filter(|range| range.first <= range.last))
@@ -217,8 +220,11 @@ impl IcmpKind {
     }
 
     /// Looks a type up by its ICMP or ICMPv6 name.
-    fn named(name: &str, v6: bool) -> Option<IcmpKind> {
-        let names = if v6 { names::ICMPV6_NAMES } else { names::ICMP_NAMES };
+    fn named(name: &str, version: IpVersion) -> Option<IcmpKind> {
+        let names = match version {
+            IpVersion::V4 => names::ICMP_NAMES,
+            IpVersion::V6 => names::ICMPV6_NAMES,
+        };
         names.iter().find(|(known, _)| *known == name).map(|(_, kind)| IcmpKind::of(*kind, None))
     }
 

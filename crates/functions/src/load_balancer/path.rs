@@ -8,7 +8,7 @@
 
 use braid_nf::packet::headers::{Gre, Header, Icmp, Icmpv6, Ipv4, Ipv6, Udp, icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{Embedded, IpAddress};
+use braid_nf::packet::{Embedded, IpAddress, IpVersion};
 use braid_nf::prelude::*;
 
 use super::LoadBalancer;
@@ -60,15 +60,15 @@ struct Quoted<'p> {
 }
 
 impl LoadBalancer {
-    /// The longest outer packet on the path to a backend, in bytes. `is_v6` is the inner packet's version and `needs` the
+    /// The longest outer packet on the path to a backend, in bytes. `inner` is the inner packet's version and `needs` the
     /// outer packet's length: a packet that fits every path needs no look-up.
     pub(super) fn mtu_to(
         &self,
         cx: &mut Cx<'_>,
         server: &Server,
-        (is_v6, needs): (bool, usize),
+        (inner, needs): (IpVersion, usize),
     ) -> Result<u16, Conflict> {
-        let (least, most) = (least(server, is_v6), self.settings.mtu);
+        let (least, most) = (least(server, inner), self.settings.mtu);
         if needs <= usize::from(least) {
             return Ok(most);
         }
@@ -100,20 +100,23 @@ impl LoadBalancer {
         };
         let Some(outer) = Quoted::read(packet, server.mode) else { return Ok(None) };
         let (said, len) = (said(packet, outer.len), outer.len);
-        let (within, overhead) = (outer.within, overhead(server.mode, !quoted.src_ip.is_v4()) as u16);
-        let is_v6 = outer.inner.first().is_some_and(|byte| byte >> 4 == 6);
-        let client = self.client_of(outer.inner, quoted.src_ip.is_v4());
+        let (within, overhead) = (outer.within, overhead(server.mode, quoted.src_ip.version()) as u16);
+        let inner = match outer.inner.first() {
+            Some(byte) if byte >> 4 == 6 => IpVersion::V6,
+            _ => IpVersion::V4,
+        };
+        let client = self.client_of(outer.inner, quoted.src_ip.version());
         match said {
             // Only a report of less than the whole packet's length is credible.
             Said::TooBig(mtu) if mtu < len => {
-                let mtu = mtu.max(least(server, is_v6));
+                let mtu = mtu.max(least(server, inner));
                 self.learn(cx, server, mtu)?;
                 let Some(client) = client.filter(|client| !client.may_be_cut) else {
                     return Ok(Some(Verdict::Drop(ABOUT_TUNNEL)));
                 };
                 // IPv6 senders never go below 1280 bytes (RFC 8200 section 5); shorter packets are fragmented from now
                 // on.
-                let room = if is_v6 { (mtu - overhead).max(LEAST_V6) } else { mtu - overhead };
+                let room = if inner == IpVersion::V6 { (mtu - overhead).max(LEAST_V6) } else { mtu - overhead };
                 Ok(Some(self.tell(packet, &client, within, Said::TooBig(room))))
             }
             Said::Unreachable if client.is_some() => {
@@ -135,7 +138,7 @@ impl LoadBalancer {
 
     /// The client that sent the quoted packet to a service. `None` if errors about that packet must not be sent (RFC 1122
     /// section 3.2.2, RFC 4443 section 2.4 (e)) or too little of it is quoted.
-    fn client_of(&self, inner: &[u8], in_v4: bool) -> Option<Client> {
+    fn client_of(&self, inner: &[u8], over: IpVersion) -> Option<Client> {
         const ENOUGH: usize = 8;
         let is_error = |number: u8, body: &[u8]| match number {
             protocol::ICMP => Icmp::parse(body).is_none_or(|icmp| icmp.is_error()),
@@ -152,7 +155,7 @@ impl LoadBalancer {
             let is_later = extensions.by_ref().filter_map(|one| one.fragment()).any(|(offset, ..)| offset > 0);
             let (number, body) = extensions.upper();
             let len = Ipv6::LEN + usize::from(ip.payload_len());
-            (ip.source(), ip.destination(), is_later, number, body, in_v4 && len <= LEAST_V6.into())
+            (ip.source(), ip.destination(), is_later, number, body, over == IpVersion::V4 && len <= LEAST_V6.into())
         };
         let is_ours = self.settings.is_service(service) && !is_later && !is_error(number, body);
         is_ours.then_some(Client { address: source, may_be_cut })
@@ -161,17 +164,17 @@ impl LoadBalancer {
     /// Rewrites an error about a tunnelled packet into one about the inner packet, from this end of the tunnel to the
     /// inner packet's sender, in the sender's IP version whatever the tunnel's is.
     fn tell(&self, packet: &mut Packet<'_>, client: &Client, within: usize, said: Said) -> Verdict {
-        let (l3, link, was_v6) = (usize::from(packet.record().l3), packet.link(), !packet.dst_ip().is_v4());
+        let (l3, link, was) = (usize::from(packet.record().l3), packet.link(), packet.dst_ip().version());
         let (to, router) = (client.address, self.settings.router);
         let own = if to.is_v4() { Some(router.v4) } else { router.v6 };
         let (Some(l4), Some(own)) = (packet.l4_offset(), own) else { return Verdict::Drop(ABOUT_TUNNEL) };
         // The quoted headers ahead of the inner packet are at least as long as the growth of the IP header.
-        let (from, header) = (l4 + Icmp::LEN + within, if to.is_v4() { Ipv4::LEN } else { Ipv6::LEN });
+        let (from, header) = (l4 + Icmp::LEN + within, to.version().header_len());
         let (end, body) = (packet.len().min(l3 + ip_len(packet)), l3 + header);
         let len = body + Icmp::LEN + end.saturating_sub(from);
         let frame = packet.change(0..end.max(len));
         frame.copy_within(from.min(end)..end, body + Icmp::LEN);
-        frame[body..body + Icmp::LEN].copy_from_slice(&message(said, to.is_v4()));
+        frame[body..body + Icmp::LEN].copy_from_slice(&message(said, to.version()));
         let carried = (len - body) as u16;
         match (own.v4(), to.v4()) {
             (Some(own), Some(to)) => {
@@ -188,7 +191,7 @@ impl LoadBalancer {
                 ip.emit(&mut frame[l3..]);
             }
         }
-        if was_v6 == to.is_v4() && !write_version(&mut frame[..l3], to.is_v4(), Some(link)) {
+        if was != to.version() && !write_version(&mut frame[..l3], to.version(), Some(link)) {
             return Verdict::Drop(ABOUT_TUNNEL);
         }
         packet.set_len(len);
@@ -260,22 +263,22 @@ fn said(packet: &Packet<'_>, len: u16) -> Said {
 
 /// The ICMP header for the client: too big (RFC 2003 section 5.1), or host unreachable (RFC 2003 sections 4.1 and 4.4,
 /// RFC 2473 section 8.2).
-fn message(said: Said, is_v4: bool) -> [u8; Icmp::LEN] {
-    let (kind, code, mtu) = match (said, is_v4) {
-        (Said::TooBig(mtu), true) => (icmp_type::UNREACHABLE, 4, mtu),
-        (Said::TooBig(mtu), false) => (icmpv6_type::PACKET_TOO_BIG, 0, mtu),
-        (_, true) => (icmp_type::UNREACHABLE, 1, 0),
-        (_, false) => (icmpv6_type::UNREACHABLE, 3, 0),
+fn message(said: Said, version: IpVersion) -> [u8; Icmp::LEN] {
+    let (kind, code, mtu) = match (said, version) {
+        (Said::TooBig(mtu), IpVersion::V4) => (icmp_type::UNREACHABLE, 4, mtu),
+        (Said::TooBig(mtu), IpVersion::V6) => (icmpv6_type::PACKET_TOO_BIG, 0, mtu),
+        (_, IpVersion::V4) => (icmp_type::UNREACHABLE, 1, 0),
+        (_, IpVersion::V6) => (icmpv6_type::UNREACHABLE, 3, 0),
     };
     let [high, low] = mtu.to_be_bytes();
     [kind, code, 0, 0, 0, 0, high, low]
 }
 
 /// The smallest path MTU to a backend: over IPv6, an inner IPv6 packet may always have 1280 bytes.
-fn least(server: &Server, is_v6: bool) -> u16 {
-    match (server.address.is_v4(), is_v6) {
-        (true, _) => LEAST_V4,
-        (false, true) => LEAST_V6 + overhead(server.mode, true) as u16,
-        (false, false) => LEAST_V6,
+fn least(server: &Server, inner: IpVersion) -> u16 {
+    match (server.address.version(), inner) {
+        (IpVersion::V4, _) => LEAST_V4,
+        (IpVersion::V6, IpVersion::V6) => LEAST_V6 + overhead(server.mode, IpVersion::V6) as u16,
+        (IpVersion::V6, IpVersion::V4) => LEAST_V6,
     }
 }

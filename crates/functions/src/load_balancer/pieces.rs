@@ -42,7 +42,7 @@ impl LoadBalancer {
         match self.whole(&fate) {
             Some(server) => {
                 let origin = Origin::of(packet);
-                let way = (server, self.mtu_to(cx, server, (!packet.src_ip().is_v4(), usize::MAX))?);
+                let way = (server, self.mtu_to(cx, server, (packet.src_ip().version(), usize::MAX))?);
                 self.fragments.release_with(cx, packet, (&as_it_is, 1), |cx, frame, l3| {
                     if self.send_piece(cx, &origin, way, (frame, l3)) {
                         seen.note(frame.len());

@@ -16,7 +16,7 @@
 use braid_nf::Port;
 use braid_nf::packet::headers::{Gre, Header, Ipv4, Ipv6, Udp, ether_type};
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, Link, MacAddress, checksum};
+use braid_nf::packet::{IpAddress, IpVersion, Link, MacAddress, checksum};
 use braid_nf::prelude::*;
 use braid_nf::state::hash;
 
@@ -58,9 +58,9 @@ impl LoadBalancer {
         let Some(inner) = packet.bytes().get(l3..).and_then(Inner::read) else {
             return Ok(Verdict::Drop(Reason::MALFORMED));
         };
-        let overhead = overhead(server.mode, !server.address.is_v4());
+        let overhead = overhead(server.mode, server.address.version());
         let needs = inner.len + overhead;
-        let mtu = self.mtu_to(cx, server, (inner.is_v6, needs))?;
+        let mtu = self.mtu_to(cx, server, (inner.version, needs))?;
         let cut = if needs > usize::from(mtu) { inner.cut(server) } else { Cut::Nothing };
         if cut == Cut::Forbidden {
             if self.answers.admits(cx, packet)? {
@@ -118,7 +118,7 @@ impl LoadBalancer {
             return is_done;
         }
         let Some(inner) = Inner::read(&piece[l3..]) else { return false };
-        let overhead = overhead(server.mode, !server.address.is_v4());
+        let overhead = overhead(server.mode, server.address.version());
         let cut = if inner.len + overhead > usize::from(mtu) { inner.cut(server) } else { Cut::Nothing };
         match cut {
             Cut::Forbidden => return false,
@@ -161,8 +161,8 @@ impl LoadBalancer {
         let identification = is_long.then(|| hash::mixed(name, cx.now()) as u16);
         let entropy = entropy(client, ports.unwrap_or_default());
         let (mode, to) = (server.mode, server.address);
-        let Inner { len, class, is_v6, .. } = inner;
-        Some(Tunnel { mode, from, to, carries_v6: is_v6, len, class, entropy, identification })
+        let Inner { len, class, version: carries, .. } = inner;
+        Some(Tunnel { mode, from, to, carries, len, class, entropy, identification })
     }
 }
 
@@ -193,14 +193,14 @@ fn entropy(client: IpAddress, (source, destination): (u16, u16)) -> u16 {
     0xc000 | (hash::mixed(&name, 0) >> 48) as u16
 }
 
-/// The length of all outer headers in bytes, over IPv6 if `v6` is set.
-pub(super) fn overhead(mode: Mode, v6: bool) -> usize {
-    let ip = if v6 { Ipv6::LEN } else { Ipv4::LEN };
-    ip + match mode {
-        Mode::Nat | Mode::Ipip | Mode::Direct => 0,
-        Mode::Gre => Gre::LEN,
-        Mode::Gue => Udp::LEN,
-    }
+/// The length of all outer headers in bytes, over a version of IP.
+pub(super) fn overhead(mode: Mode, over: IpVersion) -> usize {
+    over.header_len()
+        + match mode {
+            Mode::Nat | Mode::Ipip | Mode::Direct => 0,
+            Mode::Gre => Gre::LEN,
+            Mode::Gue => Udp::LEN,
+        }
 }
 
 /// Where a packet that is to be encapsulated came from; its pieces share it.
@@ -235,7 +235,7 @@ enum Cut {
 struct Inner<'p> {
     /// The packet, from its IP header on.
     bytes: &'p [u8],
-    is_v6: bool,
+    version: IpVersion,
     /// Length in bytes, from its header.
     len: usize,
     /// Its traffic class.
@@ -250,7 +250,7 @@ impl Inner<'_> {
             (true, true) => Cut::Outer,
             (true, false) => Cut::Inner,
             // Whatever the IPv4 path carries: every IPv6 link carries a packet of this length (RFC 4213 section 3.2.2).
-            (false, true) if self.is_v6 && self.len <= LEAST_V6 => Cut::Outer,
+            (false, true) if self.version == IpVersion::V6 && self.len <= LEAST_V6 => Cut::Outer,
             _ => Cut::Forbidden,
         }
     }
@@ -259,11 +259,11 @@ impl Inner<'_> {
         if bytes.first()? >> 4 == 4 {
             let ip = Ipv4::parse(bytes)?;
             let (class, may_be_cut) = (ip.dscp() << 2 | ip.ecn(), !ip.dont_fragment());
-            return Some(Inner { bytes, is_v6: false, len: ip.total_len().into(), class, may_be_cut });
+            return Some(Inner { bytes, version: IpVersion::V4, len: ip.total_len().into(), class, may_be_cut });
         }
         let ip = Ipv6::parse(bytes)?;
         let len = Ipv6::LEN + usize::from(ip.payload_len());
-        Some(Inner { bytes, is_v6: true, len, class: ip.traffic_class(), may_be_cut: false })
+        Some(Inner { bytes, version: IpVersion::V6, len, class: ip.traffic_class(), may_be_cut: false })
     }
 }
 
@@ -272,8 +272,8 @@ struct Tunnel {
     mode: Mode,
     from: IpAddress,
     to: IpAddress,
-    /// Whether the inner packet is IPv6.
-    carries_v6: bool,
+    /// The version of the inner packet.
+    carries: IpVersion,
     /// Length of the inner packet, in bytes.
     len: usize,
     class: u8,
@@ -286,10 +286,10 @@ impl Tunnel {
     /// Writes all outer headers at `at`, where the packet leaves room for them, and sets the IP version in the link
     /// header. False if the link header cannot express that version.
     fn write(&self, frame: &mut [u8], at: usize, link: Link) -> bool {
-        let to_v4 = self.to.is_v4();
-        let (number, carried) = self.write_between(frame, at + overhead(self.mode, !to_v4));
+        let over = self.to.version();
+        let (number, carried) = self.write_between(frame, at + overhead(self.mode, over));
         self.write_ip(&mut frame[at..], number, carried);
-        self.carries_v6 != to_v4 || write_version(&mut frame[..at], to_v4, Some(link))
+        self.carries == over || write_version(&mut frame[..at], over, Some(link))
     }
 
     /// Writes the header between the outer and the inner IP header. Returns the protocol that the outer header carries
@@ -297,9 +297,13 @@ impl Tunnel {
     fn write_between(&self, frame: &mut [u8], inner_at: usize) -> (u8, usize) {
         let is_v6 = !self.to.is_v4();
         match self.mode {
-            Mode::Nat | Mode::Ipip | Mode::Direct => (IP_IN_IP[usize::from(self.carries_v6)], self.len),
+            Mode::Nat | Mode::Ipip | Mode::Direct => (IP_IN_IP[self.carries as usize], self.len),
             Mode::Gre => {
-                let [high, low] = if self.carries_v6 { ether_type::IPV6 } else { ether_type::IPV4 }.to_be_bytes();
+                let carries = match self.carries {
+                    IpVersion::V4 => ether_type::IPV4,
+                    IpVersion::V6 => ether_type::IPV6,
+                };
+                let [high, low] = carries.to_be_bytes();
                 frame[inner_at - Gre::LEN..inner_at].copy_from_slice(&[0, 0, high, low]);
                 (protocol::GRE, self.len + Gre::LEN)
             }

@@ -44,26 +44,26 @@ impl Nat64 {
         if packet.ttl().is_some_and(|ttl| ttl <= 1) {
             return self.ttl_exceeded(cx, packet);
         }
-        let to_v4 = rewrite.ends.0.is_v4();
+        let to = rewrite.ends.0.version();
         if packet.is_short() {
             return Ok(Verdict::Drop(Reason::MALFORMED));
         }
         if !is_sound(packet) {
             return Ok(Verdict::Drop(BAD_CHECKSUM));
         }
-        if !to_v4 && packet.ip_version() == Some(IpVersion::V6) {
+        if to == IpVersion::V6 && packet.ip_version() == Some(IpVersion::V6) {
             return Ok(self.send_error_back_inside(cx, packet, rewrite));
         }
         let mut body = [0; MOST];
-        let Some(message) = self.message(packet, to_v4) else { return Ok(Verdict::Drop(NO_COUNTERPART)) };
+        let Some(message) = self.message(packet, to) else { return Ok(Verdict::Drop(NO_COUNTERPART)) };
         let Some(len) = self.compose(packet, rewrite, message, &mut body, cx.now()) else {
             return Ok(Verdict::Drop(NO_MAPPING));
         };
         let body = &mut body[..len];
-        let number = if to_v4 { protocol::ICMP } else { protocol::ICMPV6 };
-        let sum = match to_v4 {
-            true => checksum::ipv4_header(body),
-            false => checksum::transport(rewrite.ends.0, rewrite.ends.1, number, body),
+        let number = if to == IpVersion::V4 { protocol::ICMP } else { protocol::ICMPV6 };
+        let sum = match to {
+            IpVersion::V4 => checksum::ipv4_header(body),
+            IpVersion::V6 => checksum::transport(rewrite.ends.0, rewrite.ends.1, number, body),
         };
         body[2..4].copy_from_slice(&sum.to_be_bytes());
         let done = write_packet(packet, (rewrite.ends, self.settings.classes), number, body, cx.now());
@@ -71,13 +71,13 @@ impl Nat64 {
     }
 
     /// The ICMP message in the other version: type, code, and the word after the checksum.
-    fn message(&self, packet: &Packet<'_>, to_v4: bool) -> Option<Message> {
+    fn message(&self, packet: &Packet<'_>, to: IpVersion) -> Option<Message> {
         let message = packet.ip_payload();
         let [kind, code, _, _, rest @ ..] = *message.first_chunk::<ICMP_LEN>()?;
         let said = (kind, code, u32::from_be_bytes(rest));
-        match to_v4 {
-            true => icmp::to_v4(said, self.settings.mtus),
-            false => {
+        match to {
+            IpVersion::V4 => icmp::to_v4(said, self.settings.mtus),
+            IpVersion::V6 => {
                 let quoted_len = Ipv4::parse(&message[ICMP_LEN..])?.total_len();
                 icmp::to_v6(said, quoted_len, self.settings.mtus)
             }
@@ -94,13 +94,13 @@ impl Nat64 {
         body: &mut [u8; MOST],
         now: u64,
     ) -> Option<usize> {
-        let (embedded, to_v4) = (packet.embedded()?, rewrite.ends.0.is_v4());
-        let (quoted, extension) = extension::split(packet.ip_payload(), to_v4)?;
+        let (embedded, to) = (packet.embedded()?, rewrite.ends.0.version());
+        let (quoted, extension) = extension::split(packet.ip_payload(), to.other())?;
         let header = quoted_header(quoted, rewrite, now)?;
         let (begin, carried) = (ICMP_LEN + header.bytes().len(), quoted.get(header.replaces..)?);
-        let room = MOST - ICMP_LEN - if to_v4 { Ipv4::LEN } else { Ipv6::LEN };
+        let room = MOST - ICMP_LEN - to.header_len();
         let datagram = header.bytes().len() + carried.len().min(header.carried);
-        let layout = Layout::new(kind, !to_v4, datagram, extension.len(), room);
+        let layout = Layout::new(kind, to, datagram, extension.len(), room);
         let (end, len) = (ICMP_LEN + layout.quoted, ICMP_LEN + layout.padded + layout.extension);
         body[..2].copy_from_slice(&[kind, code]);
         body[4..ICMP_LEN].copy_from_slice(&(rest | layout.length_field).to_be_bytes());
@@ -114,9 +114,9 @@ impl Nat64 {
                 transport::rewrite_ports(segment, number, old, rewrite.quoted, rewrite.ports)
             }
             _ => {
-                let v6 = if to_v4 { old } else { rewrite.quoted };
+                let v6 = if to == IpVersion::V4 { old } else { rewrite.quoted };
                 let id = rewrite.ports.source.or(rewrite.ports.destination)?;
-                transport::rewrite_echo(segment, v6, !to_v4, header.carried, id)
+                transport::rewrite_echo(segment, v6, to, header.carried, id)
             }
         };
         done.then_some(len)
@@ -175,8 +175,8 @@ fn write_packet(
         Some(ip) => ip.dscp() << 2 | ip.ecn(),
         None => packet.ipv6().map_or(0, |ip| ip.traffic_class()),
     };
-    let len = if ends.0.is_v4() { Ipv4::LEN } else { Ipv6::LEN };
-    if !packet.set_len(l3 + len + body.len()) || !write_version(packet.change(0..l3), ends.0.is_v4(), Some(link)) {
+    let len = ends.0.version().header_len();
+    if !packet.set_len(l3 + len + body.len()) || !write_version(packet.change(0..l3), ends.0.version(), Some(link)) {
         return false;
     }
     let rest = packet.change(l3..usize::MAX);

@@ -156,8 +156,8 @@ impl Nat64 {
     fn translate(&self, packet: &mut Packet<'_>, header: &NewHeader, rewrite: &Rewrite) -> Result<(), Reason> {
         let old = (packet.src_ip(), packet.dst_ip());
         let (l3, number, later) = (packet.record().l3 as usize, packet.protocol(), packet.is_later_fragment());
-        let to_v6 = !rewrite.ends.0.is_v4();
-        let lacks_checksum = to_v6 && !later && lacks_checksum(packet);
+        let to = rewrite.ends.0.version();
+        let lacks_checksum = to == IpVersion::V6 && !later && lacks_checksum(packet);
         if lacks_checksum && packet.is_short() {
             return Err(NO_CHECKSUM);
         }
@@ -170,9 +170,9 @@ impl Nat64 {
                     transport::rewrite_ports(segment, number, old, rewrite.ends, rewrite.ports)
                 }
                 _ => {
-                    let v6 = if to_v6 { rewrite.ends } else { old };
+                    let v6 = if to == IpVersion::V6 { rewrite.ends } else { old };
                     let id = rewrite.ports.source.or(rewrite.ports.destination).unwrap_or(0);
-                    transport::rewrite_echo(segment, v6, to_v6, header.carried, id)
+                    transport::rewrite_echo(segment, v6, to, header.carried, id)
                 }
             };
             if !done {
@@ -264,7 +264,7 @@ impl Nat64 {
         room[..l3].copy_from_slice(&frame[..l3]);
         room[l3..begin].copy_from_slice(header.bytes());
         room[begin..].copy_from_slice(carried);
-        if !write_version(&mut room[..l3], is_v4, None) {
+        if !write_version(&mut room[..l3], rewrite.ends.0.version(), None) {
             return;
         }
         let most = if is_v4 { usize::MAX } else { most.into() };
@@ -323,7 +323,8 @@ fn lacks_checksum(packet: &Packet<'_>) -> bool {
 /// Replaces the IP header. False if there is no room for the new one.
 pub(super) fn replace_header(packet: &mut Packet<'_>, header: &NewHeader) -> bool {
     let (l3, new, old) = (packet.record().l3 as usize, header.bytes().len(), header.replaces);
-    let (to_v4, link) = (new == header::IPV4_LEN, packet.link());
+    let to = if new == header::IPV4_LEN { IpVersion::V4 } else { IpVersion::V6 };
+    let link = packet.link();
     if packet.len() > l3 + old + header.carried {
         // Removes link padding.
         packet.set_len(l3 + old + header.carried);
@@ -341,7 +342,7 @@ pub(super) fn replace_header(packet: &mut Packet<'_>, header: &NewHeader) -> boo
         packet.pop_front(old - new);
     }
     packet.change(l3..l3 + new).copy_from_slice(header.bytes());
-    if !write_version(packet.change(0..l3), to_v4, Some(link)) {
+    if !write_version(packet.change(0..l3), to, Some(link)) {
         return false;
     }
     packet.reparse();

@@ -6,7 +6,7 @@
 
 use braid_nf::packet::headers::{Header, Udp, icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, checksum};
+use braid_nf::packet::{IpAddress, IpVersion, checksum};
 
 use checksum::{Change, Sum};
 
@@ -56,11 +56,11 @@ pub(super) fn rewrite_ports(segment: &mut [u8], number: u8, old: Addresses, new:
 
 /// Rewrites an echo request or reply of `len` bytes, to or from IPv6, given its IPv6 addresses. False if it is another
 /// message.
-pub(super) fn rewrite_echo(message: &mut [u8], v6: Addresses, to_v6: bool, len: usize, id: u16) -> bool {
+pub(super) fn rewrite_echo(message: &mut [u8], v6: Addresses, to: IpVersion, len: usize, id: u16) -> bool {
     let Some([kind, code, high, low, id_high, id_low]) = message.first_chunk_mut::<6>() else { return false };
-    let Some(new_kind) = echo_kind(*kind, to_v6) else { return false };
+    let Some(new_kind) = echo_kind(*kind, to) else { return false };
     let pseudo = checksum::pseudo_header(v6.0, v6.1, protocol::ICMPV6, len as u32).fold();
-    let (before, after) = if to_v6 { (0, pseudo) } else { (pseudo, 0) };
+    let (before, after) = if to == IpVersion::V6 { (0, pseudo) } else { (pseudo, 0) };
     let change = Change::NONE
         .u16(before, after)
         .u16(u16::from_be_bytes([*kind, *code]), u16::from_be_bytes([new_kind, *code]))
@@ -71,12 +71,12 @@ pub(super) fn rewrite_echo(message: &mut [u8], v6: Addresses, to_v6: bool, len: 
     true
 }
 
-fn echo_kind(kind: u8, to_v6: bool) -> Option<u8> {
+fn echo_kind(kind: u8, to: IpVersion) -> Option<u8> {
     const PAIRS: [(u8, u8); 2] =
         [(icmp_type::ECHO_REQUEST, icmpv6_type::ECHO_REQUEST), (icmp_type::ECHO_REPLY, icmpv6_type::ECHO_REPLY)];
-    PAIRS.iter().find_map(|(v4, v6)| match to_v6 {
-        true => (*v4 == kind).then_some(*v6),
-        false => (*v6 == kind).then_some(*v4),
+    PAIRS.iter().find_map(|(v4, v6)| match to {
+        IpVersion::V6 => (*v4 == kind).then_some(*v6),
+        IpVersion::V4 => (*v6 == kind).then_some(*v4),
     })
 }
 

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use braid_nf::packet::IpAddress;
 use braid_nf::packet::headers::{Header, Ipv6, icmp_type, icmpv6_type};
+use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
 use braid_nf::state::{StateBuilder, StateObject};
 use braid_nf::{Cx, Findings, Handled, Part};
@@ -46,33 +46,34 @@ pub enum Complaint {
 
 impl Complaint {
     /// Type, code and the word after the checksum: for IPv4 (RFC 792, RFC 1191) or IPv6 (RFC 4443).
-    fn message(self, is_v4: bool) -> ((u8, u8), u32) {
+    fn message(self, version: IpVersion) -> ((u8, u8), u32) {
+        use IpVersion::{V4, V6};
         use icmp_type as v4;
         use icmpv6_type as v6;
-        match (self, is_v4) {
-            (Complaint::TimeExceeded, true) => ((v4::TIME_EXCEEDED, 0), 0),
-            (Complaint::TimeExceeded, false) => ((v6::TIME_EXCEEDED, 0), 0),
-            (Complaint::NoRoute, true) => ((v4::UNREACHABLE, 0), 0),
-            (Complaint::NoRoute, false) => ((v6::UNREACHABLE, 0), 0),
-            (Complaint::Unreachable, true) => ((v4::UNREACHABLE, 1), 0),
-            (Complaint::Unreachable, false) => ((v6::UNREACHABLE, 0), 0),
-            (Complaint::Prohibited, true) => ((v4::UNREACHABLE, 13), 0),
-            (Complaint::Prohibited, false) => ((v6::UNREACHABLE, 1), 0),
-            (Complaint::BeyondScope, true) => ((v4::UNREACHABLE, 1), 0),
-            (Complaint::BeyondScope, false) => ((v6::UNREACHABLE, 2), 0),
-            (Complaint::HostAbsent, true) => ((v4::UNREACHABLE, 1), 0),
-            (Complaint::HostAbsent, false) => ((v6::UNREACHABLE, 3), 0),
-            (Complaint::TooLong(mtu), true) => ((v4::UNREACHABLE, 4), mtu.into()),
-            (Complaint::TooLong(mtu), false) => ((v6::PACKET_TOO_BIG, 0), mtu.into()),
-            (Complaint::NoPort, true) => ((v4::UNREACHABLE, 3), 0),
-            (Complaint::NoPort, false) => ((v6::UNREACHABLE, 4), 0),
-            (Complaint::NoProtocol(_), true) => ((v4::UNREACHABLE, 2), 0),
-            (Complaint::NoProtocol(at), false) => ((v6::PARAMETER_PROBLEM, 1), at),
+        match (self, version) {
+            (Complaint::TimeExceeded, V4) => ((v4::TIME_EXCEEDED, 0), 0),
+            (Complaint::TimeExceeded, V6) => ((v6::TIME_EXCEEDED, 0), 0),
+            (Complaint::NoRoute, V4) => ((v4::UNREACHABLE, 0), 0),
+            (Complaint::NoRoute, V6) => ((v6::UNREACHABLE, 0), 0),
+            (Complaint::Unreachable, V4) => ((v4::UNREACHABLE, 1), 0),
+            (Complaint::Unreachable, V6) => ((v6::UNREACHABLE, 0), 0),
+            (Complaint::Prohibited, V4) => ((v4::UNREACHABLE, 13), 0),
+            (Complaint::Prohibited, V6) => ((v6::UNREACHABLE, 1), 0),
+            (Complaint::BeyondScope, V4) => ((v4::UNREACHABLE, 1), 0),
+            (Complaint::BeyondScope, V6) => ((v6::UNREACHABLE, 2), 0),
+            (Complaint::HostAbsent, V4) => ((v4::UNREACHABLE, 1), 0),
+            (Complaint::HostAbsent, V6) => ((v6::UNREACHABLE, 3), 0),
+            (Complaint::TooLong(mtu), V4) => ((v4::UNREACHABLE, 4), mtu.into()),
+            (Complaint::TooLong(mtu), V6) => ((v6::PACKET_TOO_BIG, 0), mtu.into()),
+            (Complaint::NoPort, V4) => ((v4::UNREACHABLE, 3), 0),
+            (Complaint::NoPort, V6) => ((v6::UNREACHABLE, 4), 0),
+            (Complaint::NoProtocol(_), V4) => ((v4::UNREACHABLE, 2), 0),
+            (Complaint::NoProtocol(at), V6) => ((v6::PARAMETER_PROBLEM, 1), at),
             (Complaint::UnknownOption(at), _) => ((v6::PARAMETER_PROBLEM, 2), at),
-            (Complaint::PiecesMissing, true) => ((v4::TIME_EXCEEDED, 1), 0),
-            (Complaint::PiecesMissing, false) => ((v6::TIME_EXCEEDED, 1), 0),
-            (Complaint::WrongField(at), true) => ((v4::PARAMETER_PROBLEM, 0), at << 24),
-            (Complaint::WrongField(at), false) => ((v6::PARAMETER_PROBLEM, 0), at),
+            (Complaint::PiecesMissing, V4) => ((v4::TIME_EXCEEDED, 1), 0),
+            (Complaint::PiecesMissing, V6) => ((v6::TIME_EXCEEDED, 1), 0),
+            (Complaint::WrongField(at), V4) => ((v4::PARAMETER_PROBLEM, 0), at << 24),
+            (Complaint::WrongField(at), V6) => ((v6::PARAMETER_PROBLEM, 0), at),
         }
     }
 
@@ -140,7 +141,7 @@ impl Errors {
         if let Some(own) = own.or_else(|| self.elsewhere(packet.src_ip()))
             && admits(&self.rate, cx, packet)?
         {
-            let (head, word) = complaint.message(own.is_v4());
+            let (head, word) = complaint.message(own.version());
             answer::error(cx, packet, own, head, word);
         }
         Ok(Verdict::Drop(reason))
@@ -160,7 +161,7 @@ impl Errors {
         if let Some(own) = complaint.speaker(interface, cause.sender, to).or_else(|| self.elsewhere(cause.sender))
             && self.admits_by(cx, cause.port)?
         {
-            let (head, word) = complaint.message(own.is_v4());
+            let (head, word) = complaint.message(own.version());
             answer::error_to(cx, &cause, quoted, own, head, word);
         }
         Ok(())

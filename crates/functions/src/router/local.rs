@@ -3,7 +3,7 @@
 
 use braid_nf::packet::headers::{Arp, ArpOperation, Ethernet, Header, Icmp, icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, MacAddress};
+use braid_nf::packet::{IpAddress, IpVersion, MacAddress};
 use braid_nf::prelude::*;
 use braid_nf::{Cx, Handled};
 
@@ -154,7 +154,7 @@ impl Router {
         if lacks_one || !packet.checksums_ok() {
             return Ok(Verdict::Drop(BAD_CHECKSUM));
         }
-        match Answer::to(packet.dst_ip().is_v4(), (packet.protocol(), number_at), packet.ip_payload()) {
+        match Answer::to(packet.dst_ip().version(), (packet.protocol(), number_at), packet.ip_payload()) {
             // The reply must not have the extension headers of the request.
             Answer::Echo if number_at > headers::FIRST => {
                 echo_whole(cx, packet, interface, datagram, packet.ip_payload());
@@ -210,15 +210,15 @@ pub(super) enum Answer {
 
 impl Answer {
     /// The answer to a packet of protocol `number`, which is named at offset `at`; `body` is what follows the IP headers.
-    pub(super) fn to(is_v4: bool, (number, at): (u8, u32), body: &[u8]) -> Answer {
+    pub(super) fn to(version: IpVersion, (number, at): (u8, u32), body: &[u8]) -> Answer {
         let kind = Icmp::parse(body).map(|icmp| icmp.kind());
         match number {
-            protocol::ICMP if is_v4 && kind == Some(icmp_type::ECHO_REQUEST) => Answer::Echo,
-            protocol::ICMPV6 if !is_v4 && kind == Some(icmpv6_type::ECHO_REQUEST) => Answer::Echo,
+            protocol::ICMP if version == IpVersion::V4 && kind == Some(icmp_type::ECHO_REQUEST) => Answer::Echo,
+            protocol::ICMPV6 if version == IpVersion::V6 && kind == Some(icmpv6_type::ECHO_REQUEST) => Answer::Echo,
             protocol::ICMP | protocol::ICMPV6 => Answer::Nothing,
             protocol::TCP => Answer::Reset,
             protocol::UDP => Answer::Error(Complaint::NoPort),
-            NOTHING if !is_v4 => Answer::Nothing,
+            NOTHING if version == IpVersion::V6 => Answer::Nothing,
             _ => Answer::Error(Complaint::NoProtocol(at)),
         }
     }

@@ -85,7 +85,7 @@ impl Router {
         if !is_right {
             return Ok(Verdict::Drop(BAD_CHECKSUM));
         }
-        match Answer::to(to.is_v4(), (found.proto, number_at), body) {
+        match Answer::to(to.version(), (found.proto, number_at), body) {
             Answer::Echo => echo_whole(cx, last, interface, datagram, body),
             Answer::Reset => {
                 if let Some(tcp) = Tcp::parse(body)

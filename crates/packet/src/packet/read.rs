@@ -20,6 +20,38 @@ pub enum IpVersion {
     V6,
 }
 
+impl IpVersion {
+    /// Both, in order.
+    pub const BOTH: [IpVersion; 2] = [IpVersion::V4, IpVersion::V6];
+
+    /// The length of an address, in bits.
+    #[inline(always)]
+    pub const fn address_bits(self) -> u32 {
+        match self {
+            IpVersion::V4 => 32,
+            IpVersion::V6 => 128,
+        }
+    }
+
+    /// The length of a header without options or extension headers, in bytes.
+    #[inline(always)]
+    pub const fn header_len(self) -> usize {
+        match self {
+            IpVersion::V4 => Ipv4::LEN,
+            IpVersion::V6 => Ipv6::LEN,
+        }
+    }
+
+    /// The other version, to which this one is translated.
+    #[inline(always)]
+    pub const fn other(self) -> IpVersion {
+        match self {
+            IpVersion::V4 => IpVersion::V6,
+            IpVersion::V6 => IpVersion::V4,
+        }
+    }
+}
+
 impl Packet<'_> {
     /// Returns the link type.
     #[inline(always)]

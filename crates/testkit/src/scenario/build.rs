@@ -82,7 +82,7 @@ fn icmp(packet: &Packet) -> Result<Frame, Wrong> {
         return Err(Wrong::new("kind and addresses are of two families", "write icmp for IPv4 and icmp6 for IPv6"));
     }
     let operation = packet.word(Field::Operation);
-    let Some(kind) = words::icmp_type(operation, v6) else {
+    let Some(kind) = words::icmp_type(operation, packet.version()) else {
         let help = format!("write a number or one of: {}", words::type_names());
         return Err(Wrong::new(format!("`{operation}` is not known"), help));
     };
@@ -98,7 +98,7 @@ fn icmp(packet: &Packet) -> Result<Frame, Wrong> {
         body.extend(&quoted[ETHERNET..ETHERNET + most as usize]);
     }
     if let Some(Value::Bytes(extension)) = packet.field(Field::Extension) {
-        let Some((at, unit)) = words::quoted_length(kind, v6) else {
+        let Some((at, unit)) = words::quoted_length(kind, packet.version()) else {
             let help = "write it to unreachable, exceeded or, of IPv4, parameter-problem";
             return Err(Wrong::new("this message has no extension (RFC 4884 section 4)", help));
         };

@@ -1,5 +1,6 @@
 //! A packet as fields with values: what a line says about it, or what was read from a frame. Absent fields are not compared.
 
+use braid_packet::IpVersion;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -220,8 +221,16 @@ impl Packet {
 
     /// Whether it is an IPv6 packet, as far as can be determined.
     pub fn is_v6(&self) -> bool {
+        self.version() == IpVersion::V6
+    }
+
+    /// Its version of IP, as far as can be determined.
+    pub fn version(&self) -> IpVersion {
         let v6 = |field| matches!(self.field(field), Some(Value::Address(address)) if address.is_ipv6());
-        self.word(Field::Kind) == "icmp6" || v6(Field::Source) || v6(Field::Destination)
+        match self.word(Field::Kind) == "icmp6" || v6(Field::Source) || v6(Field::Destination) {
+            true => IpVersion::V6,
+            false => IpVersion::V4,
+        }
     }
 
     /// Only the fields that `other` also gives, and those that every packet has.
@@ -282,7 +291,7 @@ impl fmt::Display for Packet {
                 (Field::DontFragment | Field::More, Value::Number(1)) => write!(f, " {}", field.name())?,
                 (Field::Code, Value::Number(code)) => {
                     let operation = self.word(Field::Operation);
-                    write!(f, " code {}", words::code_name(operation, self.is_v6(), *code))?;
+                    write!(f, " code {}", words::code_name(operation, self.version(), *code))?;
                 }
                 (field, value) => write!(f, " {} {value}", field.name())?,
             }

@@ -120,7 +120,7 @@ fn headers(packet: &mut Packet, words: &mut Words<'_>) -> Result<(), Wrong> {
         let operation = words.need("what it is: icmp echo, icmp unreachable, arp request, …")?;
         let known = match kind {
             "arp" => matches!(operation, "request" | "reply"),
-            _ => words::icmp_type(operation, kind == "icmp6").is_some(),
+            _ => words::icmp_type(operation, packet.version()).is_some(),
         };
         if !known {
             let help = match kind {
@@ -129,7 +129,8 @@ fn headers(packet: &mut Packet, words: &mut Words<'_>) -> Result<(), Wrong> {
             };
             return Err(Wrong::new(format!("`{kind} {operation}` is not known"), help));
         }
-        let name = words::icmp_type(operation, kind == "icmp6").map(|number| words::type_name(number, kind == "icmp6"));
+        let version = packet.version();
+        let name = words::icmp_type(operation, version).map(|number| words::type_name(number, version));
         packet.set(Field::Operation, Value::Word(name.filter(|_| kind != "arp").unwrap_or(operation.to_owned())));
     }
     let with_ports = matches!(kind, "udp" | "tcp");
@@ -265,7 +266,7 @@ fn value(field: Field, text: &str, packet: &Packet) -> Result<Value, Wrong> {
         Field::Checksum | Field::IpChecksum => {
             Err(Wrong::new(format!("a checksum is not `{text}`"), "write wrong, right, or none for UDP without one"))
         }
-        Field::Code => match words::code(text, packet.is_v6()) {
+        Field::Code => match words::code(text, packet.version()) {
             Some(code) => Ok(Value::Number(code.into())),
             None => {
                 Err(Wrong::new(format!("code `{text}` is not known"), "write a number, or port, host, net, admin, …"))

@@ -1,5 +1,6 @@
 //! Reads a frame into a packet with all its fields.
 
+use braid_packet::IpVersion;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::build::{fill_ipv4_checksum, ipv4_checksum};
@@ -101,7 +102,9 @@ fn ip(packet: &mut Packet, bytes: &[u8]) -> Option<()> {
     let known = match (protocol, offset) {
         (6, 0) => tcp(packet, body),
         (17, 0) => udp(packet, body),
-        (1 | 58, 0) if (protocol == 58) == is_v6 => icmp(packet, body, is_v6),
+        (1 | 58, 0) if (protocol == 58) == is_v6 => {
+            icmp(packet, body, if is_v6 { IpVersion::V6 } else { IpVersion::V4 })
+        }
         _ => None,
     };
     if known.is_none() {
@@ -209,28 +212,31 @@ fn tcp(packet: &mut Packet, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-fn icmp(packet: &mut Packet, bytes: &[u8], v6: bool) -> Option<()> {
+fn icmp(packet: &mut Packet, bytes: &[u8], version: IpVersion) -> Option<()> {
     let (kind, code) = (*bytes.first()?, *bytes.get(1)?);
-    packet.set(Field::Kind, Value::word(if v6 { "icmp6" } else { "icmp" }));
-    packet.set(Field::Operation, Value::Word(words::type_name(kind, v6)));
+    packet.set(Field::Kind, Value::word(if version == IpVersion::V6 { "icmp6" } else { "icmp" }));
+    packet.set(Field::Operation, Value::Word(words::type_name(kind, version)));
     number(packet, Field::Code, code);
     let body = bytes.get(8..).unwrap_or_default();
-    if words::is_query(kind, v6) {
+    if words::is_query(kind, version) {
         if let (Some(id), Some(sequence)) = (be16(bytes, 4), be16(bytes, 6)) {
             number(packet, Field::IcmpId, id);
             number(packet, Field::Sequence, sequence);
         }
-    } else if let Some(mtu) = if v6 { be32(bytes, 4) } else { be16(bytes, 6).map(u32::from) } {
+    } else if let Some(mtu) = match version {
+        IpVersion::V4 => be16(bytes, 6).map(u32::from),
+        IpVersion::V6 => be32(bytes, 4),
+    } {
         number(packet, Field::Mtu, mtu);
     }
-    let said = words::quoted_length(kind, v6).and_then(|(at, unit)| Some(usize::from(*bytes.get(4 + at)?) * unit));
+    let said = words::quoted_length(kind, version).and_then(|(at, unit)| Some(usize::from(*bytes.get(4 + at)?) * unit));
     let quoted = said.filter(|len| *len > 0).unwrap_or(body.len());
     if let Some(extension) = body.get(quoted..).filter(|extension| !extension.is_empty()) {
         packet.set(Field::Extension, Value::Bytes(extension.to_vec()));
     }
     let body = body.get(..quoted).unwrap_or(body);
     data(packet, body);
-    if words::is_error(kind, v6) {
+    if words::is_error(kind, version) {
         let mut quote = Packet::default();
         if ip(&mut quote, body).is_some() {
             packet.set(Field::Quote, Value::Packet(Box::new(quote)));

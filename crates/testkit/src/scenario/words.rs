@@ -1,5 +1,7 @@
 //! Names of ICMP types and codes (IANA), for IPv4 and IPv6.
 
+use braid_packet::IpVersion;
+
 /// The value for an incorrect checksum.
 pub const WRONG: &str = "wrong";
 
@@ -38,29 +40,32 @@ const CODES: [(&str, Option<u8>, Option<u8>); 9] = [
     ("address", None, Some(3)),
 ];
 
-fn of(row: &(&str, Option<u8>, Option<u8>), v6: bool) -> Option<u8> {
-    if v6 { row.2 } else { row.1 }
+fn of(row: &(&str, Option<u8>, Option<u8>), version: IpVersion) -> Option<u8> {
+    match version {
+        IpVersion::V4 => row.1,
+        IpVersion::V6 => row.2,
+    }
 }
 
 /// The type with this name or number.
-pub fn icmp_type(name: &str, v6: bool) -> Option<u8> {
-    let known = TYPES.iter().find(|row| row.0 == name).and_then(|row| of(row, v6));
+pub fn icmp_type(name: &str, version: IpVersion) -> Option<u8> {
+    let known = TYPES.iter().find(|row| row.0 == name).and_then(|row| of(row, version));
     known.or_else(|| name.parse().ok())
 }
 
 /// The name of a type, or its number.
-pub fn type_name(kind: u8, v6: bool) -> String {
-    TYPES.iter().find(|row| of(row, v6) == Some(kind)).map_or_else(|| kind.to_string(), |row| row.0.to_owned())
+pub fn type_name(kind: u8, version: IpVersion) -> String {
+    TYPES.iter().find(|row| of(row, version) == Some(kind)).map_or_else(|| kind.to_string(), |row| row.0.to_owned())
 }
 
 /// The code with this name or number.
-pub fn code(name: &str, v6: bool) -> Option<u8> {
-    CODES.iter().find(|row| row.0 == name).and_then(|row| of(row, v6)).or_else(|| name.parse().ok())
+pub fn code(name: &str, version: IpVersion) -> Option<u8> {
+    CODES.iter().find(|row| row.0 == name).and_then(|row| of(row, version)).or_else(|| name.parse().ok())
 }
 
 /// The name of a code, or its number.
-pub fn code_name(operation: &str, v6: bool, code: u64) -> String {
-    let known = CODES.iter().find(|row| operation == "unreachable" && of(row, v6).map(u64::from) == Some(code));
+pub fn code_name(operation: &str, version: IpVersion, code: u64) -> String {
+    let known = CODES.iter().find(|row| operation == "unreachable" && of(row, version).map(u64::from) == Some(code));
     known.map_or_else(|| code.to_string(), |row| row.0.to_owned())
 }
 
@@ -70,8 +75,11 @@ pub fn type_names() -> String {
 }
 
 /// Whether messages of this type quote a packet.
-pub fn is_error(kind: u8, v6: bool) -> bool {
-    if v6 { kind < 128 } else { matches!(kind, 3 | 4 | 5 | 11 | 12) }
+pub fn is_error(kind: u8, version: IpVersion) -> bool {
+    match version {
+        IpVersion::V4 => matches!(kind, 3 | 4 | 5 | 11 | 12),
+        IpVersion::V6 => kind < 128,
+    }
 }
 
 /// Least bytes of a quoted packet before an extension, padding included (RFC 4884 section 4).
@@ -79,15 +87,18 @@ pub const QUOTED_MIN: usize = 128;
 
 /// Where, among the four bytes behind the checksum, an error of this type says how long the quoted packet is that an extension
 /// follows, and in units of how many bytes (RFC 4884 section 4).
-pub fn quoted_length(kind: u8, v6: bool) -> Option<(usize, usize)> {
-    match (kind, v6) {
-        (1 | 3, true) => Some((0, 8)),
-        (3 | 11 | 12, false) => Some((1, 4)),
+pub fn quoted_length(kind: u8, version: IpVersion) -> Option<(usize, usize)> {
+    match (kind, version) {
+        (1 | 3, IpVersion::V6) => Some((0, 8)),
+        (3 | 11 | 12, IpVersion::V4) => Some((1, 4)),
         _ => None,
     }
 }
 
 /// Whether it has an identifier and a sequence number.
-pub fn is_query(kind: u8, v6: bool) -> bool {
-    if v6 { matches!(kind, 128 | 129) } else { matches!(kind, 0 | 8 | 13..=18) }
+pub fn is_query(kind: u8, version: IpVersion) -> bool {
+    match version {
+        IpVersion::V4 => matches!(kind, 0 | 8 | 13..=18),
+        IpVersion::V6 => matches!(kind, 128 | 129),
+    }
 }

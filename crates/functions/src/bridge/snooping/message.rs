@@ -33,8 +33,11 @@ pub(super) enum Said {
 }
 
 /// The address under which queriers of this family are stored.
-pub(super) fn asking(is_v4: bool) -> IpAddress {
-    if is_v4 { IpAddress::from_v4([0; 4]) } else { IpAddress::UNSPECIFIED }
+pub(super) fn asking(version: IpVersion) -> IpAddress {
+    match version {
+        IpVersion::V4 => IpAddress::from_v4([0; 4]),
+        IpVersion::V6 => IpAddress::UNSPECIFIED,
+    }
 }
 
 /// Iterates over what a message says about groups; ends early if it is truncated.
@@ -61,7 +64,7 @@ impl<'p> Message<'p> {
         if packet.protocol() != number {
             return None;
         }
-        let is_general = group.is_none_or(|group| group == asking(version == IpVersion::V4));
+        let is_general = group.is_none_or(|group| group == asking(version));
         let next = match (bytes.first()?, group) {
             (0x11 | 130, _) if may_ask(packet.src_ip()) => Next::One(Said::Query {
                 is_routers: packet.src_ip() != IpAddress::from_v4([0; 4]),

@@ -203,7 +203,7 @@ impl Snooping {
             return Ok((Course::Everywhere, true));
         }
         if let Some(hold_s) = routers::hold_s(packet, version) {
-            let has_room = self.note_router(cx, (packet.port(), vlan), group.is_v4(), hold_s)?;
+            let has_room = self.note_router(cx, (packet.port(), vlan), group.version(), hold_s)?;
             return Ok((Course::Everywhere, has_room));
         }
         // RFC 4541 section 2.1.1 (5): damaged messages are ignored.
@@ -214,7 +214,7 @@ impl Snooping {
             return Ok((Course::Nowhere(objection), true));
         }
         if let Some(message) = Message::of(packet, version) {
-            return self.hear(cx, (packet.port(), vlan), group.is_v4(), message);
+            return self.hear(cx, (packet.port(), vlan), group.version(), message);
         }
         // RFC 4541 section 2.1.1 (3): unknown messages are flooded.
         if is_igmp {
@@ -226,11 +226,11 @@ impl Snooping {
         }
         let now_s = seconds(cx);
         let members = self.members(cx, group, vlan)?.ports(now_s);
-        let queriers = self.members(cx, asking(group.is_v4()), vlan)?;
+        let queriers = self.members(cx, asking(group.version()), vlan)?;
         let is_told = members != 0 && queriers.have_answered(now_s);
         Ok(match self.unregistered {
             Unregistered::Flood if !is_told => (Course::Everywhere, true),
-            _ => (Course::Only(members | self.routers(cx, group.is_v4(), vlan)?), true),
+            _ => (Course::Only(members | self.routers(cx, group.version(), vlan)?), true),
         })
     }
 
@@ -240,7 +240,7 @@ impl Snooping {
         &self,
         cx: &mut Cx<'_>,
         (port, vlan): (Port, u16),
-        is_v4: bool,
+        version: IpVersion,
         message: impl Iterator<Item = Said>,
     ) -> Result<(Course, bool), Conflict> {
         let mut has_room = true;
@@ -250,7 +250,7 @@ impl Snooping {
                     if let Some((group, answer_s)) = group {
                         self.ask(cx, group, vlan, answer_s)?;
                     }
-                    has_room &= self.note(cx, asking(is_v4), (vlan, port), (is_routers, answer_s))?;
+                    has_room &= self.note(cx, asking(version), (vlan, port), (is_routers, answer_s))?;
                     return Ok((Course::Everywhere, has_room));
                 }
                 Said::Joins(group) | Said::Leaves(group) if !is_group(group) || is_link_local(group) => {}
@@ -258,12 +258,12 @@ impl Snooping {
                 Said::Leaves(group) => self.leave(cx, group, vlan, port)?,
             }
         }
-        Ok((Course::Only(self.routers(cx, is_v4, vlan)?), has_room))
+        Ok((Course::Only(self.routers(cx, version, vlan)?), has_room))
     }
 
     /// The ports with routers.
-    fn routers(&self, cx: &mut Cx<'_>, is_v4: bool, vlan: u16) -> Result<u64, Conflict> {
-        let (now_s, address) = (seconds(cx), asking(is_v4));
+    fn routers(&self, cx: &mut Cx<'_>, version: IpVersion, vlan: u16) -> Result<u64, Conflict> {
+        let (now_s, address) = (seconds(cx), asking(version));
         let others = self.routers.get(cx, &Group { address, vlan: vlan.into() })?.map_or(0, |all| all.ports(now_s));
         Ok(self.router_ports | others | self.members(cx, address, vlan)?.ports(now_s))
     }
@@ -273,10 +273,10 @@ impl Snooping {
         &self,
         cx: &mut Cx<'_>,
         (port, vlan): (Port, u16),
-        is_v4: bool,
+        version: IpVersion,
         hold_s: u32,
     ) -> Result<bool, Conflict> {
-        let (now_s, group) = (seconds(cx), Group { address: asking(is_v4), vlan: vlan.into() });
+        let (now_s, group) = (seconds(cx), Group { address: asking(version), vlan: vlan.into() });
         let before = self.routers.get(cx, &group)?.unwrap_or(Members::NONE);
         let mut members = before;
         let Some(own) = members.until_s.get_mut(usize::from(port)) else { return Ok(true) };

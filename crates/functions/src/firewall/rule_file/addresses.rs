@@ -1,5 +1,6 @@
 //! Conditions about addresses: lists of addresses, and kinds of them.
 
+use braid_nf::packet::IpVersion;
 use std::net::Ipv6Addr;
 
 use super::arithmetic::{Made, Reckoner, comes};
@@ -12,35 +13,50 @@ use crate::firewall::rules::Rule;
 use crate::firewall::values::Addresses;
 use crate::parts::Many;
 
+/// The version of the IP header that a keyword names: `ip` or `ip6`.
+pub(super) fn family(keyword: &str) -> IpVersion {
+    if keyword == "ip6" { IpVersion::V6 } else { IpVersion::V4 }
+}
+
+/// The version of IP to which `icmp` or `icmpv6` belongs.
+pub(super) fn icmp_version(protocol: &str) -> IpVersion {
+    if protocol == "icmpv6" { IpVersion::V6 } else { IpVersion::V4 }
+}
+
 /// Reads a condition on an address: a list, a comparison, or a network mask.
-pub(super) fn addresses(place: &mut Many<Addresses>, never: &mut bool, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
-    if let Some(ranges) = compared(rest, v4)? {
-        return if ranges.is_empty() { none_left() } else { narrow_addresses(place, ranges, v4) };
+pub(super) fn addresses(
+    place: &mut Many<Addresses>,
+    never: &mut bool,
+    rest: &mut Words<'_>,
+    version: IpVersion,
+) -> Parsed<()> {
+    if let Some(ranges) = compared(rest, version)? {
+        return if ranges.is_empty() { none_left() } else { narrow_addresses(place, ranges, version) };
     }
-    let bits = if rest.take("&") || rest.take("and") { Some(mask(rest, v4)?.leading_ones()) } else { None };
-    let (mut ranges, is_negated) = listed(rest, v4)?;
+    let bits = if rest.take("&") || rest.take("and") { Some(mask(rest, version)?.leading_ones()) } else { None };
+    let (mut ranges, is_negated) = listed(rest, version)?;
     if let Some(bits) = bits {
         // An address with bits beyond the mask equals no masked address.
         ranges = ranges.iter().filter_map(|range| range.under(bits)).collect();
     }
     if is_negated {
-        ranges = Addresses::except(v4, ranges);
+        ranges = Addresses::except(version, ranges);
     }
     if ranges.is_empty() && is_negated {
         return none_left();
     }
     *never |= ranges.is_empty();
-    if ranges.is_empty() { Ok(()) } else { narrow_addresses(place, ranges, v4) }
+    if ranges.is_empty() { Ok(()) } else { narrow_addresses(place, ranges, version) }
 }
 
 /// Reads an address, a range or a set of them, and whether `!=` precedes it.
-fn listed(rest: &mut Words<'_>, v4: bool) -> Parsed<(Vec<Addresses>, bool)> {
+fn listed(rest: &mut Words<'_>, version: IpVersion) -> Parsed<(Vec<Addresses>, bool)> {
     let (texts, is_negated) = rest.set("an address")?;
     let mut ranges = Vec::new();
     for text in &texts {
         match text.parse::<Addresses>() {
-            Ok(range) if range.is_v4() == v4 => ranges.push(range),
-            _ if !v4 && is_mapped(text) => {}
+            Ok(range) if range.version() == version => ranges.push(range),
+            _ if version == IpVersion::V6 && is_mapped(text) => {}
             Ok(range) => {
                 return wrong(format!("{range} is of the other family"), "write ip for IPv4 and ip6 for IPv6");
             }
@@ -66,8 +82,8 @@ fn backwards<T>(text: &str) -> Parsed<T> {
 
 /// Restricts a field to these addresses of one family. It is a conflict, not just an exclusion, if the rule is for the other
 /// family.
-fn narrow_addresses(place: &mut Many<Addresses>, ranges: Vec<Addresses>, v4: bool) -> Parsed<()> {
-    let is_other = !place.0.is_empty() && place.0.iter().all(|range| range.is_v4() != v4);
+fn narrow_addresses(place: &mut Many<Addresses>, ranges: Vec<Addresses>, version: IpVersion) -> Parsed<()> {
+    let is_other = !place.0.is_empty() && place.0.iter().all(|range| range.version() != version);
     let kind = if is_other { Kind::Conflict } else { Kind::Excluded };
     narrow(place, ranges, Addresses::meet, ("address", kind))
 }
@@ -77,17 +93,17 @@ fn none_left<T>() -> Parsed<T> {
 }
 
 /// Reads a comparison such as `> 10.0.0.9`, if one comes next, as the ranges of addresses for which it holds.
-fn compared(rest: &mut Words<'_>, v4: bool) -> Parsed<Option<Vec<Addresses>>> {
+fn compared(rest: &mut Words<'_>, version: IpVersion) -> Parsed<Option<Vec<Addresses>>> {
     let sign = rest.peek();
     if !is_comparison(sign) {
         return Ok(None);
     }
     rest.word();
     let text = rest.word();
-    let Some(end) = one(&text, v4) else {
+    let Some(end) = one(&text, version) else {
         return wrong(format!("`{text}` is not one address"), "write > 10.0.0.9, or 10.0.0.1-10.0.0.9");
     };
-    let all = Addresses::all(v4);
+    let all = Addresses::all(version);
     let taken = match sign {
         ">" | "gt" => Some((all.first, end)),
         ">=" | "ge" => end.checked_sub(1).map(|last| (all.first, last)),
@@ -95,36 +111,36 @@ fn compared(rest: &mut Words<'_>, v4: bool) -> Parsed<Option<Vec<Addresses>>> {
         _ => end.checked_add(1).map(|first| (first, all.last)),
     };
     let taken = taken.filter(|(first, last)| first <= last).map(|(first, last)| Addresses { first, last });
-    Ok(Some(Addresses::except(v4, taken.into_iter().collect())))
+    Ok(Some(Addresses::except(version, taken.into_iter().collect())))
 }
 
 /// Reads a mask such as `255.255.255.0` or `::ffff:ffff`, as a number aligned to the highest bit.
-fn mask(rest: &mut Words<'_>, v4: bool) -> Parsed<u128> {
+fn mask(rest: &mut Words<'_>, version: IpVersion) -> Parsed<u128> {
     let text = rest.word();
-    match one(&text, v4) {
-        Some(mask) => Ok(if v4 { mask << 96 } else { mask }),
+    match one(&text, version) {
+        Some(mask) => Ok(if version == IpVersion::V4 { mask << 96 } else { mask }),
         None => wrong(format!("`{text}` is no mask"), "write & 255.255.255.0, or & ::ffff:ffff:ffff:ffff"),
     }
 }
 
 /// Parses a single address of the family.
-fn one(text: &str, v4: bool) -> Option<u128> {
+fn one(text: &str, version: IpVersion) -> Option<u128> {
     let range = text.parse::<Addresses>().ok()?;
-    (range.is_v4() == v4 && range.first == range.last).then_some(range.first)
+    (range.version() == version && range.first == range.last).then_some(range.first)
 }
 
 /// Reads a masked condition such as `& ::ffff:ffff:ffff:ffff == ::1234`, `^ 0.0.0.1 == 10.0.0.8` or `| 0.0.0.255 { … }`.
 /// Returns `None`, with nothing read, if it is only a network mask.
-pub(super) fn masked(rest: &mut Words<'_>, end: End, v4: bool) -> Parsed<Option<Masked>> {
+pub(super) fn masked(rest: &mut Words<'_>, end: End, version: IpVersion) -> Parsed<Option<Masked>> {
     if !comes(rest, 0) {
         return Ok(None);
     }
     // The bits before an IPv4 address are those of its mapped form.
-    let bits = if v4 { u32::MAX.into() } else { u128::MAX };
+    let bits = if version == IpVersion::V4 { u32::MAX.into() } else { u128::MAX };
     let mut look = *rest;
     let one = |rest: &mut Words<'_>| {
         let text = rest.word();
-        match one(&text, v4) {
+        match one(&text, version) {
             Some(address) => Ok(Made::constant(address & bits)),
             None => wrong(format!("`{text}` is no mask"), "write & 255.255.255.0, or & ::ffff:ffff:ffff:ffff"),
         }
@@ -135,10 +151,10 @@ pub(super) fn masked(rest: &mut Words<'_>, end: End, v4: bool) -> Parsed<Option<
         return Ok(None);
     }
     *rest = look;
-    let (ranges, not) = match bounded(rest, v4, made.last_turned)? {
+    let (ranges, not) = match bounded(rest, version, made.last_turned)? {
         Some(range) => (vec![range], false),
         None => {
-            let (listed, not) = listed(rest, v4)?;
+            let (listed, not) = listed(rest, version)?;
             (listed.iter().map(|range| (range.first ^ made.last_turned, range.last ^ made.last_turned)).collect(), not)
         }
     };
@@ -149,17 +165,17 @@ pub(super) fn masked(rest: &mut Words<'_>, end: End, v4: bool) -> Parsed<Option<
 }
 
 /// Reads a comparison such as `> 0.0.0.9`, if one comes next, as a range.
-fn bounded(rest: &mut Words<'_>, v4: bool, turned: u128) -> Parsed<Option<(u128, u128)>> {
+fn bounded(rest: &mut Words<'_>, version: IpVersion, turned: u128) -> Parsed<Option<(u128, u128)>> {
     let sign = rest.peek();
     if !is_comparison(sign) {
         return Ok(None);
     }
     rest.word();
     let text = rest.word();
-    let Some(end) = one(&text, v4).map(|end| end ^ turned) else {
+    let Some(end) = one(&text, version).map(|end| end ^ turned) else {
         return wrong(format!("`{text}` is not one address"), "write > 0.0.0.9");
     };
-    let all = Addresses::all(v4);
+    let all = Addresses::all(version);
     let range = match sign {
         ">" | "gt" => end.checked_add(1).map(|first| (first, all.last)),
         ">=" | "ge" => Some((end, all.last)),
@@ -204,11 +220,12 @@ pub(super) fn addresses_of(kind: &str) -> Vec<Addresses> {
     match kind {
         "multicast" => groups,
         "broadcast" => broadcast,
-        _ => [true, false]
+        _ => IpVersion::BOTH
             .into_iter()
-            .flat_map(|v4| {
-                let taken = groups.iter().chain(&broadcast).filter(|range| range.is_v4() == v4).copied().collect();
-                Addresses::except(v4, taken)
+            .flat_map(|version| {
+                let taken =
+                    groups.iter().chain(&broadcast).filter(|range| range.version() == version).copied().collect();
+                Addresses::except(version, taken)
             })
             .collect(),
     }

@@ -18,6 +18,7 @@ use crate::firewall::payload::Base;
 use crate::firewall::rules::Rule;
 use crate::firewall::states::{self, States};
 use crate::firewall::values::Addresses;
+use braid_nf::packet::IpVersion;
 
 /// Names of operations in nftables.
 const OPERATIONS: [(&str, u64); 7] =
@@ -50,12 +51,12 @@ pub(super) fn arp(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
         }
         (_, "ip") => {
             let is_source = what == "saddr";
-            if let Some(masked) = masked(rest, if is_source { End::Source } else { End::Destination }, true)? {
+            if let Some(masked) = masked(rest, if is_source { End::Source } else { End::Destination }, IpVersion::V4)? {
                 fits.rule.masked.push(masked);
                 return Ok(());
             }
             let place = if is_source { &mut fits.rule.source } else { &mut fits.rule.destination };
-            addresses(place, &mut fits.never, rest, true)
+            addresses(place, &mut fits.never, rest, IpVersion::V4)
         }
         (key, _) => match ALWAYS.iter().find(|(known, _)| *known == key) {
             Some((_, number)) => {
@@ -105,7 +106,7 @@ pub(super) fn settle(fits: &mut Fits) {
         return;
     }
     // What `ether type { arp, ip }` leaves: the addresses of ARP are those of IPv4.
-    let is_any = rule.source.0.is_empty() || rule.source.0 == [Addresses::all(true)];
+    let is_any = rule.source.0.is_empty() || rule.source.0 == [Addresses::all(IpVersion::V4)];
     if !is_any || looks_at_ip(rule) {
         rule.states &= !states::ARP;
     }

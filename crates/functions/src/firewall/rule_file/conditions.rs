@@ -1,6 +1,7 @@
 //! The conditions of a rule, each read by its first word. All of them must hold; several conditions on one field are
 //! intersected.
 
+use braid_nf::packet::IpVersion;
 use braid_nf::packet::parse::protocol as numbered;
 
 use super::addresses::{addresses, masked, packet_type};
@@ -79,8 +80,8 @@ pub(super) fn condition(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     let rule = &mut fits.rule;
     match word.as_str() {
         "iif" | "oif" | "iifname" | "oifname" => interface(fits, rest, &word),
-        "ip" => ip(fits, rest, true),
-        "ip6" => ip(fits, rest, false),
+        "ip" => ip(fits, rest, IpVersion::V4),
+        "ip6" => ip(fits, rest, IpVersion::V6),
         "ether" => ether(fits, rest),
         "arp" => arp(fits, rest),
         "vlan" => vlan(fits, rest),
@@ -119,9 +120,9 @@ pub(super) fn narrow_protocol(rule: &mut Rule, more: Vec<Protocol>) -> Parsed<()
     narrow(&mut rule.protocol, more, equal, ("protocol", Kind::Conflict))
 }
 
-pub(super) fn narrow_family(rule: &mut Rule, v4: bool) -> Parsed<()> {
+pub(super) fn narrow_family(rule: &mut Rule, version: IpVersion) -> Parsed<()> {
     rule.states &= !states::ARP;
-    narrow(&mut rule.source, vec![Addresses::all(v4)], Addresses::meet, ("address", Kind::Conflict))
+    narrow(&mut rule.source, vec![Addresses::all(version)], Addresses::meet, ("address", Kind::Conflict))
 }
 
 /// Restricts a field to these ranges.
@@ -184,48 +185,48 @@ const IP: [&str; 13] = [
 ];
 const IP6: [&str; 9] = ["saddr", "daddr", "nexthdr", "length", "hoplimit", "dscp", "ecn", "flowlabel", "version"];
 
-fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
+fn ip(fits: &mut Fits, rest: &mut Words<'_>, version: IpVersion) -> Parsed<()> {
     let rule = &mut fits.rule;
     rule.states &= !states::ARP;
     let what = rest.word();
     let end = [("saddr", End::Source), ("daddr", End::Destination)].into_iter().find(|(end, _)| *end == what);
     if let Some((_, end)) = end
-        && let Some(masked) = masked(rest, end, v4)?
+        && let Some(masked) = masked(rest, end, version)?
     {
         rule.masked.push(masked);
-        return narrow_family(rule, v4);
+        return narrow_family(rule, version);
     }
-    let within = match (what.as_str(), v4) {
-        ("protocol", true) => {
+    let within = match (what.as_str(), version) {
+        ("protocol", IpVersion::V4) => {
             protocols(rule, rest)?;
-            return if rest.scope.in_table { narrow_family(rule, v4) } else { Ok(()) };
+            return if rest.scope.in_table { narrow_family(rule, version) } else { Ok(()) };
         }
-        ("nexthdr", false) => Within::new(Field::NextHeader, next_headers(rule, rest)?),
-        ("saddr", _) => return addresses(&mut rule.source, &mut fits.never, rest, v4),
-        ("daddr", _) => return addresses(&mut rule.destination, &mut fits.never, rest, v4),
+        ("nexthdr", IpVersion::V6) => Within::new(Field::NextHeader, next_headers(rule, rest)?),
+        ("saddr", _) => return addresses(&mut rule.source, &mut fits.never, rest, version),
+        ("daddr", _) => return addresses(&mut rule.destination, &mut fits.never, rest, version),
         ("version", _) => {
             let is_negated = rest.negated();
-            if rest.word() != if v4 { "4" } else { "6" } {
+            if rest.word() != if version == IpVersion::V4 { "4" } else { "6" } {
                 return wrong("the other version stands in the other header", "write ip version 4 or ip6 version 6");
             }
-            narrow_family(rule, v4)?;
+            narrow_family(rule, version)?;
             return if is_negated { fits_nothing("version", Kind::Excluded) } else { Ok(()) };
         }
-        ("length", true) => LENGTH.within(Field::Length, rest)?,
+        ("length", IpVersion::V4) => LENGTH.within(Field::Length, rest)?,
         // The length of the IPv6 payload, which excludes the header.
-        ("length", false) => {
+        ("length", IpVersion::V6) => {
             let lengths = LENGTH.read(rest)?;
             Within::new(Field::Length, lengths.into_iter().map(|(first, last)| (first + 40, last + 40)).collect())
         }
-        ("ttl", true) | ("hoplimit", false) => TTL.within(Field::Ttl, rest)?,
+        ("ttl", IpVersion::V4) | ("hoplimit", IpVersion::V6) => TTL.within(Field::Ttl, rest)?,
         ("dscp", _) => DSCP.within(Field::Dscp, rest)?,
         ("ecn", _) => ECN.within(Field::Ecn, rest)?,
-        ("id", true) => ID.within(Field::Identification, rest)?,
-        ("hdrlength", true) => HEADER_LENGTH.within(Field::HeaderLength, rest)?,
-        ("checksum", true) => CHECKSUM.within(Field::Checksum, rest)?,
-        ("flowlabel", false) => FLOW_LABEL.within(Field::FlowLabel, rest)?,
-        ("option", true) => return ip_option(rule, rest),
-        ("frag-off", true) => match is_a_piece(rest) {
+        ("id", IpVersion::V4) => ID.within(Field::Identification, rest)?,
+        ("hdrlength", IpVersion::V4) => HEADER_LENGTH.within(Field::HeaderLength, rest)?,
+        ("checksum", IpVersion::V4) => CHECKSUM.within(Field::Checksum, rest)?,
+        ("flowlabel", IpVersion::V6) => FLOW_LABEL.within(Field::FlowLabel, rest)?,
+        ("option", IpVersion::V4) => return ip_option(rule, rest),
+        ("frag-off", IpVersion::V4) => match is_a_piece(rest) {
             Some(is_one) => {
                 fits.never |= is_one;
                 if is_one && rest.scope.is_early {
@@ -233,18 +234,18 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
                         "it is never used: no packet is a piece to the rules, what becomes of the first piece of a datagram becomes of all",
                     );
                 }
-                return narrow_family(rule, v4);
+                return narrow_family(rule, version);
             }
             None => FRAGMENTS.within(Field::Fragments, rest)?,
         },
         (other, _) => {
-            let known: &[&str] = if v4 { &IP } else { &IP6 };
-            let of = if v4 { "ip" } else { "ip6" };
+            let known: &[&str] = if version == IpVersion::V4 { &IP } else { &IP6 };
+            let of = if version == IpVersion::V4 { "ip" } else { "ip6" };
             return wrong(format!("`{other}` of an IP header is not looked at"), one_of(of, other, known));
         }
     };
     narrow_within(rule, within)?;
-    narrow_family(rule, v4)
+    narrow_family(rule, version)
 }
 
 /// Reads `& 0x1fff != 0`, if it comes next and only asks whether the packet is a fragment. The kernel reassembles datagrams
@@ -351,13 +352,14 @@ pub(super) fn families(fits: &mut Fits, rest: &mut Words<'_>, of: &str) -> Parse
             Ok(())
         }
         ([true, true], _) => Ok(()),
-        ([v4, _], _) => {
+        ([has_v4, _], _) => {
             // ARP has addresses of IPv4, so one rule is not about it and IPv6.
-            if fits_arp && !v4 && fits.rule.states & states::ARP != 0 {
+            if fits_arp && !has_v4 && fits.rule.states & states::ARP != 0 {
                 fits.rule.states &= states::ALL;
                 rest.scope.note_of_arp();
             }
-            let all = vec![Addresses::all(v4)];
+            let version = if has_v4 { IpVersion::V4 } else { IpVersion::V6 };
+            let all = vec![Addresses::all(version)];
             narrow(&mut fits.rule.source, all, Addresses::meet, ("address", Kind::Excluded))
         }
     }

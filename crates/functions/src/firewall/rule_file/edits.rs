@@ -1,5 +1,6 @@
 //! Changes to packets that pass: `ip dscp set ef`, `ip6 hoplimit set 64`, `ip dscp set tcp dport map { 22 : cs6 }`.
 
+use super::addresses::family;
 use super::conditions::{DSCP, TTL, narrow_family};
 use super::joined::map_values;
 use super::reader::Words;
@@ -8,6 +9,7 @@ use super::tokens::Place;
 use super::{Parsed, Scope, wrong};
 use crate::firewall::edits::{Edit, asked_behind};
 use crate::firewall::rules::{Action, Rule};
+use braid_nf::packet::IpVersion;
 
 /// Whether such a statement comes next.
 pub(super) fn is_next(rest: &Words<'_>) -> bool {
@@ -16,10 +18,10 @@ pub(super) fn is_next(rest: &Words<'_>) -> bool {
 
 /// Reads such a statement.
 pub(super) fn edit(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
-    let (v4, what) = (rest.word() == "ip", rest.word());
-    let made: fn(u8) -> Edit = match (what.as_str(), v4) {
+    let (version, what) = (family(&rest.word()), rest.word());
+    let made: fn(u8) -> Edit = match (what.as_str(), version) {
         ("dscp", _) => Edit::Dscp,
-        ("ttl", true) | ("hoplimit", false) => Edit::Hops,
+        ("ttl", IpVersion::V4) | ("hoplimit", IpVersion::V6) => Edit::Hops,
         _ => return wrong(format!("`{what}` of a packet is not set"), "write dscp, ttl or hoplimit, or leave it out"),
     };
     rest.word();
@@ -43,7 +45,7 @@ pub(super) fn edit(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
         }
     };
     // Effects that precede it in the rule also apply to packets of the other IP version.
-    reading.narrow(&[()], |fits, ()| narrow_family(&mut fits.rule, v4))?;
+    reading.narrow(&[()], |fits, ()| narrow_family(&mut fits.rule, version))?;
     let Some(values) = map_values(rest, reading, value)? else {
         let edit = value(rest)?;
         reading.does.edits.push(edit);

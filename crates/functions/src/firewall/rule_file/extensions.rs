@@ -1,5 +1,6 @@
 //! IPv6 extension headers: the first of them, whether one is present, and the type of a routing header.
 
+use braid_nf::packet::IpVersion;
 use braid_nf::packet::parse::protocol as number;
 
 use super::conditions::{PROTOCOL, each, narrow_family, narrow_protocol, narrow_within};
@@ -33,7 +34,7 @@ pub(super) fn exthdr(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     };
     let is_there = is_there(rest, "an extension header", "write exists or missing: exthdr rt missing")?;
     narrow_within(rule, Within::bit(Field::Extensions, extension_bit(header), is_there))?;
-    narrow_family(rule, false)
+    narrow_family(rule, IpVersion::V6)
 }
 
 const TYPE: Numbers = Numbers { what: "a type of routing header such as 0 or 4", last: 255, named: nameless };
@@ -50,5 +51,5 @@ pub(super) fn routing(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
         }
         _ => return super::elsewhere::unknown("rt"),
     }
-    narrow_family(rule, false)
+    narrow_family(rule, IpVersion::V6)
 }

@@ -4,6 +4,7 @@
 //! none at `forward`, those of the hosts inside with `rules_hook = "host"`.
 
 use braid_nf::Port;
+use braid_nf::packet::IpVersion;
 
 use super::addresses::addresses_of;
 use super::numbers::number;
@@ -164,7 +165,7 @@ fn reverse_path(scope: &Scope<'_>, is_strict: bool, exists: bool) -> Parsed<Ways
 
 /// All of IPv4, and all of IPv6.
 fn all() -> [Addresses; 2] {
-    [true, false].map(Addresses::all)
+    IpVersion::BOTH.map(Addresses::all)
 }
 
 /// The addresses behind each port. An address in several networks belongs to the smallest.
@@ -190,7 +191,8 @@ fn meet(these: &[Addresses], those: &[Addresses]) -> Vec<Addresses> {
 
 /// The addresses that are in `these` and not in `those`.
 fn without(these: &[Addresses], those: &[Addresses]) -> Vec<Addresses> {
-    let left = [true, false]
-        .map(|v4| Addresses::except(v4, those.iter().filter(|range| range.is_v4() == v4).copied().collect()));
+    let left = IpVersion::BOTH.map(|version| {
+        Addresses::except(version, those.iter().filter(|range| range.version() == version).copied().collect())
+    });
     meet(these, &left.concat())
 }

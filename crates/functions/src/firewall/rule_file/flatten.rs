@@ -6,6 +6,7 @@
 //! accepts comes to the next, a packet that it drops does not. If two jumps lead to a chain, its rules are duplicated; hence
 //! there is a bound.
 
+use braid_nf::packet::IpVersion;
 use std::collections::{HashMap, HashSet};
 
 use braid_nf::state::hash;
@@ -161,8 +162,9 @@ fn within(
         interface(&mut all, &mut Words { words: &base.devices, scope }, way)?;
     }
     let mut within = Rule { direction, ..all.rule };
-    let family = [("ip", true), ("ip6", false)].into_iter().find(|(family, _)| *family == table.family);
-    within.source.0.extend(family.map(|(_, v4)| Addresses::all(v4)));
+    let family =
+        [("ip", IpVersion::V4), ("ip6", IpVersion::V6)].into_iter().find(|(family, _)| *family == table.family);
+    within.source.0.extend(family.map(|(_, version)| Addresses::all(version)));
     Ok((!all.never).then_some(within))
 }
 

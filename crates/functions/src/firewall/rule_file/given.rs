@@ -1,5 +1,6 @@
 //! Elements that a file gives to sets that packets change, or whose elements expire: `192.0.2.9 timeout 4h expires 3h59m`.
 
+use braid_nf::packet::IpVersion;
 use std::sync::Arc;
 
 use braid_nf::packet::services;
@@ -119,7 +120,10 @@ fn range(text: &str, kind: &str) -> Option<(u128, u128)> {
     let one = |value: Option<u128>| value.map(|value| (value, value));
     match kind {
         types::V4 | types::V6 => {
-            let range = text.parse::<Addresses>().ok().filter(|range| range.is_v4() == (kind == types::V4));
+            let range = text
+                .parse::<Addresses>()
+                .ok()
+                .filter(|range| (range.version() == IpVersion::V4) == (kind == types::V4));
             range.map(|range| (range.first, range.last))
         }
         types::STATION => one(station(text).map(u128::from)),

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 
+use super::addresses::family;
 use super::arp::only;
 use super::conditions::{Fits, condition, narrow_family, narrow_field, narrow_protocol, protocol, selector};
 use super::fib::Ways;
@@ -98,7 +99,7 @@ pub(super) fn has(fits: &mut Fits, field: &[Token], scope: &Scope<'_>) -> Parsed
     let [first, second] = [0, 1].map(|at| field.get(at).map_or("", |token| &token.text));
     let rule = &mut fits.rule;
     match (first, second) {
-        ("ip" | "ip6", _) => narrow_family(rule, first == "ip"),
+        ("ip" | "ip6", _) => narrow_family(rule, family(first)),
         ("arp", _) => {
             only(fits);
             Ok(())

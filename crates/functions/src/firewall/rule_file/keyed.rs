@@ -1,11 +1,13 @@
 //! Statements and conditions about sets that packets change: `add @floods { ip saddr limit rate over 10/second } drop`, `update`, `delete`, `meter`,
 //! `ct count over 20`, and `ip saddr @banned` where rules add to `banned`.
 
+use braid_nf::packet::IpVersion;
 use std::mem::discriminant;
 use std::sync::Arc;
 
 use braid_nf::packet::services;
 
+use super::addresses::family;
 use super::amounts::rate;
 use super::arp::only;
 use super::conditions::{Fits, any_protocol_with_ports, narrow_family, narrow_protocol, protocol};
@@ -193,9 +195,9 @@ fn field(rest: &mut Words<'_>, fits: &mut [Fits], key: &mut Key) -> Parsed<&'sta
     let mut narrow = |by: &dyn Fn(&mut Fits) -> Parsed<()>| fits.iter_mut().try_for_each(by);
     match (of.as_str(), what.as_str()) {
         ("ip" | "ip6", "saddr" | "daddr") => {
-            let v4 = of == "ip";
-            narrow(&|fits| narrow_family(&mut fits.rule, v4))?;
-            let mask = mask(rest, v4)?;
+            let version = family(&of);
+            narrow(&|fits| narrow_family(&mut fits.rule, version))?;
+            let mask = mask(rest, version)?;
             key.push(if what == "saddr" { Part::Source(mask) } else { Part::Destination(mask) });
         }
         ("tcp" | "udp" | "sctp" | "th", "sport" | "dport") => {
@@ -213,8 +215,8 @@ fn field(rest: &mut Words<'_>, fits: &mut [Fits], key: &mut Key) -> Parsed<&'sta
             let is_source = what == "saddr";
             fits.iter_mut().for_each(only);
             key.push(match (rest.word().as_str(), is_source) {
-                ("ip", true) => Part::Source(mask(rest, true)?),
-                ("ip", false) => Part::Destination(mask(rest, true)?),
+                ("ip", true) => Part::Source(mask(rest, IpVersion::V4)?),
+                ("ip", false) => Part::Destination(mask(rest, IpVersion::V4)?),
                 ("ether", _) => {
                     let field = if is_source { Field::ArpSource } else { Field::ArpTarget };
                     fits.iter_mut().try_for_each(|fits| some_station(fits, field, false))?;
@@ -242,20 +244,30 @@ fn field(rest: &mut Words<'_>, fits: &mut [Fits], key: &mut Key) -> Parsed<&'sta
 /// Parses a part of an element that a rule gives itself, with its type: an address, or the number or name of a port.
 pub(super) fn constant(word: &str) -> Option<(u128, &'static str)> {
     let address = || word.parse::<Addresses>().ok().filter(|one| one.first == one.last);
-    let address = || address().map(|one| (one.first, if one.is_v4() { types::V4 } else { types::V6 }));
+    let address = || {
+        address().map(|one| {
+            (
+                one.first,
+                match one.version() {
+                    IpVersion::V4 => types::V4,
+                    IpVersion::V6 => types::V6,
+                },
+            )
+        })
+    };
     let port = word.parse::<u16>().ok().or_else(|| services::port(word));
     port.map(|port| (port.into(), types::NUMBER)).or_else(address)
 }
 
 /// Reads `& 255.255.255.0` or `and ffff:ffff::`; without a mask, all bits of the address.
-fn mask(rest: &mut Words<'_>, v4: bool) -> Parsed<u128> {
+fn mask(rest: &mut Words<'_>, version: IpVersion) -> Parsed<u128> {
     if !rest.take("&") && !rest.take("and") {
         return Ok(u128::MAX);
     }
     let text = rest.word();
     match text.parse::<Addresses>() {
-        Ok(one) if one.is_v4() == v4 && one.first == one.last => {
-            Ok(if v4 { one.first | u128::MAX << 32 } else { one.first })
+        Ok(one) if one.version() == version && one.first == one.last => {
+            Ok(if version == IpVersion::V4 { one.first | u128::MAX << 32 } else { one.first })
         }
         _ => wrong(format!("`{text}` is no mask"), "write & 255.255.255.0, or & ffff:ffff:ffff:ffff::"),
     }

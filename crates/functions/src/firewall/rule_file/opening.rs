@@ -1,7 +1,7 @@
 //! `ct original ip saddr`, `ct reply proto-dst`: the ends of a connection as in its first packet, whichever direction a packet
 //! has.
 
-use super::addresses::addresses;
+use super::addresses::{addresses, family};
 use super::conditions::any_protocol_with_ports;
 use super::fib::{Ways, way};
 use super::reader::Words;
@@ -38,7 +38,7 @@ pub(super) fn opening(rest: &mut Words<'_>) -> Parsed<Ways> {
     match (what.as_str(), end.as_str()) {
         ("ip" | "ip6", "saddr" | "daddr") => {
             let mut ends = Many(Vec::new());
-            addresses(&mut ends, &mut never, rest, what == "ip")?;
+            addresses(&mut ends, &mut never, rest, family(&what))?;
             let [there, back] = if is_source {
                 [&mut with.source, &mut against.destination]
             } else {

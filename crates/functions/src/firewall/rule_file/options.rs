@@ -7,6 +7,7 @@ use super::{Parsed, wrong};
 use crate::firewall::fields::{Field, NO_SIZE, Within};
 use crate::firewall::looks::ip_option_bit;
 use crate::firewall::rules::Rule;
+use braid_nf::packet::IpVersion;
 
 /// Kinds of TCP options by name (IANA, TCP option kinds).
 const KINDS: [(&str, u64); 12] = [
@@ -59,7 +60,7 @@ pub(super) fn ip_option(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     };
     let is_there = is_there(rest, "an option", "write exists or missing: its fields are not looked at")?;
     narrow_within(rule, Within::bit(Field::IpOptions, ip_option_bit(*kind), is_there))?;
-    narrow_family(rule, true)
+    narrow_family(rule, IpVersion::V4)
 }
 
 /// What may be asked of an option of TCP.

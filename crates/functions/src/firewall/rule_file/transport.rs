@@ -1,7 +1,9 @@
 //! Conditions of the headers behind IP: ports, numbers that stand in headers of TCP, UDP and ICMP, and types of ICMP messages.
 
+use braid_nf::packet::IpVersion;
 use braid_nf::packet::parse::protocol::has_ports as number_has_ports;
 
+use super::addresses::icmp_version;
 use super::arithmetic::comes;
 use super::conditions::{CHECKSUM, HEADER_LENGTH, ID, LENGTH, narrow, narrow_protocol, narrow_within, protocol};
 use super::elsewhere::one_of;
@@ -129,16 +131,23 @@ const ICMPV6_TYPE: Numbers = Numbers { named: |name| names::code(names::ICMPV6_N
 
 pub(super) fn icmp(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     narrow_protocol(rule, protocol(name).into_iter().collect())?;
-    let v6 = name == "icmpv6";
+    let version = icmp_version(name);
     match rest.word().as_str() {
         "type" if comes(rest, 0) || is_comparison(rest.peek()) => {
-            let types = if v6 { ICMPV6_TYPE } else { ICMP_TYPE }.fitting(rest)?;
+            let types = match version {
+                IpVersion::V4 => ICMP_TYPE,
+                IpVersion::V6 => ICMPV6_TYPE,
+            }
+            .fitting(rest)?;
             let kinds = types.into_iter().map(|(first, last)| IcmpKind::types(first as u8, last as u8)).collect();
             return narrow(&mut rule.icmp, kinds, IcmpKind::meet, ("ICMP type", Kind::Excluded));
         }
         "type" => {}
         "code" => {
-            let codes = if v6 { ICMPV6_CODE } else { ICMP_CODE };
+            let codes = match version {
+                IpVersion::V4 => ICMP_CODE,
+                IpVersion::V6 => ICMPV6_CODE,
+            };
             return narrow_within(rule, codes.within(Field::IcmpCode, rest)?);
         }
         other => return of_some_types(rule, rest, (name, other)),
@@ -146,7 +155,7 @@ pub(super) fn icmp(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<
     let (texts, is_negated) = rest.set("an ICMP type")?;
     let mut kinds = Vec::new();
     for text in &texts {
-        match IcmpKind::written(text, v6) {
+        match IcmpKind::written(text, version) {
             Some(kind) => kinds.push(kind),
             None => {
                 return wrong(format!("`{text}` is not an ICMP type"), "write an ICMP type: echo-request, 8 or 3/4");
@@ -184,6 +193,6 @@ pub(super) fn narrow_types(rule: &mut Rule, (name, what): (&str, &str)) -> Parse
         ("icmpv6", "param-problem") => &["parameter-problem"],
         _ => &["echo-request", "echo-reply"],
     };
-    let kinds = types.iter().filter_map(|kind| IcmpKind::written(kind, name == "icmpv6")).collect();
+    let kinds = types.iter().filter_map(|kind| IcmpKind::written(kind, icmp_version(name))).collect();
     narrow(&mut rule.icmp, kinds, IcmpKind::meet, ("ICMP type", Kind::Excluded))
 }

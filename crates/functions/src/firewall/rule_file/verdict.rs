@@ -2,6 +2,7 @@
 
 use braid_nf::packet::parse::protocol;
 
+use super::addresses::icmp_version;
 use super::conditions::{Fits, narrow_family, narrow_protocol};
 use super::numbers::number;
 use super::reader::Words;
@@ -89,7 +90,7 @@ fn reply(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Reply> {
         return wrong(format!("`with {family} {name}` is no way to tell"), instead);
     };
     if family != "icmpx" {
-        fits.iter_mut().try_for_each(|fits| narrow_family(&mut fits.rule, family == "icmp"))?;
+        fits.iter_mut().try_for_each(|fits| narrow_family(&mut fits.rule, icmp_version(&family)))?;
     }
     Ok(Reply::Unreachable(v4, v6))
 }

@@ -1,5 +1,6 @@
 //! Lines of rule files have the expected meaning.
 
+use braid_nf::packet::IpVersion;
 use std::path::Path;
 
 use crate::config::parse;
@@ -268,7 +269,7 @@ fn the_deciding_rule_is_explained() {
 #[test]
 fn icmp_types_have_names_of_both_families() {
     let eight: IcmpKind = NameOrNumber::Number(8).try_into().unwrap();
-    assert_eq!(IcmpKind::written("echo-request", false), Some(eight));
-    assert_eq!(IcmpKind::written("nd-redirect", true).map(|kind| kind.first >> 8), Some(137));
-    assert_eq!(IcmpKind::written("nd-redirect", false), None);
+    assert_eq!(IcmpKind::written("echo-request", IpVersion::V4), Some(eight));
+    assert_eq!(IcmpKind::written("nd-redirect", IpVersion::V6).map(|kind| kind.first >> 8), Some(137));
+    assert_eq!(IcmpKind::written("nd-redirect", IpVersion::V4), None);
 }
