@@ -6,6 +6,8 @@
 use braid_nf::packet::headers::ether_type;
 use braid_nf::prelude::*;
 
+use super::effects::Outcome;
+use super::facts::Context;
 use super::marks::Marks;
 use super::rules::Action;
 use super::states::State;
@@ -32,8 +34,10 @@ impl Firewall {
         let policy = &self.settings.policy;
         let exits = if policy.asks_exits() { self.settings.exits.of(cx.leaves_by(), packet, side) } else { 0 };
         let (mut fields, mut marks) = (None, Marks::default());
-        let facts = policy.facts_of_arp((packet, arp), (cx.wall(), exits), side, &mut fields);
-        let meets = |number| self.effects.meet(cx, (packet, &facts), number, (None, &mut marks));
+        let context = Context { wall_ns: cx.wall(), exits, ..Context::default() };
+        let facts = policy.facts_of_arp(packet, arp, side, &context, &mut fields);
+        let meets =
+            |number| self.effects.meet(cx, (packet, &facts), number, &mut Outcome { met: None, marks: &mut marks });
         let (_, action) = policy.decide(&facts, meets)?;
         // Nobody can be told by ARP: what is rejected is dropped, as in the kernel.
         Ok((action != Action::Allow).then_some(DENIED))

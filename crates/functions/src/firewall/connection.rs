@@ -10,7 +10,7 @@ use braid_nf::prelude::*;
 use super::ends::Ends;
 use super::exits::Answers;
 use super::permit::Permit;
-use super::states::State;
+use super::states::{Sender, State};
 use super::window::{Reopening, Segment, Windows};
 use crate::parts::{Side, is_opening, lengths};
 
@@ -164,16 +164,16 @@ impl Connection {
     }
 
     /// The conntrack state of a packet: until the connection is answered, the opener's packets are new.
-    pub(super) fn state(&self, from_opener: bool) -> State {
-        let is_new = from_opener && !self.is_answered();
-        if is_new { State::New } else { State::established(from_opener) }
+    pub(super) fn state(&self, sender: Sender) -> State {
+        let is_new = sender == Sender::Opener && !self.is_answered();
+        if is_new { State::New } else { State::established(sender) }
     }
 
     /// Whether an accepted segment counts as sent. As in conntrack, a repeated SYN does not, nor does its answer.
-    pub(super) fn counts(&self, flags: u8, from_opener: bool) -> bool {
+    pub(super) fn counts(&self, flags: u8, sender: Sender) -> bool {
         match flags & SYN != 0 {
-            true => !from_opener && self.phase() == Phase::Asked,
-            false => !from_opener || self.is_answered(),
+            true => sender == Sender::Answerer && self.phase() == Phase::Asked,
+            false => sender == Sender::Answerer || self.is_answered(),
         }
     }
 
@@ -225,7 +225,7 @@ impl Connection {
 
     /// Whether a packet changes nothing but windows: the fast path of nearly all packets.
     #[inline(always)]
-    pub(super) fn goes_on(&mut self, packet: &Packet<'_>, from_opener: bool) -> bool {
+    pub(super) fn goes_on(&mut self, packet: &Packet<'_>, sender: Sender) -> bool {
         // What a capture has cut is looked at elsewhere.
         if packet.is_short() {
             return false;
@@ -238,19 +238,18 @@ impl Connection {
             if !holds {
                 return false;
             }
-            self.answer(from_opener);
+            self.answer(sender);
             return self.progress & NEW == 0;
         }
         self.progress & !OF_HOST == Phase::Established as u8
-            && Segment::of_present(packet).is_some_and(|segment| {
-                is_steady(segment.flags) && self.windows.accept(usize::from(!from_opener), &segment)
-            })
+            && Segment::of_present(packet)
+                .is_some_and(|segment| is_steady(segment.flags) && self.windows.accept(sender as usize, &segment))
     }
 
     /// Notes a packet that is not TCP: the first answer establishes the connection.
     #[inline(always)]
-    pub(super) fn answer(&mut self, from_opener: bool) {
-        if !from_opener {
+    pub(super) fn answer(&mut self, sender: Sender) {
+        if sender == Sender::Answerer {
             self.progress = Phase::Established as u8 | self.progress & OF_HOST;
         }
     }
@@ -258,31 +257,31 @@ impl Connection {
     /// Whether a TCP segment may come now, by its flags, as in conntrack's table of states. Until there is an answer the opener can only repeat
     /// its SYN or give up, and the other end has nothing to finish: otherwise the opener could by itself make a connection look open, or
     /// closed. Later the opener has no SYN to answer, and the other end none to send.
-    pub(super) fn expects(&self, flags: u8, from_opener: bool) -> bool {
+    pub(super) fn expects(&self, flags: u8, sender: Sender) -> bool {
         let (is_syn, is_answer) = (flags & (SYN | ACK) == SYN, flags & (SYN | ACK) == SYN | ACK);
-        match (self.phase(), from_opener) {
+        match (self.phase(), sender) {
             _ if flags & RST != 0 => true,
-            (Phase::Asked, true) => is_syn || is_answer && self.is_crossed(),
-            (Phase::Asked, false) => flags & SYN != 0 || flags & FIN == 0,
-            (Phase::Answered, true) => true,
-            (Phase::Refused, false) => !is_syn,
-            (_, true) => !is_answer,
-            (_, false) => !is_syn,
+            (Phase::Asked, Sender::Opener) => is_syn || is_answer && self.is_crossed(),
+            (Phase::Asked, Sender::Answerer) => flags & SYN != 0 || flags & FIN == 0,
+            (Phase::Answered, Sender::Opener) => true,
+            (Phase::Refused, Sender::Answerer) => !is_syn,
+            (_, Sender::Opener) => !is_answer,
+            (_, Sender::Answerer) => !is_syn,
         }
     }
 
     /// Whether a TCP segment that may come passes and changes nothing, whatever its numbers are: they may be right, and what is known of
     /// the connection wrong. A SYN of the opener within a connection, a repeated answer to a SYN, and an acknowledgement instead of an answer
     /// ask the receiver whether it knows better; it challenges or resets (RFC 9293 section 3.5.1, RFC 5961 section 4).
-    pub(super) fn ignores(&self, flags: u8, from_opener: bool) -> bool {
-        match (self.phase(), from_opener) {
+    pub(super) fn ignores(&self, flags: u8, sender: Sender) -> bool {
+        match (self.phase(), sender) {
             _ if flags & RST != 0 => false,
-            (Phase::Asked, false) => flags & (SYN | ACK) == ACK,
-            (Phase::Asked, true) | (Phase::Refused, _) => false,
-            (_, true) => flags & (SYN | ACK) == SYN,
+            (Phase::Asked, Sender::Answerer) => flags & (SYN | ACK) == ACK,
+            (Phase::Asked, Sender::Opener) | (Phase::Refused, _) => false,
+            (_, Sender::Opener) => flags & (SYN | ACK) == SYN,
             // With simultaneous open both SYNs are answered.
-            (Phase::Answered, false) if self.is_crossed() => false,
-            (_, false) => flags & SYN != 0,
+            (Phase::Answered, Sender::Answerer) if self.is_crossed() => false,
+            (_, Sender::Answerer) => flags & SYN != 0,
         }
     }
 
@@ -293,28 +292,28 @@ impl Connection {
     }
 
     /// Goes on with a TCP segment.
-    pub(super) fn advance(&mut self, flags: u8, from_opener: bool) {
+    pub(super) fn advance(&mut self, flags: u8, sender: Sender) {
         let mut crossed = if self.is_crossed() { CROSSED } else { 0 };
         let mut finished = if self.is_opening() { 0 } else { self.progress >> FIN_SHIFT & 3 };
         if flags & FIN != 0 {
-            finished |= if from_opener { 1 } else { 2 };
+            finished |= 1 << sender as u8;
         }
-        let phase = match (self.phase(), from_opener) {
+        let phase = match (self.phase(), sender) {
             (Phase::Asked | Phase::Answered | Phase::Refused, _) if flags & RST != 0 => Phase::Refused,
             _ if flags & RST != 0 => Phase::Reset,
             // It was never established: only the other end can show that it is.
-            (Phase::Refused, true) => Phase::Refused,
+            (Phase::Refused, Sender::Opener) => Phase::Refused,
             _ if finished == 3 => Phase::Closing,
             _ if flags & FIN != 0 => Phase::HalfClosed,
-            (Phase::Asked, false) if flags & (SYN | ACK) == SYN => {
+            (Phase::Asked, Sender::Answerer) if flags & (SYN | ACK) == SYN => {
                 crossed = CROSSED;
                 Phase::Asked
             }
-            (Phase::Asked | Phase::Refused, false) if flags & SYN != 0 => Phase::Answered,
+            (Phase::Asked | Phase::Refused, Sender::Answerer) if flags & SYN != 0 => Phase::Answered,
             // Both SYNs have crossed, and so do both answers.
-            (Phase::Asked, true) if flags & ACK != 0 => Phase::Answered,
-            (Phase::Answered, true) if flags & (SYN | ACK) == ACK => Phase::Established,
-            (Phase::Answered, false) if crossed != 0 && flags & ACK != 0 => Phase::Established,
+            (Phase::Asked, Sender::Opener) if flags & ACK != 0 => Phase::Answered,
+            (Phase::Answered, Sender::Opener) if flags & (SYN | ACK) == ACK => Phase::Established,
+            (Phase::Answered, Sender::Answerer) if crossed != 0 && flags & ACK != 0 => Phase::Established,
             // The reset was forged or out of the window: the ends go on.
             (Phase::Reset | Phase::Refused, _) if flags & ACK != 0 => Phase::Established,
             (phase, _) => phase,
@@ -323,20 +322,20 @@ impl Connection {
         self.progress = phase as u8 | ways | self.progress & (HALF_OPEN | HURRIED | OF_HOST);
     }
 
-    /// The side that packets in a direction come from, as a number.
-    pub(super) fn side_of(&self, from_opener: bool) -> u8 {
-        (self.opener ^ u8::from(!from_opener && self.reversed & WITHIN == 0)) & 1
+    /// The side that the packets of an end come from, as a number.
+    pub(super) fn side_of(&self, sender: Sender) -> u8 {
+        (self.opener ^ u8::from(sender == Sender::Answerer && self.reversed & WITHIN == 0)) & 1
     }
 
-    /// Whether packets in a direction may come from a side.
-    pub(super) fn comes_from(&self, side: Side, from_opener: bool) -> bool {
-        side as u8 == self.side_of(from_opener) || !from_opener && self.reversed & EITHER != 0
+    /// Whether packets of an end may come from a side.
+    pub(super) fn comes_from(&self, side: Side, sender: Sender) -> bool {
+        side as u8 == self.side_of(sender) || sender == Sender::Answerer && self.reversed & EITHER != 0
     }
 
     /// The side under which an end is known in [`Ends`]: the opener under its own, the other end under the other side even if both
     /// are on one.
-    pub(super) fn known_as(&self, is_opener: bool) -> Side {
-        if (self.opener & 1 == Side::Inside as u8) == is_opener { Side::Inside } else { Side::Outside }
+    pub(super) fn known_as(&self, end: Sender) -> Side {
+        if (self.opener & 1 == Side::Inside as u8) == (end == Sender::Opener) { Side::Inside } else { Side::Outside }
     }
 
     /// Notes from which side the answers come.
@@ -350,9 +349,9 @@ impl Connection {
     }
 
     /// Notes that a packet has come from a side: the first answer shows where the other end is.
-    pub(super) fn learn_side(&mut self, side: Side, from_opener: bool) {
-        if !from_opener && self.reversed & EITHER != 0 {
-            let is_within = side as u8 == self.side_of(true);
+    pub(super) fn learn_side(&mut self, side: Side, sender: Sender) {
+        if sender == Sender::Answerer && self.reversed & EITHER != 0 {
+            let is_within = side as u8 == self.side_of(Sender::Opener);
             self.expect_answers(if is_within { Answers::Within } else { Answers::Across });
         }
     }
@@ -389,7 +388,7 @@ impl Connection {
         let tuple = key.five_tuple()?;
         let source = (tuple.src_ip, tuple.src_port);
         let destination = (tuple.dst_ip, tuple.dst_port);
-        let from_inside = (self.known_as(true) == Side::Inside) != self.is_reversed();
+        let from_inside = (self.known_as(Sender::Opener) == Side::Inside) != self.is_reversed();
         Some(Ends::new(from_inside, source, destination, tuple.protocol))
     }
 }

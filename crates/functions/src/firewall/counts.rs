@@ -12,7 +12,7 @@ use super::ends::Ends;
 use super::fields::{Field, Values};
 use super::known::ByEnds;
 use super::rules::Rule;
-use super::states::State;
+use super::states::{Sender, State};
 use crate::parts::lengths;
 
 /// The counters of a connection: from the opener, and from the other end.
@@ -53,12 +53,12 @@ impl Counts {
     /// The counters after the first packet that is counted.
     pub(super) fn of(packet: &Packet<'_>, state: State) -> Counts {
         let mut counts = Counts::default();
-        counts.add(packet, state.is_from_opener().unwrap_or(true));
+        counts.add(packet, state.sender().unwrap_or(Sender::Opener));
         counts
     }
 
-    fn add(&mut self, packet: &Packet<'_>, from_opener: bool) {
-        let from = usize::from(!from_opener);
+    fn add(&mut self, packet: &Packet<'_>, sender: Sender) {
+        let from = sender as usize;
         self.packets[from] = self.packets[from].saturating_add(1);
         self.bytes[from] = self.bytes[from].saturating_add(lengths::ip_len(packet) as u64);
     }
@@ -107,8 +107,8 @@ impl Counted {
     ) -> Result<Option<Counts>, Conflict> {
         let Some(map) = &self.0 else { return Ok(None) };
         let Some(mut counts) = map.of(cx, ends)? else { return Ok(None) };
-        if let Some(from_opener) = state.and_then(State::is_from_opener) {
-            counts.add(packet, from_opener);
+        if let Some(sender) = state.and_then(State::sender) {
+            counts.add(packet, sender);
             map.enter(cx, ends, &counts)?;
         }
         Ok(Some(counts))

@@ -6,6 +6,8 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::connection::{Connection, Phase, are_valid};
+use super::facts::Observed;
+use super::states::Sender;
 use super::window::Segment;
 use super::{Firewall, INVALID_TCP_FLAGS, OUT_OF_WINDOW, WRONG_SIDE, WindowCheck, ends_of};
 use crate::parts::scope::{self, LINK_SCOPE};
@@ -14,12 +16,12 @@ use crate::parts::{Side, is_opening, lengths};
 impl Firewall {
     /// Handles a packet of a live connection.
     pub(super) fn go_on(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Handled {
-        let from_opener = cx.reversed() == connection.is_reversed();
+        let sender = Sender::opener_if(cx.reversed() == connection.is_reversed());
         let side = match self.settings.sides.of(packet.port()) {
-            Some(side) if connection.comes_from(side, from_opener) || connection.is_gone() => side,
+            Some(side) if connection.comes_from(side, sender) || connection.is_gone() => side,
             _ => return Ok(Verdict::Drop(WRONG_SIDE)),
         };
-        let end = connection.known_as(from_opener);
+        let end = connection.known_as(sender);
         if packet.is_later_fragment() {
             return self.follow_first(cx, packet);
         }
@@ -27,10 +29,10 @@ impl Firewall {
             Ok(segment) => segment,
             Err(reason) => return self.invalid(cx, packet, side, reason),
         }) else {
-            let (state, before) = (connection.state(from_opener), *connection);
-            connection.answer(from_opener);
-            connection.learn_side(side, from_opener);
-            let heard = self.ask(cx, packet, (side, state, true), connection)?;
+            let (state, before) = (connection.state(sender), *connection);
+            connection.answer(sender);
+            connection.learn_side(side, sender);
+            let heard = self.ask(cx, packet, Observed { side, state }, true, connection)?;
             if heard.is_untracked {
                 *connection = before;
             }
@@ -39,23 +41,23 @@ impl Firewall {
         if connection.is_gone() || connection.is_over() && is_opening(segment.flags) {
             return self.begin_anew(cx, packet, (side, &segment), connection);
         }
-        if !connection.expects(segment.flags, from_opener) {
+        if !connection.expects(segment.flags, sender) {
             return self.invalid(cx, packet, side, OUT_OF_WINDOW);
         }
         // An untracked packet must not change its connection, and whether it is untracked is known only after the rules.
         let before = *connection;
-        let answers = !from_opener && self.answers_reopening(cx, packet, (end, &segment), connection)?;
-        let ignores = !answers && connection.ignores(segment.flags, from_opener);
-        if ignores || !answers && !self.fits(packet, connection, &segment, from_opener) {
-            let mut is_harmless = || connection.windows.tolerates(usize::from(!from_opener), &segment);
+        let answers = sender == Sender::Answerer && self.answers_reopening(cx, packet, (end, &segment), connection)?;
+        let ignores = !answers && connection.ignores(segment.flags, sender);
+        if ignores || !answers && !self.fits(packet, connection, &segment, sender) {
+            let mut is_harmless = || connection.windows.tolerates(sender as usize, &segment);
             if !ignores && (segment.flags & tcp_flags::SYN != 0 || !is_harmless()) {
                 return self.invalid(cx, packet, side, OUT_OF_WINDOW);
             }
-            if ignores && from_opener && !connection.windows.is_repeated(&segment) {
+            if ignores && sender == Sender::Opener && !connection.windows.is_repeated(&segment) {
                 self.note_reopening(cx, packet, (end, &segment))?;
             }
-            let state = connection.state(from_opener);
-            let heard = self.ask(cx, packet, (side, state, false), connection)?;
+            let state = connection.state(sender);
+            let heard = self.ask(cx, packet, Observed { side, state }, false, connection)?;
             if heard.is_untracked {
                 *connection = before;
             }
@@ -65,16 +67,16 @@ impl Firewall {
             // The content of its other fragments is unknown.
             connection.windows.forget();
         }
-        let state = connection.state(from_opener);
-        let is_counted = connection.counts(segment.flags, from_opener);
+        let state = connection.state(sender);
+        let is_counted = connection.counts(segment.flags, sender);
         let was_asked = !connection.is_answered();
-        connection.advance(segment.flags, from_opener);
-        connection.learn_side(side, from_opener);
+        connection.advance(segment.flags, sender);
+        connection.learn_side(side, sender);
         let untracks = self.settings.policy.untracks;
         if !untracks {
             self.note_advance(cx, packet, (end, &segment), connection)?;
         }
-        let heard = self.ask(cx, packet, (side, state, is_counted), connection)?;
+        let heard = self.ask(cx, packet, Observed { side, state }, is_counted, connection)?;
         if heard.is_untracked {
             *connection = before;
         } else if untracks {
@@ -124,12 +126,13 @@ impl Firewall {
     }
 
     /// Whether a segment is within what its connection's ends may send.
-    fn fits(&self, packet: &Packet<'_>, connection: &mut Connection, segment: &Segment, from_opener: bool) -> bool {
-        let from = usize::from(!from_opener);
+    fn fits(&self, packet: &Packet<'_>, connection: &mut Connection, segment: &Segment, sender: Sender) -> bool {
+        let from = sender as usize;
         let fits = if segment.flags & tcp_flags::SYN == 0 {
             !connection.windows.is_reset_from_before(from, segment) && connection.windows.accept(from, segment)
         } else {
-            let is_asked = connection.phase() == Phase::Asked && !(from_opener && connection.is_answered());
+            let is_asked =
+                connection.phase() == Phase::Asked && !(sender == Sender::Opener && connection.is_answered());
             connection.windows.synchronise(from, packet, segment, is_asked)
         };
         fits || (self.settings.windows == WindowCheck::Liberal && segment.flags & tcp_flags::RST == 0)

@@ -40,6 +40,13 @@ pub(super) struct Effects {
     pub(super) counted: Counted,
 }
 
+/// Where the rules that a packet matches note what they do with its connection.
+pub(super) struct Outcome<'a> {
+    /// The sets that count connections, for a first packet.
+    pub(super) met: Option<&'a mut Met>,
+    pub(super) marks: &'a mut Marks,
+}
+
 /// What a statement has matched. It takes no more cache lines than a count of packets alone would.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -116,17 +123,17 @@ impl Effects {
         cx: &mut Cx<'_>,
         (packet, facts): (&Packet<'_>, &Facts<'_>),
         number: usize,
-        (met, marks): (Option<&mut Met>, &mut Marks),
+        outcome: &mut Outcome<'_>,
     ) -> Result<bool, Conflict> {
         let len = || facts.len_of(packet);
         let place = self.places.get(number).copied().unwrap_or(NONE);
         let Some(statement) = self.statements.get(place as usize) else { return Ok(true) };
-        let rule = &statement.rule;
+        let (rule, marks) = (&statement.rule, &mut *outcome.marks);
         if !rule.asks.iter().all(|asked| marks.fit(asked)) {
             return Ok(false);
         }
         if let (Some(set), Some(keyed)) = (statement.set, &rule.keyed)
-            && !self.sets.meet(cx, (packet, facts), (set, keyed), met)?
+            && !self.sets.meet(cx, (packet, facts), (set, keyed), outcome.met.as_deref_mut())?
         {
             return Ok(false);
         }

@@ -23,6 +23,13 @@ pub(super) struct Ends {
     zero: u8,
 }
 
+/// The connection or query that a packet is about, and the side under which the packet's sender is known there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct About {
+    pub(super) ends: Ends,
+    pub(super) end: Side,
+}
+
 impl Ends {
     pub(super) fn new(from_inside: bool, source: (IpAddress, u16), destination: (IpAddress, u16), number: u8) -> Ends {
         let (inside, outside) = if from_inside { (source, destination) } else { (destination, source) };

@@ -12,7 +12,7 @@ use super::clock::{self, DAYS, When};
 use super::config::{Config, Settings};
 use super::counts::Counts;
 use super::course::check;
-use super::facts::Facts;
+use super::facts::{Context, Facts, Observed};
 use super::fields::Field;
 use super::marks::Marks;
 use super::opening::objection;
@@ -57,15 +57,17 @@ pub fn explain(config: Config, ports: u16, (port, frame): (Port, &[u8]), when: W
         let mut fields = None;
         if let Some(arp) = packet.arp().filter(|_| settings.policy.asks(State::Arp)) {
             let exits = settings.exits.of(EVERY_PORT, packet, side);
-            let facts = settings.policy.facts_of_arp((packet, arp), (now_ns, exits), side, &mut fields);
+            let context = Context { wall_ns: now_ns, exits, ..Context::default() };
+            let facts = settings.policy.facts_of_arp(packet, arp, side, &context, &mut fields);
             return Some(report(&settings, (packet, &facts), None));
         }
         let fate = fate(&settings, packet);
         let state = if matches!(fate, Some(Fate::Invalid(_))) { State::Invalid } else { State::New };
         let exits = settings.exits.of(EVERY_PORT, packet, side);
-        let of_first = (now_ns, exits, Some(Counts::of(packet, state)), None);
+        let counts = Some(Counts::of(packet, state));
+        let context = Context { wall_ns: now_ns, exits, counts, quoted: None };
         packet.is_ip().then(|| {
-            let facts = settings.policy.facts(packet, of_first, (side, state), &mut fields);
+            let facts = settings.policy.facts(packet, Observed { side, state }, &context, &mut fields);
             report(&settings, (packet, &facts), fate)
         })
     };

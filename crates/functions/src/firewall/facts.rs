@@ -5,6 +5,7 @@ use braid_nf::packet::Packet;
 use braid_nf::packet::headers::{Arp, Header};
 use braid_nf::packet::parse::protocol;
 
+use super::counts::Counts;
 use super::ends::Ends;
 use super::fields::{Field, Values};
 use super::states::State;
@@ -28,6 +29,26 @@ pub(super) struct Facts<'a> {
     pub(super) opening: [u128; 2],
     /// Rarely examined fields; all absent if no rule examines any.
     pub(super) fields: &'a Values,
+}
+
+/// A packet as rules are asked about it: the side that it comes from, and its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Observed {
+    pub(super) side: Side,
+    pub(super) state: State,
+}
+
+/// What rules may examine that is not in the packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Context {
+    /// The time in UTC, in nanoseconds.
+    pub(super) wall_ns: u64,
+    /// The ports by which it may leave, as bits.
+    pub(super) exits: u64,
+    /// The counters of its connection, if a rule may ask for them.
+    pub(super) counts: Option<Counts>,
+    /// For an ICMP error, the connection it is about.
+    pub(super) quoted: Option<Quoted>,
 }
 
 /// The connection that an ICMP error is about: the endpoints of its first packet.

@@ -4,12 +4,13 @@ use braid_nf::prelude::*;
 
 use super::connection::Connection;
 use super::counts::Counts;
-use super::ends::Ends;
-use super::facts::{Facts, Quoted};
+use super::effects::Outcome;
+use super::ends::{About, Ends};
+use super::facts::{Context, Facts, Observed, Quoted};
 use super::keyed::Met;
 use super::marks::Marks;
 use super::rules::{Action, Reply};
-use super::states::State;
+use super::states::{Sender, State};
 use super::{DENIED, Firewall, REJECTED, ends_of};
 use crate::parts::{Side, answer};
 
@@ -57,21 +58,23 @@ impl Firewall {
         &self,
         cx: &mut Cx<'_>,
         packet: &mut Packet<'_>,
-        (side, state, is_believed): (Side, State, bool),
+        observed: Observed,
+        is_believed: bool,
         connection: &mut Connection,
     ) -> Result<Heard, Conflict> {
         let policy = &self.settings.policy;
+        let Observed { side, state } = observed;
         let is_new = state == State::New;
         let is_stale = !connection.permit().is_of(policy.permit);
         let is_asked = !is_new || is_stale || policy.tells_packets_apart;
-        let end = connection.known_as(state.is_from_opener() != Some(false));
+        let end = connection.known_as(state.sender().unwrap_or(Sender::Opener));
         let ends = ends_of(packet, end);
         let counts = match self.effects.counted.is_on() {
-            true => self.count(cx, packet, (side, state, is_believed), (&ends, is_stale))?,
+            true => self.count(cx, packet, observed, is_believed, &ends, is_stale)?,
             false => None,
         };
         let heard = match is_asked {
-            true => self.judge_with(cx, packet, (side, state), (Some((&ends, end)), counts))?,
+            true => self.judge_with(cx, packet, observed, Some(&About { ends, end }), counts)?,
             false => Heard::nothing(Ok(())),
         };
         // What other rules would have refused stays so until these let it pass.
@@ -94,8 +97,10 @@ impl Firewall {
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (side, state, is_believed): (Side, State, bool),
-        (ends, is_stale): (&Ends, bool),
+        Observed { side, state }: Observed,
+        is_believed: bool,
+        ends: &Ends,
+        is_stale: bool,
     ) -> Result<Option<Counts>, Conflict> {
         let counted = &self.effects.counted;
         if is_stale && !self.settings.policy.counts(&Facts::of(packet, side, state)) {
@@ -114,7 +119,9 @@ impl Firewall {
     /// unless a table of the rule file lets it pass, as in nftables, and changes nothing.
     #[cold]
     pub(super) fn invalid(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, side: Side, reason: Reason) -> Handled {
-        if reason == Reason::MALFORMED || self.judge(cx, packet, (side, State::Invalid), None)?.is_err() {
+        if reason == Reason::MALFORMED
+            || self.judge(cx, packet, Observed { side, state: State::Invalid }, None)?.is_err()
+        {
             return Ok(Verdict::Drop(reason));
         }
         self.pass(cx, packet)
@@ -131,8 +138,10 @@ impl Firewall {
         if self.effects.counted.is_on() && self.settings.policy.counts(&Facts::of(packet, side, State::New)) {
             opening.counts = Some(Counts::of(packet, State::New));
         }
-        let (met, counts) = (Some(&mut opening.met), opening.counts);
-        Ok(self.decide(cx, packet, (side, State::New), (met, &mut opening.marks), (counts, None))?.map(|()| opening))
+        let context = Context { counts: opening.counts, ..Context::default() };
+        let outcome = Outcome { met: Some(&mut opening.met), marks: &mut opening.marks };
+        let answer = self.decide(cx, packet, Observed { side, state: State::New }, context, outcome)?;
+        Ok(answer.map(|()| opening))
     }
 
     /// Notes the beginning of a connection or query: counts and marks it as the rules have said.
@@ -151,65 +160,70 @@ impl Firewall {
         self.effects.marks.keep(cx, Some(ends), [Marks::NEW, opening.marks])
     }
 
-    /// Asks the rules about any other packet; if they have nothing to say about its state, the default applies. `ends`:
-    /// the endpoints of its connection or query, and under which side its sender, or who heard of an error's cause, is known there.
+    /// Asks the rules about any other packet; if they have nothing to say about its state, the default applies. `about`:
+    /// the connection or query that it belongs to, or that an error is about.
     pub(super) fn judge(
         &self,
         cx: &mut Cx<'_>,
         packet: &mut Packet<'_>,
-        (side, state): (Side, State),
-        ends: Option<(&Ends, Side)>,
+        observed: Observed,
+        about: Option<&About>,
     ) -> Result<Result<(), Reason>, Conflict> {
-        let counts = match ends.filter(|_| self.effects.counted.is_on()) {
-            Some((ends, _)) => self.effects.counted.with(cx, ends, (packet, Some(state)))?,
+        let counts = match about.filter(|_| self.effects.counted.is_on()) {
+            Some(about) => self.effects.counted.with(cx, &about.ends, (packet, Some(observed.state)))?,
             None => None,
         };
-        Ok(self.judge_with(cx, packet, (side, state), (ends, counts))?.answer)
+        Ok(self.judge_with(cx, packet, observed, about, counts)?.answer)
     }
 
     fn judge_with(
         &self,
         cx: &mut Cx<'_>,
         packet: &mut Packet<'_>,
-        (side, state): (Side, State),
-        (about, counts): (Option<(&Ends, Side)>, Option<Counts>),
+        observed: Observed,
+        about: Option<&About>,
+        counts: Option<Counts>,
     ) -> Result<Heard, Conflict> {
+        let state = observed.state;
         if !self.settings.policy.asks(state) {
             return Ok(Heard::nothing(if state == State::Invalid { Err(DENIED) } else { Ok(()) }));
         }
-        let ends = about.map(|(ends, _)| ends);
+        let ends = about.map(|about| &about.ends);
         let before = self.effects.marks.begin(cx, ends)?;
         let mut after = before;
-        let quoted = about.and_then(|(ends, end)| Some(Quoted::of(ends, state.opener_of_related(end)?)));
-        let answer = self.decide(cx, packet, (side, state), (None, &mut after), (counts, quoted))?;
+        let quoted = about.and_then(|about| Some(Quoted::of(&about.ends, state.opener_of_related(about.end)?)));
+        let context = Context { counts, quoted, ..Context::default() };
+        let outcome = Outcome { met: None, marks: &mut after };
+        let answer = self.decide(cx, packet, observed, context, outcome)?;
         self.effects.marks.keep(cx, ends, [before, after])?;
         Ok(Heard { answer, is_untracked: after.is_untracked() })
     }
 
-    /// Applies the rules to a packet. `met`: where to note the sets that count connections, for a first packet.
+    /// Applies the rules to a packet, and adds to the context when it comes and where it may leave.
     fn decide(
         &self,
         cx: &mut Cx<'_>,
         packet: &mut Packet<'_>,
-        (side, state): (Side, State),
-        (mut met, marks): (Option<&mut Met>, &mut Marks),
-        (counts, quoted): (Option<Counts>, Option<Quoted>),
+        observed: Observed,
+        mut context: Context,
+        mut outcome: Outcome<'_>,
     ) -> Result<Result<(), Reason>, Conflict> {
-        let policy = &self.settings.policy;
+        let (policy, Observed { side, state }) = (&self.settings.policy, observed);
         let (deciding, action) = match policy.without_rules(side, state) {
             Some(action) => (None, action),
             None => {
                 let (mut fields, seen) = (None, &*packet);
-                let exits = if policy.asks_exits() { self.settings.exits.of(cx.leaves_by(), seen, side) } else { 0 };
-                let facts = policy.facts(seen, (cx.wall(), exits, counts, quoted), (side, state), &mut fields);
-                policy.decide(&facts, |number| {
-                    self.effects.meet(cx, (seen, &facts), number, (met.as_deref_mut(), marks))
-                })?
+                context.wall_ns = cx.wall();
+                if policy.asks_exits() {
+                    context.exits = self.settings.exits.of(cx.leaves_by(), seen, side);
+                }
+                let facts = policy.facts(seen, observed, &context, &mut fields);
+                policy.decide(&facts, |number| self.effects.meet(cx, (seen, &facts), number, &mut outcome))?
             }
         };
         Ok(match action {
             Action::Allow => {
-                marks.edits.write(packet, self.settings.hops());
+                outcome.marks.edits.write(packet, self.settings.hops());
                 Ok(())
             }
             Action::Deny | Action::Continue => Err(DENIED),

@@ -5,7 +5,7 @@ use braid_nf::packet::parse::protocol as number;
 use braid_nf::packet::{MacAddress, Packet};
 
 use super::clock::{Moment, UtcOffset};
-use super::counts::Counts;
+use super::facts::Context;
 use super::fields::{Field, UNROUTED, Values};
 use super::keyed::Part;
 use super::payload::{NO_PAYLOAD, Places, SLOTS, places};
@@ -87,7 +87,7 @@ pub(super) fn note(rules: &[Rule], ports: Ports) -> Option<Note> {
         _ => "packets come",
     };
     let text = format!(
-        "{whose} with the Ethernet addresses and the VLAN that the router before the firewall has written, and not as they arrived: write          addresses and interfaces, or put the firewall before the router in the chain"
+        "{whose} with the Ethernet addresses and the VLAN that the router before the firewall has written, and not as they arrived: write addresses and interfaces, or put the firewall before the router in the chain"
     );
     Some(Note { line: rule.line, file: rule.file.clone(), text })
 }
@@ -114,12 +114,12 @@ impl Looks {
         self.asked & Field::LeavesBy.bit() != 0
     }
 
-    /// The fields of a packet, given its time in UTC, the ports by which it may leave as bits, and its connection's counters.
+    /// The fields of a packet in its context.
     #[cold]
-    pub(super) fn at(&self, packet: &Packet<'_>, (now_ns, exits, counts): (u64, u64, Option<Counts>)) -> Values {
+    pub(super) fn at(&self, packet: &Packet<'_>, context: &Context) -> Values {
         let mut values = Values::NONE;
-        counts.iter().for_each(|counts| counts.tell(&mut values));
-        values.set(Field::LeavesBy, exits);
+        context.counts.iter().for_each(|counts| counts.tell(&mut values));
+        values.set(Field::LeavesBy, context.exits);
         self.read_basic(packet, &mut values);
         if self.asked & EXTENSIONS != 0
             && let Some(ip) = packet.ipv6()
@@ -183,7 +183,7 @@ impl Looks {
             }
         }
         if self.asks_when() {
-            let moment = Moment::of(now_ns, self.zone);
+            let moment = Moment::of(context.wall_ns, self.zone);
             values.set(Field::Hour, moment.second);
             values.set(Field::Day, moment.day);
             values.set(Field::Time, moment.ns);

@@ -78,6 +78,7 @@ use self::ends::Ends;
 use self::known::Known;
 use self::limits::Limits;
 use self::related::Asked;
+use self::states::Sender;
 use self::window::Reopening;
 use crate::catalog::FromConfig;
 use crate::config::{ConfigError, READS_WIRE_LEN};
@@ -211,7 +212,7 @@ impl NetworkFunction for Firewall {
     #[inline(always)]
     fn prefetch_expired(&self, key: &SetKey, connection: &Connection) {
         if let Some(ends) = connection.ends(key) {
-            self.connections.prefetch(&ends.opened_from(connection.side_of(true)));
+            self.connections.prefetch(&ends.opened_from(connection.side_of(Sender::Opener)));
         }
     }
 
@@ -223,10 +224,10 @@ impl NetworkFunction for Firewall {
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Option<Verdict> {
         // It arrives on the right side, and no rule has to be asked.
-        let from_opener = self.settings.ways.lets(packet.port(), arrival.reversed, connection.word())?;
+        let sender = self.settings.ways.lets(packet.port(), arrival.reversed, connection.word())?;
         let counts_hops = self.settings.ttl == Ttl::Decrement;
         let is_last_hop = counts_hops && packet.ttl().is_some_and(|ttl| ttl <= 1);
-        if !packet.is_whole() || is_last_hop || !connection.goes_on(packet, from_opener) {
+        if !packet.is_whole() || is_last_hop || !connection.goes_on(packet, sender) {
             return None;
         }
         if counts_hops {

@@ -8,6 +8,7 @@ use super::config::WindowCheck;
 use super::connection::Connection;
 use super::ends::Ends;
 use super::judge::Opening;
+use super::states::Sender;
 use super::window::{Reopening, Segment};
 use super::{CONNECTION_TABLE_FULL, Firewall, NOT_INIT, NOT_SYN, ends_of};
 use crate::parts::{Side, is_opening};
@@ -95,7 +96,7 @@ impl Firewall {
 
     /// Handles the end of a connection: nothing counts it any more, and no ICMP error can refer to it.
     pub(super) fn end(&self, cx: &mut Cx<'_>, ends: &Ends, connection: &Connection) -> Result<(), Conflict> {
-        let opener = connection.side_of(true);
+        let opener = connection.side_of(Sender::Opener);
         if !self.connections.leave(cx, &ends.opened_from(opener))? && opener != Side::Inside as u8 {
             // State restored from an older version may have it as opened from inside, as all connections were then.
             self.connections.leave(cx, &ends.opened_from(Side::Inside as u8))?;
@@ -115,7 +116,7 @@ impl Firewall {
         connection: &mut Connection,
     ) -> Handled {
         if !connection.is_gone() {
-            let end = connection.known_as(cx.reversed() == connection.is_reversed());
+            let end = connection.known_as(Sender::opener_if(cx.reversed() == connection.is_reversed()));
             self.end(cx, &ends_of(packet, end), connection)?;
             connection.go();
         }

@@ -8,6 +8,7 @@ use braid_nf::Port;
 
 use super::connection::{SIDES_OF_ENDS, WITHIN_SIDE};
 use super::rules::Rule;
+use super::states::Sender;
 use crate::parts::Sides;
 
 /// The identity of a list of rules; the lowest bit says whether they have to be asked about each packet.
@@ -79,17 +80,17 @@ impl Ways {
         Ways(std::array::from_fn(way))
     }
 
-    /// Whether a packet on a port comes from the opener of the connection with this [word](super::connection::Connection::word);
+    /// Which end has sent a packet on a port, of the connection with this [word](super::connection::Connection::word);
     /// `None` if more has to be asked: it does not arrive on its sender's side, or the rules have something to say. Plans have
     /// at most 256 ports.
     #[inline(always)]
-    pub(super) fn lets(&self, port: Port, is_reversed: bool, word: u32) -> Option<bool> {
+    pub(super) fn lets(&self, port: Port, is_reversed: bool, word: u32) -> Option<Sender> {
         let (way, known) = (self.0[usize::from(port as u8)], word & (0x00ff_ffff | SIDES_OF_ENDS));
         let from_opener = u32::from(is_reversed) == word >> 24;
         if known ^ u32::from(!from_opener) << 16 == way {
-            return Some(from_opener);
+            return Some(Sender::opener_if(from_opener));
         }
         // Both ends are on the side of this port.
-        (known == way | WITHIN_SIDE).then_some(u32::from(is_reversed) == word >> 24 & 1)
+        (known == way | WITHIN_SIDE).then_some(Sender::opener_if(u32::from(is_reversed) == word >> 24 & 1))
     }
 }

@@ -15,9 +15,9 @@ use braid_nf::state::hash;
 use super::classifier::{ANY_FLAGS, BOXES_MAX, Classifier, FlagSet};
 use super::config::{Config, Ttl};
 use super::connection::is_steady;
-use super::counts::{self, Counts};
+use super::counts;
 use super::exits;
-use super::facts::{Facts, Quoted};
+use super::facts::{Context, Facts, Observed};
 use super::fields::Values;
 use super::looks::{self, Looks};
 use super::permit::Permit;
@@ -138,35 +138,35 @@ impl Policy {
         !self.one_port_each || ways.iter().any(of_all)
     }
 
-    /// What rules examine of a packet, given its time, its connection's counters and, for an ICMP error, the connection
-    /// it is about. Rarely examined fields are put into `place` if some rule examines them.
+    /// What rules examine of a packet. Rarely examined fields are put into `place` if some rule examines them.
     #[inline]
     pub(super) fn facts<'a>(
         &self,
         packet: &Packet<'_>,
-        (now_ns, exits, counts, quoted): (u64, u64, Option<Counts>, Option<Quoted>),
-        (side, state): (Side, State),
+        Observed { side, state }: Observed,
+        context: &Context,
         place: &'a mut Option<Values>,
     ) -> Facts<'a> {
-        let opening = quoted.as_ref().map_or([0; 2], |quoted| quoted.addresses);
+        let opening = context.quoted.as_ref().map_or([0; 2], |quoted| quoted.addresses);
         let facts = Facts { opening, ..Facts::of(packet, side, state) };
         let Some(looks) = &self.looks else { return facts };
-        let values = place.insert(looks.at(packet, (now_ns, exits, counts)));
-        quoted.iter().for_each(|quoted| quoted.tell(values));
+        let values = place.insert(looks.at(packet, context));
+        context.quoted.iter().for_each(|quoted| quoted.tell(values));
         Facts { fields: values, ..facts }
     }
 
     /// The same of an ARP packet.
     pub(super) fn facts_of_arp<'a>(
         &self,
-        (packet, arp): (&Packet<'_>, &Arp),
-        (now_ns, exits): (u64, u64),
+        packet: &Packet<'_>,
+        arp: &Arp,
         side: Side,
+        context: &Context,
         place: &'a mut Option<Values>,
     ) -> Facts<'a> {
         let facts = Facts::of_arp(arp, packet.port(), side);
         match &self.looks {
-            Some(looks) => Facts { fields: place.insert(looks.at(packet, (now_ns, exits, None))), ..facts },
+            Some(looks) => Facts { fields: place.insert(looks.at(packet, context)), ..facts },
             None => facts,
         }
     }

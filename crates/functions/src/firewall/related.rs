@@ -5,8 +5,9 @@ use braid_nf::packet::headers::{Header, Ipv6, Tcp, View, icmp_type, icmpv6_type}
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
-use super::ends::Ends;
+use super::ends::{About, Ends};
 use super::exits::Answers;
+use super::facts::Observed;
 use super::limits::{HALF_OPEN_LIMIT, HOST_LIMIT, HOST_TABLE_FULL};
 use super::states::State;
 use super::{CONNECTION_TABLE_FULL, DENIED, Firewall, INVALID_TCP_FLAGS, NOT_INIT, NOT_SYN, OUT_OF_WINDOW, REJECTED};
@@ -84,9 +85,6 @@ impl Stamp for Asked {
     }
 }
 
-/// The ends of a connection or query, and the side under which the sender of a message about it is known there.
-type About = (Ends, Side);
-
 /// The kind of an ICMP message; queries and replies with type and identifier.
 pub(super) enum Message {
     Query(u8, u16),
@@ -138,7 +136,7 @@ impl Firewall {
             Message::Other if self.settings.policy.has_tables => return self.invalid(cx, packet, side, DENIED),
             Message::Other => (State::New, None),
         };
-        if let Err(reason) = self.judge(cx, packet, (side, state), about.as_ref().map(|(ends, end)| (ends, *end)))? {
+        if let Err(reason) = self.judge(cx, packet, Observed { side, state }, about.as_ref())? {
             return Ok(Verdict::Drop(reason));
         }
         self.pass(cx, packet)
@@ -159,7 +157,7 @@ impl Firewall {
         let judged = match known {
             Some(_) => {
                 let state = if goes_on { State::Original } else { State::New };
-                self.judge(cx, packet, (side, state), Some((&ends, side)))?.map(|()| None)
+                self.judge(cx, packet, Observed { side, state }, Some(&About { ends, end: side }))?.map(|()| None)
             }
             None => {
                 // An expired query with the same identifier may not have been swept yet.
@@ -198,7 +196,7 @@ impl Firewall {
             if answered != asked {
                 self.queries.insert(cx, &ends, &answered)?;
             }
-            return Ok(Some((ends, end)));
+            return Ok(Some(About { ends, end }));
         }
         Ok(None)
     }
@@ -226,7 +224,7 @@ impl Firewall {
                 let ends = Ends::new(from_inside, (quoted.src_ip, id), (quoted.dst_ip, id), protocol::ICMP);
                 let ends = ends.asked_from(opener, kind);
                 if self.queries.get(cx, &ends)?.is_some() {
-                    return Ok(Some((state, (ends, end))));
+                    return Ok(Some((state, About { ends, end })));
                 }
             }
             return Ok(None);
@@ -240,7 +238,7 @@ impl Firewall {
             let ends = ((quoted.src_ip, source), (quoted.dst_ip, destination));
             let ends = Ends::new(end == Side::Outside, ends.0, ends.1, quoted.protocol);
             if self.connections.has(cx, &ends.opened_from(opener as u8))? {
-                return Ok(Some((state, (ends, end))));
+                return Ok(Some((state, About { ends, end })));
             }
         }
         Ok(None)

@@ -8,12 +8,13 @@ use super::Firewall;
 use super::connection::{Connection, Phase};
 use super::ends::Ends;
 use super::related::Asked;
+use super::states::Sender;
 use crate::parts::Side;
 
 impl Connection {
     /// Who opened it, and how far it has come.
     pub(super) fn in_words(&self, key: &SetKey) -> String {
-        let is_inside = self.side_of(true) == Side::Inside as u8;
+        let is_inside = self.side_of(Sender::Opener) == Side::Inside as u8;
         let opener = self.ends(key).map_or_else(String::new, |ends| {
             let end = if is_inside { (ends.inside, ends.inside_port) } else { (ends.outside, ends.outside_port) };
             format!(" by {}", end_in_words(self.protocol, end))

@@ -47,15 +47,18 @@ impl State {
     pub(super) const RELATED: [State; 2] = [State::RelatedOriginal, State::RelatedReply];
 
     /// The state of a packet in a connection that has been answered.
-    pub(super) fn established(from_opener: bool) -> State {
-        if from_opener { State::Original } else { State::Reply }
+    pub(super) fn established(sender: Sender) -> State {
+        match sender {
+            Sender::Opener => State::Original,
+            Sender::Answerer => State::Reply,
+        }
     }
 
-    /// Whether a packet comes from its connection's opener; `None` if it is only about a connection, or belongs to none.
-    pub(super) fn is_from_opener(self) -> Option<bool> {
+    /// Which end of its connection has sent a packet; `None` if it is only about a connection, or belongs to none.
+    pub(super) fn sender(self) -> Option<Sender> {
         match self {
-            State::New | State::Original => Some(true),
-            State::Reply => Some(false),
+            State::New | State::Original => Some(Sender::Opener),
+            State::Reply => Some(Sender::Answerer),
             State::RelatedOriginal | State::RelatedReply | State::Invalid | State::Untracked | State::Arp => None,
         }
     }
@@ -72,7 +75,7 @@ impl State {
 
     /// The state that the packet would have in a connection that has been answered.
     pub(super) fn answered(self) -> State {
-        State::established(self.is_from_opener().unwrap_or(true))
+        State::established(self.sender().unwrap_or(Sender::Opener))
     }
 
     /// The state of a packet in the other direction.
@@ -82,6 +85,23 @@ impl State {
             State::Reply => State::Original,
             other => other,
         }
+    }
+}
+
+/// Which end of a connection has sent a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Sender {
+    /// The end that sent the first packet.
+    Opener = 0,
+    /// The other end.
+    Answerer = 1,
+}
+
+impl Sender {
+    #[inline(always)]
+    pub(super) fn opener_if(is_opener: bool) -> Sender {
+        if is_opener { Sender::Opener } else { Sender::Answerer }
     }
 }
 
