@@ -132,7 +132,7 @@ pub struct ChainArgs {
     /// Number of ports, 1 to 256 [default: what functions and files need, at least 2]
     #[arg(long, value_name = "N", value_parser = whole)]
     pub ports: Option<i64>,
-    /// Maximum packets per batch, 1 to 256 [default: 128]
+    /// Maximum packets per batch, 1 to 256 [default: 256]
     #[arg(long, value_name = "N", value_parser = whole)]
     pub batch: Option<i64>,
     /// Capacity for packet sets of each group of functions, over all workers [default: 1000000]
@@ -432,7 +432,7 @@ pub struct BenchArgs {
     /// Time of each load of --what latency, and of --what soak: 30s, 30m [default: 2s and 30m]
     #[arg(long, value_name = "TIME")]
     pub duration: Option<String>,
-    /// Maximum packets per batch, 1 to 256 [default: 128]
+    /// Maximum packets per batch, 1 to 256 [default: 256]
     #[arg(long, value_name = "N", value_parser = whole)]
     pub batch: Option<i64>,
     /// Longest time to wait for a batch to fill, in microseconds

@@ -47,6 +47,6 @@ pub use report::RunReport;
 pub use braid_runtime::HugePages;
 
 /// Default for the maximum number of packets in a batch.
-pub const BATCH_DEFAULT: i64 = 128;
+pub const BATCH_DEFAULT: i64 = 256;
 /// Default capacity for the packet sets of one group of functions, over all workers.
 pub const SETS_DEFAULT: i64 = 1_000_000;

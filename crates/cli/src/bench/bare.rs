@@ -8,6 +8,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use braid_control::BATCH_DEFAULT;
 use braid_control::runtime::memory::{Backing, Bytes, HugePages, prefetch_second_level, thread_time};
 use braid_control::runtime::nf::packet::KeyHash;
 use braid_control::runtime::nf::packet::key::seed;
@@ -18,7 +19,7 @@ use crate::failure::{Failure, Kind};
 /// Name of its rows.
 pub const NAME: &str = "bare loop";
 /// Number of packets in a batch.
-pub const BATCH: usize = 128;
+pub const BATCH: usize = BATCH_DEFAULT as usize;
 
 /// Size in bytes of a cache line, of a frame, and of a record.
 const LINE: usize = 64;
