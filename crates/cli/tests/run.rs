@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use braid_cli::control::runtime::io::capture::CaptureReader;
+use rustix::process::{Pid, Signal, kill_process};
 use support::{Braid, conserved};
 
 /// Packets of a capture, in order.
@@ -73,6 +74,30 @@ fn two_workers_send_what_one_sends_in_the_same_order() {
         }
         assert!(packets(&braid, "out1.pcapng") == packets(&braid, "out2.pcapng"), "{distribution}: outputs differ");
     }
+}
+
+#[test]
+fn a_run_in_order_that_is_stopped_has_done_the_beginning_of_what_one_worker_does() {
+    let braid = Braid::new();
+    braid.ok("gen campus?packets=60000&flows=500 --out in.pcapng");
+    let line = |workers: u8| format!("run --nf nat --in in.pcapng --workers {workers} --in-order --out out{workers}.pcapng");
+    braid.ok(&line(1));
+    let mut command = braid.command(&format!("{} --json", line(3)));
+    let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+    let begun = Instant::now();
+    while std::fs::metadata(braid.path("out3.pcapng")).map_or(0, |file| file.len()) < 20_000 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is written");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill_process(Pid::from_child(&run), Signal::TERM).expect("it runs");
+    let output = run.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("stopped before the end of the input"), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+    conserved(&report);
+    assert_eq!(report["stopped"], true, "{report}");
+    let (all, some) = (packets(&braid, "out1.pcapng"), packets(&braid, "out3.pcapng"));
+    assert!(some.len() < all.len() && all.starts_with(&some), "{} of {} packets, or others", some.len(), all.len());
 }
 
 #[test]

@@ -58,6 +58,8 @@ pub struct RunReport {
     pub damages: Vec<String>,
     /// Output that could not be written.
     pub lost: Vec<String>,
+    /// The run was told to stop before the end of its input.
+    pub stopped: bool,
 }
 
 /// What one function reports.
@@ -179,7 +181,7 @@ impl RunReport {
         let sum = |counts: &[(&str, u64)]| counts.iter().map(|(_, count)| count).sum::<u64>();
         let (undelivered_total, unsent_total) = (sum(&report.undelivered), sum(&report.unsent));
         let packets_out = total.packets_out.saturating_sub(unsent_total);
-        let not_written = report.lost.iter().map(missing).sum::<u64>().min(packets_out);
+        let not_written = report.lost.iter().map(SinkError::lost).sum::<u64>().min(packets_out);
         let unwritten = (not_written > 0).then_some(("sink", "not_written", not_written));
         for (stage, reason, count) in total.drops.iter().chain(undelivered).chain(unsent).chain(unwritten) {
             *dropped.entry(reason.to_owned()).or_default() += count;
@@ -210,6 +212,7 @@ impl RunReport {
             findings: report.findings.iter().map(|(name, findings)| (name.clone(), findings.into())).collect(),
             damages: report.damages.iter().map(ToString::to_string).collect(),
             lost: report.lost.iter().map(ToString::to_string).collect(),
+            stopped: report.was_stopped,
         }
     }
 
@@ -231,14 +234,6 @@ impl From<&Findings> for Told {
             Found { kind: kind.to_owned(), subject, detail, number }
         };
         Told { sums: findings.sums().clone(), found: findings.list().iter().map(found).collect() }
-    }
-}
-
-/// Packets that an output had taken and that are not in it.
-fn missing(lost: &SinkError) -> u64 {
-    match lost {
-        SinkError::Write { lost, .. } | SinkError::LinkTypes { lost, .. } => *lost,
-        _ => 0,
     }
 }
 

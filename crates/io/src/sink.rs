@@ -65,6 +65,29 @@ pub enum SinkError {
     /// The writer thread has ended.
     #[error("the writer ended early; packets are missing")]
     WriterGone,
+    /// Several files failed.
+    #[error("{}", _0.iter().map(SinkError::to_string).collect::<Vec<_>>().join("; "))]
+    Several(Vec<SinkError>),
+}
+
+impl SinkError {
+    /// The failures of several files as one result.
+    pub(crate) fn all(mut failures: Vec<SinkError>) -> Result<(), SinkError> {
+        match failures.len() {
+            0 => Ok(()),
+            1 => failures.pop().map_or(Ok(()), Err),
+            _ => Err(SinkError::Several(failures)),
+        }
+    }
+
+    /// How many packets are missing, as far as that is known.
+    pub fn lost(&self) -> u64 {
+        match self {
+            SinkError::Write { lost, .. } | SinkError::LinkTypes { lost, .. } => *lost,
+            SinkError::WriterGone => 0,
+            SinkError::Several(failures) => failures.iter().map(SinkError::lost).sum(),
+        }
+    }
 }
 
 /// One worker's access to a sink.

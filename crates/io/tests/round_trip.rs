@@ -394,6 +394,24 @@ fn a_full_disk_is_reported_with_what_is_missing() {
 }
 
 #[test]
+fn every_file_on_a_full_disk_is_reported() {
+    let directory = TempDir::new().expect("a directory");
+    let paths: Vec<PathBuf> = (0..3).map(|port| directory.path().join(format!("out-{port}.pcap"))).collect();
+    let is_full = |path| std::os::unix::fs::symlink("/dev/full", path).is_ok();
+    if !Path::new("/dev/full").exists() || !paths.iter().take(2).all(is_full) {
+        return skip("every_file_on_a_full_disk_is_reported", &"no /dev/full");
+    }
+    let inputs: Vec<PathBuf> = (0..3).map(|port| directory.path().join(format!("in-{port}.pcap"))).collect();
+    inputs.iter().for_each(|path| write(path, Precision::default(), &many(3_000)));
+    let rx = Box::new(CaptureSource::new(inputs)).open(1, Arc::new(FirstQueue)).expect("opens");
+    let results = forward(rx, Box::new(CaptureSink::per_port(paths.clone())).open(1).expect("opens"), 1);
+    let error = results[0].as_ref().expect_err("two files are not whole");
+    assert_eq!(error.lost(), 6_000, "{error}");
+    assert!(error.to_string().contains("out-0.pcap") && error.to_string().contains("out-1.pcap"), "{error}");
+    assert_eq!(read(&paths[2]).len(), 3_000);
+}
+
+#[test]
 fn packets_of_another_link_type_do_not_vanish_from_a_pcap_unsaid() {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("out.pcap");

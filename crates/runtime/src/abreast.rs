@@ -27,6 +27,8 @@ pub(crate) struct Abreast {
     received: Batch,
     /// Packets that have not been delivered yet, newest first.
     waiting: Vec<Frame>,
+    /// The run is to end before the input.
+    closed: bool,
 }
 
 impl Abreast {
@@ -39,7 +41,7 @@ impl Abreast {
         layout: &Arc<Layout>,
     ) -> Abreast {
         let (places, received) = (Arc::clone(places), Batch::new(pool, layout));
-        Abreast { inner, worker, places, waits, received, waiting: Vec::new() }
+        Abreast { inner, worker, places, waits, received, waiting: Vec::new(), closed: false }
     }
 }
 
@@ -99,7 +101,9 @@ impl RxQueue for Abreast {
     }
 
     fn close(&mut self) -> bool {
-        self.inner.close() || !self.waiting.is_empty()
+        // What has been read of a capture has not arrived anywhere: the others stop before it, as one worker would.
+        self.closed = true;
+        self.inner.close()
     }
 
     fn damages(&self) -> Vec<Damage> {
@@ -109,7 +113,10 @@ impl RxQueue for Abreast {
 
 impl Drop for Abreast {
     fn drop(&mut self) {
-        // No worker must wait for one that has ended.
-        self.places.publish(self.worker, u64::MAX);
+        // No worker must wait for one that has ended. But if the run stops, none may pass the packets that this one has not handled: what
+        // has been handled then is the beginning of the input.
+        if !self.closed {
+            self.places.publish(self.worker, u64::MAX);
+        }
     }
 }

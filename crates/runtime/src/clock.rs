@@ -157,7 +157,6 @@ impl Timeline {
     /// it may have had fewer packets than others, or none. Acquire and release: the last worker sees what the others have done.
     pub fn leave(&self, worker: usize, now_ns: u64, next: u64) -> Option<(u64, u64)> {
         self.publish(worker, u64::MAX);
-        self.places.publish(worker, u64::MAX);
         self.latest_ns.fetch_max(now_ns, Ordering::AcqRel);
         self.latest.fetch_max(next, Ordering::AcqRel);
         let is_last = self.ended.fetch_add(1, Ordering::AcqRel) + 1 == self.workers.len();

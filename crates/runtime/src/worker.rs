@@ -109,6 +109,8 @@ pub struct Worker {
     pulse: Option<Arc<Pulse>>,
     /// Whether packets that functions hold back are sent when all workers end.
     drains: bool,
+    /// The run is to end before its packets.
+    was_closed: bool,
     progress: Progress,
 }
 
@@ -153,6 +155,7 @@ impl Worker {
             bringing: None,
             pulse: None,
             drains: true,
+            was_closed: false,
             progress: Progress::default(),
             parts,
         })
@@ -214,6 +217,7 @@ impl Worker {
 
     /// Closes the receive queue because the run is to end; returns whether packets that have already arrived still need further steps.
     pub fn close(&mut self) -> bool {
+        self.was_closed = true;
         self.parts.receive.close()
     }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use braid_control::command_line::CommandLine;
@@ -99,7 +100,9 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     };
     // If the chain was exchanged meanwhile, stages and counters would not match.
     let profile = (args.profile && names(&last_plan) == names(&plan)).then(|| profile(&plan, &from, &report, false));
-    let report = RunReport::new(names(&last_plan), &report);
+    let mut report = RunReport::new(names(&last_plan), &report);
+    // Who asks for a duration knows that the input goes on.
+    report.stopped &= control.stop.load(Ordering::Relaxed);
     let (successor, beside, state) = match (successor, saved) {
         (Some((successor, beside)), Ok(Some(state))) => (successor, beside, state),
         (_, saved) => {
@@ -239,6 +242,9 @@ fn told_of_packets(report: &RunReport, json: bool, plan: &Plan) -> Result<ExitCo
         (true, _) => print_json(report)?,
         (false, true) => aside!("{report}"),
         (false, false) => print(&report.to_string())?,
+    }
+    if report.stopped && plan.devices.is_empty() {
+        asideln!("note: stopped before the end of the input; these are the figures of what came before");
     }
     if may_depend_on_order(plan, report) {
         let what = if report.dropped_total() > 0 { "drops" } else { "findings" };

@@ -259,11 +259,8 @@ impl Writer {
         while let Some(lane) = self.merge.next_at_any_price() {
             self.write(lane);
         }
-        let mut result = Ok(());
-        for file in &mut self.files {
-            result = result.and(file.finish());
-        }
-        Report { result, disordered: self.disordered }
+        let failures = self.files.iter_mut().filter_map(|file| file.finish().err()).collect();
+        Report { result: SinkError::all(failures), disordered: self.disordered }
     }
 
     /// Reads the marks, then takes everything handed over before them, which is in the channel now.

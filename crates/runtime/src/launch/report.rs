@@ -54,6 +54,8 @@ pub struct Report {
     pub damages: Vec<Damage>,
     /// Errors of the sink.
     pub lost: Vec<SinkError>,
+    /// A worker was told to end before its packets ended.
+    pub was_stopped: bool,
     /// The pages that back the buffers.
     pub backing: Backing,
     /// Packet sets of an earlier run for which this run had no room, and which ended.
@@ -112,6 +114,7 @@ impl Remains<'_> {
             dispatched,
             damages: Vec::new(),
             lost: Vec::new(),
+            was_stopped: ended.iter().any(|worker| worker.was_closed),
             backing: pool.backing(),
             sets_left_out: 0,
             memory_bytes: chain.objects().iter().map(|object| object.memory_bytes()).sum(),

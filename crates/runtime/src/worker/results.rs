@@ -33,12 +33,18 @@ pub struct Ended {
     pub witness: Box<dyn Witness>,
     /// The probe that measured it.
     pub probe: Probe,
+    /// It was told to end before its packets ended.
+    pub was_closed: bool,
 }
 
 impl Worker {
     /// Finishes the worker's packets when no more will arrive; the last worker to leave also sends held packets. Runs on the worker's own thread.
     pub fn leave(&mut self) {
         self.settle_sets();
+        if !self.was_closed {
+            // A worker that stops before its packets end holds back those that keep the order with it; they stop, too.
+            self.parts.timeline.places().publish(self.parts.id, u64::MAX);
+        }
         if let Some((latest_ns, next)) = self.parts.timeline.leave(self.parts.id, self.last_ns, self.next) {
             // What is told of all workers at the end is told at the end of the capture, whatever packets this one had.
             self.last_ns = self.last_ns.max(latest_ns);
@@ -65,6 +71,7 @@ impl Worker {
             last_ns: self.last_ns,
             witness: self.witness,
             probe: self.probe,
+            was_closed: self.was_closed,
         }
     }
 
