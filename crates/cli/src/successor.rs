@@ -11,6 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::aside::asideln;
 use crate::failure::{Failure, Kind};
+use crate::watch::Asked;
 
 /// Environment variable that names the file with the state, if it was left only for the next program, which must remove it.
 const LEFT: &str = "BRAID_STATE_LEFT";
@@ -21,13 +22,18 @@ pub const SIGNALS_HELD: &str = "BRAID_SIGNALS_HELD";
 /// The signals that end a run or mean something to it: without a handler each of them ends the program.
 const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 
-/// Has signals wait until the next program can handle them, if it knows that it must admit them.
-pub fn hold_signals(successor: &Successor, next: &mut Command) {
+/// Has signals wait until the next program can handle them, if it knows that it must admit them; one that has come already does, too.
+pub fn hold_signals(successor: &Successor, next: &mut Command, asked: &Asked) {
     // If they cannot be held, they end the next program until it has handlers, as they would any program.
-    match successor.knows_of(SIGNALS_HELD) && device::hold_signals(&SIGNALS).is_ok() {
-        true => next.env(SIGNALS_HELD, "1"),
-        false => next.env_remove(SIGNALS_HELD),
-    };
+    if !successor.knows_of(SIGNALS_HELD) || device::hold_signals(&SIGNALS).is_err() {
+        next.env_remove(SIGNALS_HELD);
+        return;
+    }
+    next.env(SIGNALS_HELD, "1");
+    if asked.is_set() {
+        // To this thread, the only one that is left then. It waits: raise(3), execve(2) on pending signals.
+        let _ = signal_hook::low_level::raise(SIGTERM);
+    }
 }
 
 /// Admits the signals that the program before has held, now that there are handlers for them.

@@ -11,18 +11,31 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::failure::{Failure, Kind};
 
-/// Ends the run gracefully on Ctrl-C, on a request to terminate, and when its terminal has gone; a second signal ends the program at once.
-pub fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
-    // A program started by nohup ignores this signal.
-    if !is_ignored(SIGHUP) {
-        stop_on(SIGHUP, stop)?;
+/// The signals that ask any program to end.
+const ENDS: [i32; 2] = [SIGINT, SIGTERM];
+
+/// Whether a signal has asked the run to end. The flag that stops it is also set by an upgrade, by interfaces that vanish, or by a thread that
+/// panics; a signal that comes then is the first one all the same.
+#[derive(Clone, Debug, Default)]
+pub struct Asked(Arc<AtomicBool>);
+
+impl Asked {
+    /// Whether such a signal has come.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
-    stop_but_for_hangup(stop)
+}
+
+/// Ends the run gracefully on Ctrl-C, on a request to terminate, and when its terminal has gone; a second signal ends the program at once.
+pub fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<Asked, Failure> {
+    // A program started by nohup ignores this signal.
+    let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    stop_on(hangup.into_iter().chain(ENDS), stop)
 }
 
 /// Like [`stop_on_signal`], for a service, where SIGHUP has another meaning.
-pub fn stop_but_for_hangup(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
-    [SIGINT, SIGTERM].into_iter().try_for_each(|signal| stop_on(signal, stop))
+pub fn stop_but_for_hangup(stop: &Arc<AtomicBool>) -> Result<Asked, Failure> {
+    stop_on(ENDS.into_iter(), stop)
 }
 
 /// Makes exceeding a file size limit (`ulimit -f`) an error of the write, instead of ending the program.
@@ -37,12 +50,15 @@ pub fn unwatched(error: io::Error) -> Failure {
     Failure::new(Kind::Failed, format!("cannot wait for signals: {error}"), help)
 }
 
-fn stop_on(signal: i32, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
-    let watch = || {
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(stop))?;
-        signal_hook::flag::register(signal, Arc::clone(stop))
+fn stop_on(mut signals: impl Iterator<Item = i32>, stop: &Arc<AtomicBool>) -> Result<Asked, Failure> {
+    let asked = Asked::default();
+    let watch = |signal| {
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&asked.0))?;
+        signal_hook::flag::register(signal, Arc::clone(&asked.0))?;
+        signal_hook::flag::register(signal, Arc::clone(stop)).map(drop)
     };
-    watch().map(drop).map_err(unwatched)
+    signals.try_for_each(watch).map_err(unwatched)?;
+    Ok(asked)
 }
 
 /// Whether the program was started with a signal ignored: proc_pid_status(5), `SigIgn`.

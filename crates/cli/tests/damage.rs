@@ -306,6 +306,23 @@ fn a_terminal_that_goes_away_ends_a_run_in_order() {
 }
 
 #[test]
+fn one_signal_during_an_upgrade_ends_whoever_runs_then_and_the_state_is_saved() {
+    let line = "--nf firewall,nat --in gen:campus?packets=4000000000&flows=20000 --time live --state kept";
+    for wait_ms in [0, 20, 60, 150, 400] {
+        let braid = Braid::new();
+        let mut run = Running::start(&braid, line);
+        let upgrade = braid.command("upgrade --control control.sock").stderr(Stdio::null()).spawn();
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        run.signal("-TERM");
+        // The report is that of the run before, if that one has ended, or of both.
+        let (status, said) = run.ended_how();
+        assert_eq!(status.code(), Some(0), "after {wait_ms} ms: {said}");
+        assert!(braid.path("kept").exists(), "after {wait_ms} ms: {said}");
+        upgrade.expect("it runs").wait().expect("it ends");
+    }
+}
+
+#[test]
 fn a_path_too_long_for_a_socket_is_refused_with_the_length_that_is_possible() {
     let braid = Braid::new();
     let path = "x".repeat(108);

@@ -73,10 +73,10 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     if !plan.devices.is_empty() {
         control.live.get_or_insert_with(|| Live::new(workers));
     }
-    match &args.config {
+    let asked = match &args.config {
         Some(_) => watch::stop_but_for_hangup(&control.stop)?,
         None => watch::stop_on_signal(&control.stop)?,
-    }
+    };
     successor::admit_signals();
     let restored = begin_if_it_fits(args, restored, &compiled, &mut control)?;
     control.at_start = Some(when_begun(args, plan.chain_name(), restored.unwrap_or_default()));
@@ -120,7 +120,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     drop(offered);
     let left = duration.map(|duration| duration.saturating_sub(begun.elapsed()));
     let on = GoesOn { state: &state, is_to_stay: args.saved_to().is_some(), applied: applied.as_deref(), left };
-    Err(become_successor(&successor, &on, ports.as_ref()))
+    Err(become_successor(&successor, &on, ports.as_ref(), &asked))
 }
 
 /// Restores the state that the command line names, if it exists. Returns messages to print when the run has started.

@@ -12,6 +12,7 @@ use crate::aside::asideln;
 use crate::connect::{ControlArgs, connect, place};
 use crate::failure::{Failure, Kind};
 use crate::successor;
+use crate::watch::Asked;
 use braid_control::live::{Client, Continued, Request, Stats, Successor};
 use braid_control::runtime::io::device::Ports;
 
@@ -112,8 +113,13 @@ impl GoesOn<'_> {
 }
 
 /// Executes the other program, with the arguments of this one except for what it goes on with, and with whatever `ports` leave open.
-/// Returns only on failure.
-pub(super) fn become_successor(successor: &Successor, on: &GoesOn<'_>, ports: Option<&Ports>) -> Failure {
+/// A signal that has asked this one to end meanwhile ends that one, which then saves the state. Returns only on failure.
+pub(super) fn become_successor(
+    successor: &Successor,
+    on: &GoesOn<'_>,
+    ports: Option<&Ports>,
+    asked: &Asked,
+) -> Failure {
     let (program, state) = (&successor.program, on.state);
     let arguments = on.arguments(std::env::args_os().skip(1));
     let left = ports.map_or(Ok(None), |ports| ports.leave_open(|variable| successor.knows_of(variable)).map(Some));
@@ -121,7 +127,7 @@ pub(super) fn become_successor(successor: &Successor, on: &GoesOn<'_>, ports: Op
         Ok(left) => {
             let mut next = Command::new(program);
             successor::tell_of(Some(state).filter(|_| !on.is_to_stay), &mut next);
-            successor::hold_signals(successor, &mut next);
+            successor::hold_signals(successor, &mut next, asked);
             next.args(arguments).envs(left.into_iter().flatten()).exec()
         }
         Err(error) => error,

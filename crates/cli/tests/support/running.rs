@@ -1,7 +1,7 @@
 //! A run that goes on while a test looks at it.
 
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -85,6 +85,13 @@ impl<'a> Running<'a> {
     #[track_caller]
     pub fn ended(&mut self) -> Value {
         self.ended_and_said().0
+    }
+
+    /// How it ends, and what it has said on standard error.
+    #[track_caller]
+    pub fn ended_how(&mut self) -> (ExitStatus, String) {
+        let output = self.child.take().expect("it runs").wait_with_output().expect("it ends");
+        (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
     #[track_caller]
