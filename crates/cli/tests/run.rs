@@ -6,7 +6,9 @@ use std::io::{Read, Write};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use braid_cli::control::runtime::io::capture::CaptureReader;
+use braid_cli::control::runtime::io::capture::{CaptureReader, CaptureWriter, Precision};
+use braid_cli::control::runtime::nf::packet::FrameInfo;
+use braid_testkit::Frame;
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Braid, conserved};
 
@@ -80,7 +82,8 @@ fn two_workers_send_what_one_sends_in_the_same_order() {
 fn a_run_in_order_that_is_stopped_has_done_the_beginning_of_what_one_worker_does() {
     let braid = Braid::new();
     braid.ok("gen campus?packets=60000&flows=500 --out in.pcapng");
-    let line = |workers: u8| format!("run --nf nat --in in.pcapng --workers {workers} --in-order --out out{workers}.pcapng");
+    let line =
+        |workers: u8| format!("run --nf nat --in in.pcapng --workers {workers} --in-order --out out{workers}.pcapng");
     braid.ok(&line(1));
     let mut command = braid.command(&format!("{} --json", line(3)));
     let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
@@ -98,6 +101,22 @@ fn a_run_in_order_that_is_stopped_has_done_the_beginning_of_what_one_worker_does
     assert_eq!(report["stopped"], true, "{report}");
     let (all, some) = (packets(&braid, "out1.pcapng"), packets(&braid, "out3.pcapng"));
     assert!(some.len() < all.len() && all.starts_with(&some), "{} of {} packets, or others", some.len(), all.len());
+}
+
+#[test]
+fn workers_that_wait_for_their_turn_hold_no_buffers() {
+    let braid = Braid::new();
+    let mut writer = CaptureWriter::create(&braid.path("in.pcap"), Precision::Nanoseconds).expect("created");
+    // More long frames for each worker than there are buffers for such frames, one flow after another.
+    for flow in 0..64 {
+        let frame = Frame::udp(&format!("10.0.0.1:{}", 5000 + flow), "192.0.2.1:53").len(3_000).bytes();
+        let info = FrameInfo { wire_len: frame.len() as u32, ..FrameInfo::default() };
+        (0..100).for_each(|_| writer.write(&frame, &info));
+    }
+    writer.finish().expect("written");
+    // A run that does not end by itself is ended, and is not whole.
+    let report = braid.json("run --nf flow_counter --in in.pcap --in-order --workers 8 --sets 1000 --duration 60s");
+    assert_eq!((&report["packets_out"], &report["packets_in"]), (&6_400.into(), &6_400.into()), "{report}");
 }
 
 #[test]

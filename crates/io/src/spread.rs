@@ -39,29 +39,28 @@ pub(crate) fn spread<S: FrameStream + 'static>(
     }
 }
 
-/// Copies a frame into the batch and counts it. Returns the number of packets added, which is 0 for a frame
-/// that is too long or for which there is no port; `None` if no buffer is free.
+/// Copies a frame into the batch and counts it; false if no buffer is free.
 fn take(
     (bytes, info): (&[u8], &FrameInfo),
-    ports_max: Port,
     batch: &mut Batch,
     buffers: &mut Buffers,
     counters: &mut RxCounters,
-) -> Option<usize> {
-    if bytes.len() > JUMBO_FRAME_MAX {
-        counters.too_long += 1;
-        return Some(0);
-    }
-    if info.port >= ports_max {
-        counters.no_port += 1;
-        return Some(0);
-    }
+) -> bool {
     if !batch.copy_in(buffers, bytes, info) {
-        return None;
+        return false;
     }
     counters.packets += 1;
     counters.bytes += u64::from(info.wire_len);
-    Some(1)
+    true
+}
+
+/// Counts a frame that cannot be delivered, because it is too long or there is no port for it; returns whether it is one.
+fn leave_out((bytes, info): (&[u8], &FrameInfo), ports_max: Port, counters: &mut RxCounters) -> bool {
+    let is_too_long = bytes.len() > JUMBO_FRAME_MAX;
+    let has_no_port = !is_too_long && info.port >= ports_max;
+    counters.too_long += u64::from(is_too_long);
+    counters.no_port += u64::from(has_no_port);
+    is_too_long || has_no_port
 }
 
 fn ahead(info: &FrameInfo) -> Ahead {
@@ -82,17 +81,19 @@ impl<S: FrameStream> Inline<S> {
         Inline { stream, held: false, horizon: 0, counters: RxCounters::default() }
     }
 
-    /// Makes sure that the stream holds a frame; if there is none, the error says why.
+    /// Makes sure that the stream holds a frame that can be delivered; if there is none, the error says why.
     fn hold(&mut self) -> Result<(), Received> {
-        if self.held {
-            return Ok(());
-        }
-        match self.stream.advance() {
-            Next::Frame => self.held = true,
-            Next::Wait(_) => return Err(Received::Idle),
-            Next::End => {
-                self.horizon = u64::MAX;
-                return Err(Received::End);
+        while !self.held {
+            match self.stream.advance() {
+                Next::Frame => {
+                    let (bytes, info) = self.stream.frame();
+                    self.held = !leave_out((bytes, &info), self.stream.ports_max(), &mut self.counters);
+                }
+                Next::Wait(_) => return Err(Received::Idle),
+                Next::End => {
+                    self.horizon = u64::MAX;
+                    return Err(Received::End);
+                }
             }
         }
         Ok(())
@@ -109,10 +110,10 @@ impl<S: FrameStream> RxQueue for Inline<S> {
                 break;
             }
             let (bytes, info) = self.stream.frame();
-            let ports_max = self.stream.ports_max();
-            let taken_in = take((bytes, &info), ports_max, batch, buffers, &mut self.counters);
-            let Some(count) = taken_in else { break };
-            taken += count;
+            if !take((bytes, &info), batch, buffers, &mut self.counters) {
+                break;
+            }
+            taken += 1;
             self.held = false;
             self.horizon = info.sequence + 1;
         }
@@ -315,9 +316,16 @@ struct Spread {
 }
 
 impl Spread {
-    /// Fetches the next load if the current one is used up. Returns `None` if there is a frame to take.
-    fn next_load(&mut self) -> Option<Received> {
-        while self.at >= self.load.len() {
+    /// Goes to the next frame that can be delivered, in the next load if the current one is used up. Returns `None` if there is one.
+    fn seek(&mut self) -> Option<Received> {
+        loop {
+            while let Some((bytes, info)) = self.load.frame(self.at) {
+                if !leave_out((bytes, &info), self.ports_max, &mut self.counters) {
+                    return None;
+                }
+                self.at += 1;
+                self.horizon = info.sequence + 1;
+            }
             let horizon = self.shared.horizons[self.number].load(Ordering::Acquire);
             match self.loads.try_recv() {
                 Ok(load) => {
@@ -337,7 +345,6 @@ impl Spread {
                 }
             }
         }
-        None
     }
 }
 
@@ -346,13 +353,14 @@ impl RxQueue for Spread {
         let limit = limit.min(batch.room());
         let mut taken = 0;
         while taken < limit {
-            if let Some(nothing) = self.next_load() {
+            if let Some(nothing) = self.seek() {
                 return if taken > 0 { Received::Packets } else { nothing };
             }
             let Some((bytes, info)) = self.load.frame(self.at) else { break };
-            let taken_in = take((bytes, &info), self.ports_max, batch, buffers, &mut self.counters);
-            let Some(count) = taken_in else { break };
-            taken += count;
+            if !take((bytes, &info), batch, buffers, &mut self.counters) {
+                break;
+            }
+            taken += 1;
             self.at += 1;
             self.horizon = info.sequence + 1;
         }
@@ -364,7 +372,7 @@ impl RxQueue for Spread {
     }
 
     fn ahead(&mut self) -> Ahead {
-        match self.next_load() {
+        match self.seek() {
             None => self.load.frame(self.at).map_or(Ahead::Nothing, |(_, info)| ahead(&info)),
             Some(Received::End) => Ahead::End,
             Some(_) => Ahead::Nothing,

@@ -13,35 +13,34 @@ use std::sync::Arc;
 
 use braid_io::capture::Damage;
 use braid_io::{Ahead, Received, RxCounters, RxQueue};
-use braid_packet::{Batch, Buffers, Frame, Layout, Pool};
+use braid_packet::{Batch, Buffers};
 
 use crate::places::Places;
 
-/// A worker's queue that keeps the order of the input.
+/// A worker's queue that keeps the order of the input. A packet takes a buffer when its turn has come, so workers that wait hold none.
 pub(crate) struct Abreast {
+    /// It can look ahead.
     inner: Box<dyn RxQueue>,
     worker: usize,
     places: Arc<Places>,
     /// Whether it waits within a call. It must not where one worker runs at a time, because the workers it waits for could not run.
     waits: bool,
-    received: Batch,
-    /// Packets that have not been delivered yet, newest first.
-    waiting: Vec<Frame>,
     /// The run is to end before the input.
     closed: bool,
 }
 
 impl Abreast {
-    /// Wraps `inner`; `layout` must carry the packets' numbers.
-    pub(crate) fn new(
-        inner: Box<dyn RxQueue>,
-        (worker, waits): (usize, bool),
-        places: &Arc<Places>,
-        pool: &Arc<Pool>,
-        layout: &Arc<Layout>,
-    ) -> Abreast {
-        let (places, received) = (Arc::clone(places), Batch::new(pool, layout));
-        Abreast { inner, worker, places, waits, received, waiting: Vec::new(), closed: false }
+    /// Wraps `inner`, the queue of a worker.
+    pub(crate) fn new(inner: Box<dyn RxQueue>, (worker, waits): (usize, bool), places: &Arc<Places>) -> Abreast {
+        Abreast { inner, worker, places: Arc::clone(places), waits, closed: false }
+    }
+
+    /// The next packet's number, if it has arrived and is not later than `until_ns`.
+    fn next(&mut self, until_ns: u64) -> Option<u64> {
+        match self.inner.ahead() {
+            Ahead::Packet { sequence, timestamp_ns } if timestamp_ns <= until_ns => Some(sequence),
+            _ => None,
+        }
     }
 }
 
@@ -51,38 +50,27 @@ impl RxQueue for Abreast {
     }
 
     fn receive_until(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize, until_ns: u64) -> Received {
-        // The caller has handled everything delivered before.
-        if self.waiting.is_empty() {
-            let received = self.inner.receive(&mut self.received, buffers, limit);
-            self.waiting.extend(std::iter::from_fn(|| self.received.pop()));
-            if received != Received::Packets {
-                let horizon = if received == Received::End { u64::MAX } else { self.inner.horizon() };
-                self.places.publish(self.worker, horizon);
-                return received;
-            }
-        }
-        let first = self.horizon();
-        self.places.publish(self.worker, first);
+        let first = match self.ahead() {
+            Ahead::Packet { sequence, .. } => sequence,
+            Ahead::End => return self.inner.receive(batch, buffers, limit),
+            Ahead::Nothing | Ahead::Untold => return Received::Idle,
+        };
         let others = if self.waits { self.places.beyond(self.worker, first) } else { self.places.others(self.worker) };
         let before = batch.len();
-        while batch.room() > 0 && batch.len() - before < limit {
-            let is_next = |frame: &mut Frame| frame.sequence() < others && frame.timestamp_ns() <= until_ns;
-            let Some(frame) = self.waiting.pop_if(is_next) else { break };
-            batch.push(frame);
-        }
+        while batch.len() - before < limit
+            && self.next(until_ns).is_some_and(|sequence| sequence < others)
+            && self.inner.receive(batch, buffers, 1) == Received::Packets
+        {}
         if batch.len() > before { Received::Packets } else { Received::Idle }
     }
 
     fn horizon(&self) -> u64 {
-        self.waiting.last().map_or(self.inner.horizon(), Frame::sequence)
+        self.inner.horizon()
     }
 
     fn ahead(&mut self) -> Ahead {
         // The caller has handled everything delivered before, and may not go on for now: the others must not wait for it.
-        let ahead = match self.waiting.last() {
-            Some(frame) => Ahead::Packet { sequence: frame.sequence(), timestamp_ns: frame.timestamp_ns() },
-            None => self.inner.ahead(),
-        };
+        let ahead = self.inner.ahead();
         match ahead {
             Ahead::Packet { sequence, .. } => self.places.publish(self.worker, sequence),
             Ahead::Nothing => self.places.publish(self.worker, self.inner.horizon()),
@@ -101,7 +89,6 @@ impl RxQueue for Abreast {
     }
 
     fn close(&mut self) -> bool {
-        // What has been read of a capture has not arrived anywhere: the others stop before it, as one worker would.
         self.closed = true;
         self.inner.close()
     }

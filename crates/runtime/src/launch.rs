@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use braid_io::{OpenError, QueueSelect, RxQueue, Sink, Source, TxQueue};
+use braid_io::{Ahead, OpenError, QueueSelect, RxQueue, Sink, Source, TxQueue};
 use braid_nf::packet::key::SetDef;
 use braid_nf::state::{Domain, StateBuilder};
 use braid_nf::{Emitted, Event, Stage};
@@ -61,6 +61,9 @@ pub enum RunError {
     /// A thread of a worker cannot be made.
     #[error("a thread for a worker cannot be made: {0}")]
     Thread(std::io::Error),
+    /// Several workers are to keep the order of a source that does not tell which packet comes next.
+    #[error("the source cannot look ahead, so several workers cannot keep its order")]
+    InOrder,
 }
 
 /// How a run is observed and controlled from outside.
@@ -326,7 +329,7 @@ impl Ground<'_> {
         &self,
         id: usize,
         mut tx: Tx,
-        (receive, send): (Box<dyn RxQueue>, Box<dyn TxQueue>),
+        (mut receive, send): (Box<dyn RxQueue>, Box<dyn TxQueue>),
         clock: Clock,
         timeline: &Arc<Timeline>,
     ) -> Result<Worker, RunError> {
@@ -334,8 +337,10 @@ impl Ground<'_> {
         // Where only one worker runs at a time, waiting would block the others.
         let waits = control.schedule.is_none() && self.cluster.is_none();
         let receive: Box<dyn RxQueue> = if self.goes_abreast() {
-            let layout = Arc::new(chain.layout().clone());
-            Box::new(Abreast::new(receive, (id, waits), timeline.places(), self.pool, &layout))
+            if receive.ahead() == Ahead::Untold {
+                return Err(RunError::InOrder);
+            }
+            Box::new(Abreast::new(receive, (id, waits), timeline.places()))
         } else if waits && !plan.gather.is_zero() {
             Box::new(Gather::new(receive, plan.gather))
         } else {
