@@ -8,8 +8,8 @@ use std::time::Duration;
 use braid_runtime::nf::packet::key::{SetDef, SetKey};
 use braid_runtime::nf::state::{Conflict, StateBuilder, StateObject, Tx};
 use braid_runtime::nf::{
-    Candidate, Event, Fate, FieldUse, Findings, Hairpins, Interrupted, Pass, Place, Port, Reason, Relaxation, Rewrites,
-    SetMeaning, SetSlot, SetTables, ShareError, SharedSet, Stage, TableEntry, Tick,
+    Candidate, EntryRange, Event, Fate, FieldUse, Findings, Hairpins, Interrupted, Pass, Place, Port, Reason,
+    Relaxation, Rewrites, SetMeaning, SetSlot, SetTables, ShareError, SharedSet, Stage, TableEntry, Tick,
 };
 
 /// Delegates everything except the packet set to the inner function.
@@ -82,8 +82,8 @@ impl Stage for Overridden {
     fn end_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict> {
         self.inner.end_shared(event, key)
     }
-    fn list_shared(&self, tx: &mut Tx, span: (u32, u32), into: &mut Vec<SharedSet>) -> Result<Option<u32>, Conflict> {
-        self.inner.list_shared(tx, span, into)
+    fn list_shared(&self, tx: &mut Tx, range: EntryRange, into: &mut Vec<SharedSet>) -> Result<Option<u32>, Conflict> {
+        self.inner.list_shared(tx, range, into)
     }
     fn objects(&self) -> Vec<Arc<dyn StateObject>> {
         self.inner.objects()
@@ -172,8 +172,8 @@ impl Stage for Overridden {
     fn describe(&self, event: &mut Event<'_>, key: &SetKey, state: &[u8]) -> Result<SetMeaning, Conflict> {
         self.inner.describe(event, key, state)
     }
-    fn link_down(&self, event: &mut Event<'_>, port: Port, span: (u32, u32)) -> Result<Option<u32>, Conflict> {
-        self.inner.link_down(event, port, span)
+    fn link_down(&self, event: &mut Event<'_>, port: Port, range: EntryRange) -> Result<Option<u32>, Conflict> {
+        self.inner.link_down(event, port, range)
     }
     fn link_up(&self, event: &mut Event<'_>, port: Port) -> Result<(), Conflict> {
         self.inner.link_up(event, port)
@@ -184,9 +184,9 @@ impl Stage for Overridden {
     fn list_entries(
         &self,
         event: &mut Event<'_>,
-        span: (u32, u32),
+        range: EntryRange,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.inner.list_entries(event, span, tell)
+        self.inner.list_entries(event, range, tell)
     }
 }

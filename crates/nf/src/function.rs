@@ -18,7 +18,7 @@ use std::time::Duration;
 use braid_packet::key::{FieldId, SetDef, SetKey};
 use braid_state::{Alone, Conflict, Plain, Share};
 
-use crate::{Cx, Declare, Fate, Findings, NewSet, Packet, Port, Reason, TableEntry, Verdict};
+use crate::{Cx, Declare, EntryRange, Fate, Findings, NewSet, Packet, Port, Reason, TableEntry, Verdict};
 
 /// Result of a packet handler: the verdict about the packet, or the conflict that an operation of a state object
 /// returned. Pass conflicts on with `?`: the framework undoes what the handler did to this packet and runs it again.
@@ -423,12 +423,12 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Forgets what was learnt at a port whose link has gone down. Called on one worker of a live run, between two
-    /// batches.
+    /// Forgets what was learnt at a port whose link has gone down, as far as it is in this part of the table. Called on
+    /// one worker of a live run, between two batches.
     ///
-    /// `_span` is a part of the table: the number of its first entry, and how many entries to visit. Returns the number
-    /// of the entry at which to continue, `None` at the end, as [`list_entries`](Self::list_entries) does.
-    fn link_down(&self, _cx: &mut Cx<'_>, _port: Port, _span: (u32, u32)) -> Result<Option<u32>, Conflict> {
+    /// Returns the number of the entry at which to continue, `None` at the end, as
+    /// [`list_entries`](Self::list_entries) does.
+    fn link_down(&self, _cx: &mut Cx<'_>, _port: Port, _range: EntryRange) -> Result<Option<u32>, Conflict> {
         Ok(None)
     }
 
@@ -445,16 +445,16 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// stations. Called between two batches, while somebody lists or ends entries, if
     /// [`LISTS_ENTRIES`](Self::LISTS_ENTRIES) is set.
     ///
-    /// `_span` is a part of the table: the number of its first entry, and how many entries to visit. Returns the number
-    /// of the entry at which to continue, `None` at the end, as [`Map::for_each`](braid_state::Map::for_each) does
-    /// ([`in_tables`](crate::in_tables) numbers the entries of several tables).
+    /// Visits one part of the table. Returns the number of the entry at which to continue, `None` at the end, as
+    /// [`Map::for_each`](braid_state::Map::for_each) does ([`in_tables`](crate::in_tables) numbers the entries of
+    /// several tables).
     ///
     /// `_tell` takes an entry and returns its [`Fate`]. An entry whose fate is to end must end as it would at the end
     /// of its lifetime: counters and whatever packet sets remember of it must agree. Nothing else may change.
     fn list_entries(
         &self,
         _cx: &mut Cx<'_>,
-        _span: (u32, u32),
+        _range: EntryRange,
         _tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
         Ok(None)

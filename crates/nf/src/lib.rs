@@ -44,7 +44,7 @@ pub use declare::{Declare, Part};
 pub use findings::{Finding, Findings};
 pub use function::{Arrival, FieldUse, Hairpins, Handled, NetworkFunction, Relaxation, Rewrites, Tick};
 pub use index::Index;
-pub use listed::{About, Fate, SetMeaning, TableEntry, end_in_words, in_tables};
+pub use listed::{About, EntryRange, Fate, SetMeaning, TableEntry, end_in_words, in_tables};
 pub use pass::{AHEAD, Beginning, Found, Interrupted, Logs, Pass, PassSets, Place, Prefetched, TakenBack};
 pub use sets::{Candidate, Carry, Former, FormerSlot, MOVED_MAX, NewSet, SetSlot, SetTables, SetUndo, Whereabouts};
 pub use shared::{

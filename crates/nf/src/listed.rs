@@ -29,6 +29,22 @@ pub struct TableEntry {
     pub is_configured: bool,
 }
 
+/// The part of a table that one call visits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryRange {
+    /// The number of its first entry.
+    pub first: u32,
+    /// How many entries to visit.
+    pub count: u32,
+}
+
+impl EntryRange {
+    /// As many entries from another number on.
+    pub fn from(self, first: u32) -> EntryRange {
+        EntryRange { first, ..self }
+    }
+}
+
 /// What becomes of an entry that has been listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {

@@ -19,7 +19,7 @@ use crate::pass::handlers::handle_packet;
 use crate::pass::{MS, Pass};
 use crate::sets::{Candidate, NewSet, Place};
 use crate::stage::Event;
-use crate::{Findings, Handled, NetworkFunction};
+use crate::{EntryRange, Findings, Handled, NetworkFunction};
 
 /// Maximum bytes of state of a shared set: what fits two cache lines together with header, key and time.
 pub const SHARED_STATE_MAX: usize = 56;
@@ -217,17 +217,17 @@ impl SharedSets {
         Ok(self.map.get(tx, key)?.is_some_and(|found| is_assured(now_ns, function, &found)))
     }
 
-    /// Adds the sets among the next `count` entries from `cursor`, each with `bytes` bytes of state, and returns where
+    /// Adds the sets among the entries of `range`, each with `bytes` bytes of state, and returns where
     /// to continue, or `None` at the end. After a conflict nothing has been added.
     pub(crate) fn list(
         &self,
         tx: &mut Tx,
         bytes: usize,
-        (cursor, count): (u32, u32),
+        range: EntryRange,
         into: &mut Vec<SharedSet>,
     ) -> Result<Option<u32>, Conflict> {
         let (now_ns, before) = (tx.now(), into.len());
-        let next = self.map.for_each(tx, cursor, count, |_, key, entry| {
+        let next = self.map.for_each(tx, range.first, range.count, |_, key, entry| {
             let state = entry[1..].as_bytes()[..bytes].to_vec();
             into.push(SharedSet { key: *key, idle_ns: idle_ns(now_ns, entry), state });
             Ok(Visit::Keep)

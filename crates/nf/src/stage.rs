@@ -14,8 +14,8 @@ use crate::pass::{Interrupted, MS, Pass, Place};
 use crate::sets::{Candidate, SetSlot, SetTables};
 use crate::shared::{SHARED_STATE_MAX, SharedSet, SharedSets};
 use crate::{
-    Fate, FieldUse, Findings, Hairpins, NetworkFunction, Port, Reason, Relaxation, Rewrites, SetMeaning, TableEntry,
-    Tick,
+    EntryRange, Fate, FieldUse, Findings, Hairpins, NetworkFunction, Port, Reason, Relaxation, Rewrites, SetMeaning,
+    TableEntry, Tick,
 };
 
 /// One function of a chain. It is called once per batch; the loop over packets is inside, compiled for the function.
@@ -60,9 +60,9 @@ pub trait Stage: Send + Sync {
     fn expire_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict>;
     /// Ends a shared set regardless of its timeout, and returns whether it existed.
     fn end_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict>;
-    /// Adds the shared sets in `span` (cursor, number of entries) and returns where to continue, or `None` at the end.
+    /// Adds the shared sets in `range` and returns where to continue, or `None` at the end.
     /// After a conflict nothing has been added.
-    fn list_shared(&self, tx: &mut Tx, span: (u32, u32), into: &mut Vec<SharedSet>) -> Result<Option<u32>, Conflict>;
+    fn list_shared(&self, tx: &mut Tx, range: EntryRange, into: &mut Vec<SharedSet>) -> Result<Option<u32>, Conflict>;
     /// Returns the state objects; the object of the shared sets, if any, is the last one.
     fn objects(&self) -> Vec<Arc<dyn StateObject>>;
     /// Returns whether there are any state objects; without one, handlers cannot meet a conflict.
@@ -131,7 +131,7 @@ pub trait Stage: Send + Sync {
     /// Describes a set from the bytes of its state for this function; empty if the bytes are not such a state.
     fn describe(&self, event: &mut Event<'_>, key: &SetKey, state: &[u8]) -> Result<SetMeaning, Conflict>;
     /// [`NetworkFunction::link_down`].
-    fn link_down(&self, event: &mut Event<'_>, port: Port, span: (u32, u32)) -> Result<Option<u32>, Conflict>;
+    fn link_down(&self, event: &mut Event<'_>, port: Port, range: EntryRange) -> Result<Option<u32>, Conflict>;
     /// [`NetworkFunction::link_up`].
     fn link_up(&self, event: &mut Event<'_>, port: Port) -> Result<(), Conflict>;
     /// [`NetworkFunction::LISTS_ENTRIES`].
@@ -140,7 +140,7 @@ pub trait Stage: Send + Sync {
     fn list_entries(
         &self,
         event: &mut Event<'_>,
-        span: (u32, u32),
+        range: EntryRange,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict>;
 }
@@ -286,8 +286,8 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         self.shared.as_ref().map_or(Ok(false), |shared| shared.end(event, &self.function, key))
     }
 
-    fn list_shared(&self, tx: &mut Tx, span: (u32, u32), into: &mut Vec<SharedSet>) -> Result<Option<u32>, Conflict> {
-        self.shared.as_ref().map_or(Ok(None), |shared| shared.list(tx, size_of::<N::Set>(), span, into))
+    fn list_shared(&self, tx: &mut Tx, range: EntryRange, into: &mut Vec<SharedSet>) -> Result<Option<u32>, Conflict> {
+        self.shared.as_ref().map_or(Ok(None), |shared| shared.list(tx, size_of::<N::Set>(), range, into))
     }
 
     fn objects(&self) -> Vec<Arc<dyn StateObject>> {
@@ -459,8 +459,8 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         Ok(SetMeaning { words, timeout_ns: self.function.timeout_ns(&set) })
     }
 
-    fn link_down(&self, event: &mut Event<'_>, port: Port, span: (u32, u32)) -> Result<Option<u32>, Conflict> {
-        self.function.link_down(&mut event.cx(), port, span)
+    fn link_down(&self, event: &mut Event<'_>, port: Port, range: EntryRange) -> Result<Option<u32>, Conflict> {
+        self.function.link_down(&mut event.cx(), port, range)
     }
 
     fn link_up(&self, event: &mut Event<'_>, port: Port) -> Result<(), Conflict> {
@@ -474,9 +474,9 @@ impl<N: NetworkFunction> Stage for Instance<N> {
     fn list_entries(
         &self,
         event: &mut Event<'_>,
-        span: (u32, u32),
+        range: EntryRange,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.function.list_entries(&mut event.cx(), span, tell)
+        self.function.list_entries(&mut event.cx(), range, tell)
     }
 }

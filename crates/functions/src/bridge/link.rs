@@ -1,22 +1,22 @@
 //! What the bridge forgets: stations that have expired, and everything that was behind a port whose link goes down, so that frames
 //! find those who have moved to another port (IEEE 802.1Q section 8.8, as the Linux bridge does).
 
-use braid_nf::in_tables;
 use braid_nf::prelude::*;
 use braid_nf::state::Visit;
+use braid_nf::{EntryRange, in_tables};
 
 use super::{Bridge, Entry, Station};
 
 impl Bridge {
-    /// Removes those of so many entries (second) from a number (first) on that are over; returns where to go on.
+    /// Removes those of the entries in `range` that are over; returns where to go on.
     pub(super) fn forget(
         &self,
         cx: &mut Cx<'_>,
-        (from, count): (u32, u32),
+        range: EntryRange,
         mut is_over: impl FnMut(&Station, &Entry) -> bool,
     ) -> Result<Option<u32>, Conflict> {
         let mut removed = 0;
-        let next = self.table.for_each(cx, from, count, |tx, station, entry| {
+        let next = self.table.for_each(cx, range.first, range.count, |tx, station, entry| {
             if !is_over(station, entry) {
                 return Ok(Visit::Keep);
             }
@@ -31,15 +31,10 @@ impl Bridge {
     }
 
     /// Forgets stations that were learnt at a port, then what groups it wants, then its routers.
-    pub(super) fn forget_port(
-        &self,
-        cx: &mut Cx<'_>,
-        port: Port,
-        (from, count): (u32, u32),
-    ) -> Result<Option<u32>, Conflict> {
-        in_tables(from, &self.capacities(), |table, at| match (table, &self.snooping) {
-            (0, _) => self.forget(cx, (at, count), |_, entry| entry.port == port && !entry.is_fixed()),
-            (_, Some(snooping)) => snooping.forget_port(cx, table - 1, port, (at, count)),
+    pub(super) fn forget_port(&self, cx: &mut Cx<'_>, port: Port, range: EntryRange) -> Result<Option<u32>, Conflict> {
+        in_tables(range.first, &self.capacities(), |table, at| match (table, &self.snooping) {
+            (0, _) => self.forget(cx, range.from(at), |_, entry| entry.port == port && !entry.is_fixed()),
+            (_, Some(snooping)) => snooping.forget_port(cx, table - 1, port, range.from(at)),
             (_, None) => Ok(None),
         })
     }

@@ -34,7 +34,7 @@ use std::time::Duration;
 use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::Alone;
-use braid_nf::{Fate, FieldUse, Relaxation, TableEntry};
+use braid_nf::{EntryRange, Fate, FieldUse, Relaxation, TableEntry};
 
 use crate::config::READS_WIRE_LEN;
 use crate::parts::scope::BAD_SOURCE;
@@ -146,8 +146,8 @@ impl NetworkFunction for Bridge {
         Ok(())
     }
 
-    fn link_down(&self, cx: &mut Cx<'_>, port: Port, span: (u32, u32)) -> Result<Option<u32>, Conflict> {
-        self.forget_port(cx, port, span)
+    fn link_down(&self, cx: &mut Cx<'_>, port: Port, range: EntryRange) -> Result<Option<u32>, Conflict> {
+        self.forget_port(cx, port, range)
     }
 
     const LISTS_ENTRIES: bool = true;
@@ -155,10 +155,10 @@ impl NetworkFunction for Bridge {
     fn list_entries(
         &self,
         cx: &mut Cx<'_>,
-        span: (u32, u32),
+        range: EntryRange,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.list(cx, span, tell)
+        self.list(cx, range, tell)
     }
 
     fn fields(&self) -> Vec<FieldUse> {
@@ -282,7 +282,8 @@ impl NetworkFunction for Bridge {
             return self.snooping.iter().try_for_each(|snooping| snooping.sweep(cx));
         }
         let (from, now) = (self.sweep_at.get(cx, 0)?.unwrap_or(0), cx.now());
-        let next = self.forget(cx, (from, SWEEP), |_, entry| entry.age_ns(now) > self.age_max_ns)?;
+        let next =
+            self.forget(cx, EntryRange { first: from, count: SWEEP }, |_, entry| entry.age_ns(now) > self.age_max_ns)?;
         self.sweep_at.set(cx, 0, next.unwrap_or(0)).map(drop)
     }
 }

@@ -1,22 +1,22 @@
 //! Stations, groups and routers that the bridge knows, for an operator who lists them.
 
 use braid_nf::prelude::*;
-use braid_nf::{About, Fate, TableEntry, in_tables};
+use braid_nf::{About, EntryRange, Fate, TableEntry, in_tables};
 
 use super::snooping::Snooping;
 use super::{Bridge, Entry, Station};
 
 impl Bridge {
-    /// Tells of those of so many entries (second) from a number (first) on, stations first, and forgets those that are to end; returns where to go on.
+    /// Tells of the entries in `range`, stations first, and forgets those that are to end; returns where to go on.
     pub(super) fn list(
         &self,
         cx: &mut Cx<'_>,
-        (from, count): (u32, u32),
+        range: EntryRange,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        in_tables(from, &self.capacities(), |table, at| match (table, &self.snooping) {
-            (0, _) => self.list_stations(cx, (at, count), tell),
-            (_, Some(snooping)) => snooping.list(cx, table - 1, (at, count), tell),
+        in_tables(range.first, &self.capacities(), |table, at| match (table, &self.snooping) {
+            (0, _) => self.list_stations(cx, range.from(at), tell),
+            (_, Some(snooping)) => snooping.list(cx, table - 1, range.from(at), tell),
             (_, None) => Ok(None),
         })
     }
@@ -30,11 +30,11 @@ impl Bridge {
     fn list_stations(
         &self,
         cx: &mut Cx<'_>,
-        span: (u32, u32),
+        range: EntryRange,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
         let now = cx.now();
-        self.forget(cx, span, |station, entry| {
+        self.forget(cx, range, |station, entry| {
             // One that is older has only not been swept.
             let is_live = entry.is_fixed() || entry.age_ns(now) <= self.age_max_ns;
             is_live && tell(self.shown(station, entry, now)) != Fate::Keep

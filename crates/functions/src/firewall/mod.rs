@@ -69,7 +69,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use braid_nf::prelude::*;
-use braid_nf::{Fate, FieldUse, TableEntry};
+use braid_nf::{EntryRange, Fate, FieldUse, TableEntry};
 
 use self::config::Settings;
 use self::connection::Phase;
@@ -277,10 +277,10 @@ impl NetworkFunction for Firewall {
     fn list_entries(
         &self,
         cx: &mut Cx<'_>,
-        span: (u32, u32),
+        range: EntryRange,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.list_queries(cx, span, tell)
+        self.list_queries(cx, range, tell)
     }
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {

@@ -2,7 +2,7 @@
 
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
-use braid_nf::{About, Fate, TableEntry, end_in_words};
+use braid_nf::{About, EntryRange, Fate, TableEntry, end_in_words};
 
 use super::Firewall;
 use super::connection::{Connection, Phase};
@@ -41,11 +41,11 @@ impl Connection {
 }
 
 impl Firewall {
-    /// Tells of those of so many ICMP queries (second) from a number (first) on, and ends those that are to end; returns where to go on.
+    /// Tells of the ICMP queries in `range`, and ends those that are to end; returns where to go on.
     pub(super) fn list_queries(
         &self,
         cx: &mut Cx<'_>,
-        span: (u32, u32),
+        range: EntryRange,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
         let told = |ends: &Ends, asked: &Asked, left_ns| {
@@ -61,6 +61,6 @@ impl Firewall {
                 is_configured: false,
             })
         };
-        self.queries.list(cx, span, told, |cx, ends, _| self.effects.leave(cx, ends))
+        self.queries.list(cx, range, told, |cx, ends, _| self.effects.leave(cx, ends))
     }
 }

@@ -4,7 +4,7 @@ use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::{Handle, Visit};
-use braid_nf::{About, Fate, TableEntry, end_in_words};
+use braid_nf::{About, EntryRange, Fate, TableEntry, end_in_words};
 
 use super::endpoint::{Inside, Kept};
 use super::entry::{Entry, NEVER};
@@ -62,16 +62,16 @@ fn phase_in_words(number: u8, phase: Phase) -> &'static str {
 }
 
 impl<K: Kept> Mappings<K> {
-    /// Tells of those of so many entries (second) from a number (first) on, and ends those that are to end; returns where to go on.
+    /// Tells of the entries in `range`, and ends those that are to end; returns where to go on.
     pub(crate) fn list(
         &self,
         cx: &mut Cx<'_>,
-        (from, count): (u32, u32),
+        range: EntryRange,
         freed: Freed,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
         let (now, mut chosen) = (cx.now(), Vec::new());
-        let next = self.entries.for_each(cx, from, count, |_, inside, packed| {
+        let next = self.entries.for_each(cx, range.first, range.count, |_, inside, packed| {
             let (inside, entry) = (inside.inside(), Entry::from(*packed));
             if tell(self.shown(now, &inside, &entry)) == Fate::Keep {
                 return Ok(Visit::Keep);

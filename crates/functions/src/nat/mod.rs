@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
-use braid_nf::{Fate, FieldUse, Hairpins, Relaxation, TableEntry};
+use braid_nf::{EntryRange, Fate, FieldUse, Hairpins, Relaxation, TableEntry};
 
 use self::leave::ENDS;
 use self::portless::Portless;
@@ -287,10 +287,10 @@ impl NetworkFunction for Nat {
     fn list_entries(
         &self,
         cx: &mut Cx<'_>,
-        span: (u32, u32),
+        range: EntryRange,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.list(cx, span, tell)
+        self.list(cx, range, tell)
     }
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {

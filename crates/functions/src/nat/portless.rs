@@ -19,7 +19,7 @@ use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::{Share, StateObject};
-use braid_nf::{About, Fate, Part, TableEntry};
+use braid_nf::{About, EntryRange, Fate, Part, TableEntry};
 
 use super::Nat;
 use super::config::Config;
@@ -255,11 +255,11 @@ impl Portless {
         self.table.capacity()
     }
 
-    /// Tells of those of so many entries (second) from a number (first) on, and ends those that are to end; returns where to go on.
+    /// Tells of the entries in `range`, and ends those that are to end; returns where to go on.
     pub(super) fn list(
         &self,
         cx: &mut Cx<'_>,
-        span: (u32, u32),
+        range: EntryRange,
         name_of: impl Fn(u16) -> Option<String>,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
@@ -277,7 +277,7 @@ impl Portless {
                 is_configured: false,
             })
         };
-        self.table.list(cx, span, told, |cx, ends, other| {
+        self.table.list(cx, range, told, |cx, ends, other| {
             self.uncount(cx, ends)?;
             self.table.remove(cx, &Ends::of_external(other.address, ends.remote, ends.protocol)).map(drop)
         })

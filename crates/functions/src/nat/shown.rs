@@ -1,27 +1,27 @@
 //! Flows and entries in words, for an operator who lists them.
 
 use braid_nf::prelude::*;
-use braid_nf::{Fate, TableEntry, in_tables};
+use braid_nf::{EntryRange, Fate, TableEntry, in_tables};
 
 use super::Nat;
 use crate::mappings::session::{Phase, Session};
 use crate::mappings::shown::Freed;
 
 impl Nat {
-    /// Tells of those of so many entries (second) from a number (first) on, those with ports first, and ends those that are to end; returns where
+    /// Tells of the entries in `range`, those with ports first, and ends those that are to end; returns where
     /// to go on.
     pub(super) fn list(
         &self,
         cx: &mut Cx<'_>,
-        (from, count): (u32, u32),
+        range: EntryRange,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
         let mappings = &self.flows.mappings;
         let capacities = [mappings.entries.capacity(), self.portless.capacity()];
         let name_of = |network| mappings.census.name(network).map(str::to_owned);
-        in_tables(from, &capacities, |table, at| match table {
-            0 => mappings.list(cx, (at, count), Freed::AtOnce, tell),
-            _ => self.portless.list(cx, (at, count), name_of, tell),
+        in_tables(range.first, &capacities, |table, at| match table {
+            0 => mappings.list(cx, range.from(at), Freed::AtOnce, tell),
+            _ => self.portless.list(cx, range.from(at), name_of, tell),
         })
     }
 

@@ -35,7 +35,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
 use braid_nf::state::Handle;
-use braid_nf::{Fate, FieldUse, Hairpins, TableEntry};
+use braid_nf::{EntryRange, Fate, FieldUse, Hairpins, TableEntry};
 
 use self::config::Settings;
 use self::find::Found;
@@ -304,10 +304,10 @@ impl NetworkFunction for Nat64 {
     fn list_entries(
         &self,
         cx: &mut Cx<'_>,
-        span: (u32, u32),
+        range: EntryRange,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.flows.mappings.list(cx, span, Freed::WhenLookedAt, tell)
+        self.flows.mappings.list(cx, range, Freed::WhenLookedAt, tell)
     }
 
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_nf::state::{Inserted, Map, MapConfig, ROW, Share, StateBuilder, StateError, StateObject, Visit};
-use braid_nf::{Conflict, Cx, Fate, Part, Plain};
+use braid_nf::{Conflict, Cx, EntryRange, Fate, Part, Plain};
 
 use super::sweep::{Over, Sweep, make_room, take_out};
 
@@ -134,17 +134,17 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
         self.map.capacity()
     }
 
-    /// Tells of the live ones among so many entries (second) from a number (first) on, with how long each has left, in nanoseconds, and
+    /// Tells of the live ones among the entries in `range`, with how long each has left, in nanoseconds, and
     /// removes those that are to end; returns where to go on, none at the end. Calls `ended` for each entry that is removed.
     pub fn list(
         &self,
         cx: &mut Cx<'_>,
-        (from, count): (u32, u32),
+        range: EntryRange,
         mut tell: impl FnMut(&K, &V, u64) -> Fate,
         mut ended: impl FnMut(&mut Cx<'_>, &K, &V) -> Result<(), Conflict>,
     ) -> Result<Option<u32>, Conflict> {
         let (now, mut chosen) = (cx.now(), Vec::new());
-        let next = self.map.for_each(cx, from, count, |_, key, value| {
+        let next = self.map.for_each(cx, range.first, range.count, |_, key, value| {
             if is_dead(value, now, self.lifetime_ns) {
                 return Ok(Visit::Keep);
             }

@@ -45,7 +45,7 @@ use std::time::Duration;
 use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
-use braid_nf::{Fate, FieldUse, TableEntry};
+use braid_nf::{EntryRange, Fate, FieldUse, TableEntry};
 
 use crate::config::READS_WIRE_LEN;
 use crate::parts::scope::is_damaged_ip;
@@ -249,8 +249,8 @@ impl NetworkFunction for Router {
         Ok(way.map(|way| if is_over { way + ", to be looked up again" } else { way }))
     }
 
-    fn link_down(&self, cx: &mut Cx<'_>, port: Port, span: (u32, u32)) -> Result<Option<u32>, Conflict> {
-        self.neighbours.link_down(cx, port, span)
+    fn link_down(&self, cx: &mut Cx<'_>, port: Port, range: EntryRange) -> Result<Option<u32>, Conflict> {
+        self.neighbours.link_down(cx, port, range)
     }
 
     fn link_up(&self, cx: &mut Cx<'_>, port: Port) -> Result<(), Conflict> {
@@ -265,10 +265,10 @@ impl NetworkFunction for Router {
     fn list_entries(
         &self,
         cx: &mut Cx<'_>,
-        span: (u32, u32),
+        range: EntryRange,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
-        self.neighbours.list(cx, span, tell)
+        self.neighbours.list(cx, range, tell)
     }
 
     fn rewrites(&self) -> Rewrites {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use braid_nf::{Emitted, Event, Fate, SetMeaning, TableEntry};
+use braid_nf::{Emitted, EntryRange, Event, Fate, SetMeaning, TableEntry};
 use braid_state::Conflict;
 
 use super::Worker;
@@ -77,7 +77,7 @@ impl Worker {
             let (mut found, mut next) = (Vec::new(), None);
             self.look(|event| {
                 found.clear();
-                next = stage.list_entries(event, (from, SPAN), &mut |entry| {
+                next = stage.list_entries(event, EntryRange { first: from, count: SPAN }, &mut |entry| {
                     found.push(entry);
                     Fate::Keep
                 })?;
@@ -109,17 +109,20 @@ impl Worker {
             let mut now = EndedEntries::default();
             self.run_apart(position, |event| {
                 now = EndedEntries::default();
-                now.next = stage.list_entries(event, (from, SPAN), &mut |entry| match wanted(&entry) {
-                    true if entry.is_configured => {
-                        now.configured += 1;
-                        Fate::Keep
-                    }
-                    true => {
-                        now.ended += 1;
-                        Fate::End
-                    }
-                    false => Fate::Keep,
-                })?;
+                now.next =
+                    stage.list_entries(event, EntryRange { first: from, count: SPAN }, &mut |entry| match wanted(
+                        &entry,
+                    ) {
+                        true if entry.is_configured => {
+                            now.configured += 1;
+                            Fate::Keep
+                        }
+                        true => {
+                            now.ended += 1;
+                            Fate::End
+                        }
+                        false => Fate::Keep,
+                    })?;
                 Ok(())
             });
             let (ended, configured) = (all.ended + now.ended, all.configured + now.configured);

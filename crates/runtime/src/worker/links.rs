@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use braid_nf::{Event, Port};
+use braid_nf::{EntryRange, Event, Port};
 use braid_state::Conflict;
 
 use super::Worker;
@@ -19,7 +19,7 @@ impl Worker {
         while let Some(from) = next.filter(|at| *at < cursor.saturating_add(LOOK)) {
             next = None;
             self.run_apart(position, |event| {
-                next = stage.link_down(event, port, (from, SPAN))?;
+                next = stage.link_down(event, port, EntryRange { first: from, count: SPAN })?;
                 Ok(())
             });
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use braid_nf::packet::key::SetKey;
-use braid_nf::{SetSlot, SetTables, SharedSet};
+use braid_nf::{EntryRange, SetSlot, SetTables, SharedSet};
 
 use super::Worker;
 use super::described::DESCRIBED_MAX;
@@ -190,7 +190,7 @@ impl Worker {
         while let Some(at) = next.filter(|at| *at < end && sets.len() < enough) {
             let tx = &mut self.parts.tx;
             tx.set_now(self.last_ns);
-            match stage.list_shared(tx, (at, span), &mut found) {
+            match stage.list_shared(tx, EntryRange { first: at, count: span }, &mut found) {
                 Ok(after) => {
                     (next, span) = (after, SHARED_SPAN);
                     tx.abandon();

@@ -17,7 +17,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, ROW, Share, StateBuilder, StateObject, Tx, Visit};
-use braid_nf::{About, Fate, Part, Port, TableEntry};
+use braid_nf::{About, EntryRange, Fate, Part, Port, TableEntry};
 use serde::Deserialize;
 
 use self::message::{IGMP, Message, Said, asking, is_mld};
@@ -359,19 +359,19 @@ impl Snooping {
         self.tables().map(Map::capacity)
     }
 
-    /// Tells of the groups that some port wants, or of the routers, of so many entries (second) of a table from a number (first) on, and forgets
+    /// Tells of the groups that some port wants, or of the routers, in this part of a table, and forgets
     /// those that are to end; returns where to go on.
     pub(super) fn list(
         &self,
         tx: &mut Tx,
         table: usize,
-        (from, count): (u32, u32),
+        range: EntryRange,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
         let now_s = (tx.now() / SECOND) as u32;
         let are_groups = table == 0;
         let kind = if are_groups { "group" } else { "router" };
-        self.tables()[table].for_each(tx, from, count, |_, group, members| {
+        self.tables()[table].for_each(tx, range.first, range.count, |_, group, members| {
             let ports = members.ports(now_s);
             if ports == 0 {
                 return Ok(Visit::Keep);
@@ -400,15 +400,15 @@ impl Snooping {
         })
     }
 
-    /// Forgets what groups a port wants, or its routers, of so many entries (second) of a table from a number (first) on; returns where to go on.
+    /// Forgets what groups a port wants, or its routers, in this part of a table; returns where to go on.
     pub(super) fn forget_port(
         &self,
         tx: &mut Tx,
         table: usize,
         port: Port,
-        (from, count): (u32, u32),
+        range: EntryRange,
     ) -> Result<Option<u32>, Conflict> {
-        self.tables()[table].for_each(tx, from, count, |_, _, members| {
+        self.tables()[table].for_each(tx, range.first, range.count, |_, _, members| {
             let mut without = *members;
             let Some(until_s) = without.until_s.get_mut(usize::from(port)) else { return Ok(Visit::Keep) };
             let wanted = std::mem::take(until_s) != 0;

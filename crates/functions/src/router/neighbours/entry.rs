@@ -3,7 +3,7 @@
 use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
 use braid_nf::state::Visit;
-use braid_nf::{About, Fate, Port, TableEntry};
+use braid_nf::{About, EntryRange, Fate, Port, TableEntry};
 
 use super::held::PLACES;
 use super::{Neighbours, REST_NS, TRIES};
@@ -154,20 +154,22 @@ impl Over<Hop, Neighbour> for Old {
 }
 
 impl Neighbours {
-    /// Tells of those of so many neighbours (second) from a number (first) on, and forgets those that are to end; returns where to go on.
+    /// Tells of the neighbours in `range`, and forgets those that are to end; returns where to go on.
     /// Packets that wait for one have it asked for again.
     pub fn list(
         &self,
         cx: &mut Cx<'_>,
-        (from, count): (u32, u32),
+        range: EntryRange,
         tell: &mut dyn FnMut(TableEntry) -> Fate,
     ) -> Result<Option<u32>, Conflict> {
         let (now, mut forgotten) = (cx.now(), 0);
-        let next = self.table.for_each(cx, from, count, |_, hop, entry| match tell(self.shown(hop, entry, now)) {
-            Fate::Keep => Ok(Visit::Keep),
-            Fate::End => {
-                forgotten += u64::from(entry.known != 0);
-                Ok(Visit::Remove)
+        let next = self.table.for_each(cx, range.first, range.count, |_, hop, entry| {
+            match tell(self.shown(hop, entry, now)) {
+                Fate::Keep => Ok(Visit::Keep),
+                Fate::End => {
+                    forgotten += u64::from(entry.known != 0);
+                    Ok(Visit::Remove)
+                }
             }
         })?;
         if forgotten > 0 {

@@ -1,8 +1,8 @@
 //! Ports without a link: neighbours there are absent until the link is back, and are then asked for at once. Static ones have their link only.
 
-use braid_nf::Port;
 use braid_nf::prelude::*;
 use braid_nf::state::Visit;
+use braid_nf::{EntryRange, Port};
 
 use super::entry::{FIXED, Hop, MISSED, Neighbour};
 use super::{Neighbours, REST_NS};
@@ -25,14 +25,14 @@ impl Neighbour {
 }
 
 impl Neighbours {
-    /// Takes neighbours at a port whose link has gone down for absent, among so many entries (second) from a number (first) on; returns where to
+    /// Takes neighbours at a port whose link has gone down for absent, among the entries in `range`; returns where to
     /// go on. They are asked for when the link is back, or after a rest like others that do not answer, since they may be at another port by then.
-    pub fn link_down(&self, cx: &mut Cx<'_>, port: Port, (from, count): (u32, u32)) -> Result<Option<u32>, Conflict> {
+    pub fn link_down(&self, cx: &mut Cx<'_>, port: Port, range: EntryRange) -> Result<Option<u32>, Conflict> {
         let (now, mut lost) = (cx.now(), 0);
-        if from == 0 {
+        if range.first == 0 {
             self.links.update(cx, port.into(), |link| link.is_down = 1)?;
         }
-        let next = self.table.for_each(cx, from, count, |_, _, entry| {
+        let next = self.table.for_each(cx, range.first, range.count, |_, _, entry| {
             if entry.known != 1 || entry.at.port != port {
                 return Ok(Visit::Keep);
             }
