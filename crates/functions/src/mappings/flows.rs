@@ -17,7 +17,7 @@ use super::filter::{Filter, Hold};
 use super::fixed::Fixed;
 use super::hosts::MAPPING_TABLE_FULL;
 use super::pool::Pool;
-use super::session::{INWARD, Needs, OUTWARD, Phase, Timeouts};
+use super::session::{Heading, Needs, Phase, Timeouts};
 use super::sweep::SWEEP_EVERY;
 use super::table::{Mapping, Mappings, Use};
 use crate::config::ConfigError;
@@ -50,7 +50,7 @@ pub(crate) struct Flows<K> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     /// Its protocol, way and phase.
-    pub(crate) kind: (u8, u8, Phase),
+    pub(crate) kind: (u8, Heading, Phase),
     pub(crate) handle: Handle,
     /// Of a hairpin to the owner of that mapping, the sender's.
     pub(crate) sender: Option<Handle>,
@@ -144,7 +144,7 @@ impl<K: Kept> Flows<K> {
         if !is_free && !self.filter.admits(cx, mapping.inside, source, self.hold(source.protocol))? {
             return Ok(Err(FILTERED));
         }
-        if let Use::Refresh(lives_ns) = self.use_of(source.protocol, INWARD, Phase::after(0, flags)) {
+        if let Use::Refresh(lives_ns) = self.use_of(source.protocol, Heading::Inward, Phase::after(0, flags)) {
             self.mappings.renew(cx, mapping.handle, Use::Refresh(lives_ns))?;
         }
         Ok(Ok(mapping))
@@ -158,14 +158,14 @@ impl<K: Kept> Flows<K> {
 
     /// How long inbound packets hold their sender in the filter: as long as they prolong the mapping.
     pub(crate) fn hold(&self, number: u8) -> Hold {
-        match self.use_of(number, INWARD, Phase::Established) {
+        match self.use_of(number, Heading::Inward, Phase::Established) {
             Use::Refresh(lives_ns) => Hold { lives_ns, spare_ns: self.refresh_ns },
             _ => Hold::default(),
         }
     }
 
     /// When a new flow has to check its mapping for the first time.
-    pub(crate) fn look_first_ns(&self, now: u64, mapping: &Mapping, number: u8, way: u8, phase: Phase) -> u64 {
+    pub(crate) fn look_first_ns(&self, now: u64, mapping: &Mapping, number: u8, way: Heading, phase: Phase) -> u64 {
         let lives_ns = match self.use_of(number, way, phase) {
             Use::Refresh(lives_ns) | Use::Reset(lives_ns) => lives_ns,
             Use::Look => 0,
@@ -180,10 +180,10 @@ impl<K: Kept> Flows<K> {
         cx: &mut Cx<'_>,
         handle: Handle,
         number: u8,
-        way: u8,
+        way: Heading,
         phase: u8,
     ) -> Result<Option<(u64, Port)>, Conflict> {
-        if way != OUTWARD && self.filter.is_strict() {
+        if way != Heading::Outward && self.filter.is_strict() {
             // The filter has to be asked again.
             return Ok(None);
         }
@@ -224,13 +224,13 @@ impl<K: Kept> Flows<K> {
     pub(crate) fn attach(&self, cx: &mut Cx<'_>, held: &Held) -> Result<(), Conflict> {
         let (number, _, phase) = held.kind;
         self.mappings.attach(cx, held.kind, held.handle)?;
-        held.sender.map_or(Ok(()), |sender| self.mappings.attach(cx, (number, OUTWARD, phase), sender))
+        held.sender.map_or(Ok(()), |sender| self.mappings.attach(cx, (number, Heading::Outward, phase), sender))
     }
 
     /// A TCP RST between two hosts inside: the mappings of both may end soon.
     pub(crate) fn reset(&self, cx: &mut Cx<'_>, held: &Held) -> Result<(), Conflict> {
         for handle in held.handles() {
-            self.mappings.renew(cx, handle, self.use_of(held.kind.0, INWARD, Phase::Reset))?;
+            self.mappings.renew(cx, handle, self.use_of(held.kind.0, Heading::Inward, Phase::Reset))?;
         }
         Ok(())
     }
@@ -268,7 +268,7 @@ impl<K: Kept> Flows<K> {
                 // The second packet changes the phase.
                 _ if number != protocol::TCP && phase == Phase::Opening => u64::MAX,
                 // The filter has to be asked each time.
-                _ if way == INWARD && self.filter.is_strict() => u64::MAX,
+                _ if way == Heading::Inward && self.filter.is_strict() => u64::MAX,
                 Use::Refresh(lives_ns) => lives_ns,
                 Use::Look => 0,
                 Use::Reset(_) => u64::MAX,
@@ -278,10 +278,10 @@ impl<K: Kept> Flows<K> {
 
     /// How a packet of a flow affects its mapping's lifetime. For TCP only the owner's packets prolong it: inbound
     /// packets that matter are answered, and anyone may send others.
-    pub(crate) fn use_of(&self, number: u8, way: u8, phase: Phase) -> Use {
+    pub(crate) fn use_of(&self, number: u8, way: Heading, phase: Phase) -> Use {
         match (number, phase) {
             (protocol::TCP, Phase::Reset) => Use::Reset(self.timeouts.after(number, phase)),
-            _ if way == OUTWARD => Use::Refresh(self.outward_ns(number, phase)),
+            _ if way == Heading::Outward => Use::Refresh(self.outward_ns(number, phase)),
             _ if number != protocol::TCP && self.inbound_refresh => Use::Refresh(self.timeouts.after(number, phase)),
             _ => Use::Look,
         }

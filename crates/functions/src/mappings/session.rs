@@ -39,8 +39,8 @@ const HALF: u32 = (1 << HALF_BITS) - 1;
 const SLOT: usize = 3;
 
 impl Session {
-    pub(crate) fn new(handle: Handle, number: u8, way: u8, phase: Phase) -> Session {
-        let kind = phase as u32 | u32::from(way) << 2 | slot(number) << SLOT_BIT;
+    pub(crate) fn new(handle: Handle, number: u8, way: Heading, phase: Phase) -> Session {
+        let kind = phase as u32 | (way as u32) << 2 | slot(number) << SLOT_BIT;
         Session { index: handle.index, rest: handle.generation & GENERATION | kind << GENERATION_BITS }
     }
 
@@ -53,7 +53,8 @@ impl Session {
     pub(crate) fn between(sender: Handle, receiver: Handle, phase: Phase) -> Session {
         let generation = (sender.generation & HALF) << HALF_BITS | receiver.generation & HALF;
         let between = u32::from(BETWEEN) << GENERATION_BITS;
-        let session = Session::new(Handle { generation, ..receiver }, protocol::TCP, INWARD, phase).of_hairpin();
+        let session =
+            Session::new(Handle { generation, ..receiver }, protocol::TCP, Heading::Inward, phase).of_hairpin();
         Session { rest: session.rest | between, ..session }
     }
 
@@ -124,10 +125,10 @@ impl Session {
         self.phase() == Phase::Established as u8
     }
 
-    /// [`OUTWARD`] or [`INWARD`].
+    /// Where its packets go.
     #[inline(always)]
-    pub(crate) fn way(&self) -> u8 {
-        (self.rest >> (GENERATION_BITS + 2)) as u8 & 1
+    pub(crate) fn heading(&self) -> Heading {
+        Heading::from_bits((self.rest >> (GENERATION_BITS + 2)) as u8)
     }
 
     #[inline(always)]
@@ -136,8 +137,8 @@ impl Session {
     }
 
     /// Its protocol, way and phase.
-    pub(crate) fn what(&self) -> (u8, u8, Phase) {
-        (self.protocol(), self.way(), Phase::from_bits(self.phase()))
+    pub(crate) fn what(&self) -> (u8, Heading, Phase) {
+        (self.protocol(), self.heading(), Phase::from_bits(self.phase()))
     }
 
     #[inline(always)]
@@ -154,12 +155,12 @@ braid_nf::plain!(Needs);
 
 impl Needs {
     /// Computes the table from a time for each protocol, way and phase. No mapping lives long enough for a hairpin.
-    pub(crate) fn new(need: impl Fn(u8, u8, Phase) -> u64) -> Needs {
+    pub(crate) fn new(need: impl Fn(u8, Heading, Phase) -> u64) -> Needs {
         Needs(std::array::from_fn(|kind| {
             if kind & usize::from(HAIRPIN) != 0 {
                 return u64::MAX;
             }
-            let (way, phase) = ((kind >> 2) as u8 & 1, Phase::from_bits(kind as u8));
+            let (way, phase) = (Heading::from_bits((kind >> 2) as u8), Phase::from_bits(kind as u8));
             need(protocol_of(kind >> SLOT_BIT & SLOT), way, phase)
         }))
     }
@@ -170,10 +171,23 @@ impl Needs {
     }
 }
 
-/// From inside: the source is rewritten.
-pub(crate) const OUTWARD: u8 = 0;
-/// From outside: the destination is rewritten.
-pub(crate) const INWARD: u8 = 1;
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Heading {
+    /// From inside: the source is rewritten.
+    Outward = 0,
+    /// From outside: the destination is rewritten.
+    Inward = 1,
+}
+
+impl Heading {
+    /// From its lowest bit.
+    #[inline(always)]
+    pub(crate) fn from_bits(bits: u8) -> Heading {
+        if bits & 1 == 0 { Heading::Outward } else { Heading::Inward }
+    }
+}
 
 /// The stage of one direction of a TCP connection, as far as timeouts depend on it (RFC 5382 section 5, RFC 7857 section
 /// 2). Other protocols are in the first phase until a second packet comes, and then in the next.
@@ -286,18 +300,18 @@ mod tests {
     #[test]
     fn a_session_remembers_its_mapping_and_its_kind_apart() {
         let handle = Handle { index: 7, generation: GENERATION };
-        let mut session = Session::new(handle, protocol::UDP, INWARD, Phase::Reset);
+        let mut session = Session::new(handle, protocol::UDP, Heading::Inward, Phase::Reset);
         session.set_phase(Phase::Established as u8);
-        let kind = (session.protocol(), session.way(), session.phase(), session.is_tcp());
-        assert_eq!(kind, (protocol::UDP, INWARD, Phase::Established as u8, false));
+        let kind = (session.protocol(), session.heading(), session.phase(), session.is_tcp());
+        assert_eq!(kind, (protocol::UDP, Heading::Inward, Phase::Established as u8, false));
         assert!(session.is_over(handle));
         let others = [Handle { index: 8, ..handle }, Handle { generation: GENERATION - 1, ..handle }];
         assert!(others.iter().all(|other| !session.is_over(*other)));
-        assert!(!session.is_beside(&Session::new(others[0], protocol::UDP, INWARD, Phase::Opening)));
-        assert!(session.is_beside(&Session::new(handle, protocol::TCP, OUTWARD, Phase::Opening)));
-        let asked = Session::new(handle, protocol::TCP, INWARD, Phase::Asked);
-        let kind = (asked.protocol(), asked.way(), asked.phase(), asked.is_tcp());
-        assert_eq!(kind, (protocol::TCP, INWARD, Phase::Asked as u8, true));
+        assert!(!session.is_beside(&Session::new(others[0], protocol::UDP, Heading::Inward, Phase::Opening)));
+        assert!(session.is_beside(&Session::new(handle, protocol::TCP, Heading::Outward, Phase::Opening)));
+        let asked = Session::new(handle, protocol::TCP, Heading::Inward, Phase::Asked);
+        let kind = (asked.protocol(), asked.heading(), asked.phase(), asked.is_tcp());
+        assert_eq!(kind, (protocol::TCP, Heading::Inward, Phase::Asked as u8, true));
     }
 
     #[test]
@@ -305,13 +319,13 @@ mod tests {
         let (sender, receiver) = (Handle { index: 5, generation: 0x1abc }, Handle { index: 7, generation: 0x5123 });
         let mut session = Session::between(sender, receiver, Phase::Asked);
         session.set_phase(Phase::Finished as u8);
-        let kind = (session.protocol(), session.way(), session.phase(), session.is_tcp(), session.is_hairpin());
-        assert_eq!(kind, (protocol::TCP, INWARD, Phase::Finished as u8, true, true));
+        let kind = (session.protocol(), session.heading(), session.phase(), session.is_tcp(), session.is_hairpin());
+        assert_eq!(kind, (protocol::TCP, Heading::Inward, Phase::Finished as u8, true, true));
         assert!(session.uses(receiver) && session.is_from(sender));
         assert!(!session.uses(Handle { generation: 0x5124, ..receiver }) && !session.uses(sender));
         assert!(!session.is_from(Handle { generation: 0x1abd, ..sender }));
         assert_eq!(Needs::new(|_, _, _| 0).ns(&session), u64::MAX);
-        let alone = Session::new(receiver, protocol::TCP, OUTWARD, Phase::Opening);
+        let alone = Session::new(receiver, protocol::TCP, Heading::Outward, Phase::Opening);
         assert!(alone.of_hairpin().uses(receiver) && !alone.of_hairpin().is_from(sender));
         assert_eq!((alone.is_hairpin(), Needs::new(|_, _, _| 0).ns(&alone)), (false, 0));
     }

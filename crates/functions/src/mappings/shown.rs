@@ -9,7 +9,7 @@ use braid_nf::{About, EntryRange, Fate, TableEntry, end_in_words};
 use super::endpoint::{Inside, Kept};
 use super::entry::{Entry, NEVER};
 use super::flows::Flows;
-use super::session::{OUTWARD, Phase};
+use super::session::{Heading, Phase};
 use super::table::Mappings;
 
 /// When the port of a mapping that an operator ends is free for others.
@@ -29,7 +29,7 @@ impl<K: Kept> Flows<K> {
     pub(crate) fn words(
         &self,
         cx: &mut Cx<'_>,
-        (index, way, phase): (u32, u8, Phase),
+        (index, way, phase): (u32, Heading, Phase),
         is_over: impl FnOnce(Handle) -> bool,
     ) -> Result<String, Conflict> {
         let now = cx.now();
@@ -40,8 +40,8 @@ impl<K: Kept> Flows<K> {
         let inside = inside.inside();
         let [own, external] = self.mappings.ends(&inside, &entry).map(|end| end_in_words(inside.protocol, end));
         let exchanged = match way {
-            OUTWARD => format!("source {own} → {external}"),
-            _ => format!("destination {external} → {own}"),
+            Heading::Outward => format!("source {own} → {external}"),
+            Heading::Inward => format!("destination {external} → {own}"),
         };
         let network = self.mappings.network(&inside).map_or_else(String::new, |name| format!(", {name}"));
         Ok(format!("{exchanged}{network}, {}", phase_in_words(inside.protocol, phase)))

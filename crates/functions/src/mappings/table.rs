@@ -28,7 +28,7 @@ use super::pool::Pool;
 use super::ports::{Ports, row};
 use super::reclaim::HOSTS;
 use super::roster::Roster;
-use super::session::{INWARD, Phase};
+use super::session::{Heading, Phase};
 use crate::config::ConfigError;
 use crate::parts::SECOND;
 use crate::parts::tallies::Tally;
@@ -290,14 +290,14 @@ impl<K: Kept> Mappings<K> {
     pub(crate) fn attach(
         &self,
         cx: &mut Cx<'_>,
-        (number, way, phase): (u8, u8, Phase),
+        (number, way, phase): (u8, Heading, Phase),
         handle: Handle,
     ) -> Result<(), Conflict> {
         if self.counts_sets(number) {
             let now = cx.now();
             self.change(cx, handle, |entry| {
                 entry.attach();
-                if way == INWARD {
+                if way == Heading::Inward {
                     entry.answer(now, phase == Phase::Established, &self.waits);
                 }
             })?;

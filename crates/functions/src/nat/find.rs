@@ -12,7 +12,7 @@ use super::{NO_MAPPING, Nat, UNWANTED};
 use crate::mappings::endpoint::{Endpoint, ends_between, is_told_by_port};
 use crate::mappings::flows::Held;
 use crate::mappings::networks::{Behind, NO_NETWORK};
-use crate::mappings::session::{INWARD, OUTWARD, Phase, Session};
+use crate::mappings::session::{Heading, Phase, Session};
 use crate::mappings::table::Mapping;
 use crate::parts::others::Others;
 pub use crate::parts::scope::{BAD_SOURCE, LINK_SCOPE, NOT_UNICAST};
@@ -284,10 +284,10 @@ impl Nat {
         }
         Ok(match (outward, inward) {
             (Some(mapping), None) if source.protocol != protocol::ICMP => {
-                Found::Flow(flow(packet, &mapping, (OUTWARD, mapping.external, course.across)))
+                Found::Flow(flow(packet, &mapping, (Heading::Outward, mapping.external, course.across)))
             }
             (None, Some(mapping)) if source.protocol != protocol::ICMP => {
-                Found::Flow(flow(packet, &mapping, (INWARD, mapping.inside.end(), mapping.home)))
+                Found::Flow(flow(packet, &mapping, (Heading::Inward, mapping.inside.end(), mapping.home)))
             }
             _ => Found::Once(rewrite),
         })
@@ -309,7 +309,7 @@ impl Nat {
     }
 }
 
-fn flow(packet: &Packet<'_>, mapping: &Mapping, (way, end, to): (u8, Endpoint, Port)) -> Flow {
+fn flow(packet: &Packet<'_>, mapping: &Mapping, (way, end, to): (Heading, Endpoint, Port)) -> Flow {
     let phase = Phase::after(0, packet.tcp_flags().unwrap_or(0));
     Flow {
         session: Session::new(mapping.handle, end.protocol, way, phase),

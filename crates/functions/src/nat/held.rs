@@ -10,7 +10,7 @@ use braid_nf::state::Handle;
 use super::Nat;
 use crate::mappings::endpoint::{Endpoint, Inside, ends};
 use crate::mappings::flows::Held;
-use crate::mappings::session::{OUTWARD, Session};
+use crate::mappings::session::{Heading, Session};
 
 impl Nat {
     /// Caches a flow, if there is room.
@@ -22,7 +22,7 @@ impl Nat {
         (session, held): (Session, &Held),
     ) -> Result<Result<(), Reason>, Conflict> {
         let peer = || {
-            let (inside, remote) = ends(packet).filter(|_| session.way() == OUTWARD)?;
+            let (inside, remote) = ends(packet).filter(|_| session.heading() == Heading::Outward)?;
             Some((self.settings.inside(packet, inside), remote))
         };
         self.flows.keep(cx, peer, held, |cx| set.register(cx, session))

@@ -56,7 +56,7 @@ use crate::config::{ConfigError, READS_WIRE_LEN};
 use crate::mappings::endpoint::{Inside4, Kept, ends};
 use crate::mappings::entry::NEVER;
 use crate::mappings::flows::{self, Flows};
-use crate::mappings::session::{INWARD, Needs, OUTWARD, Phase};
+use crate::mappings::session::{Heading, Needs, Phase};
 use crate::parts::{AnswerRate, Fragments, Side, WayOut, fragments, hairpin, lengths, proxy};
 
 /// The packet is IPv6 or not IP, and configured to be dropped.
@@ -268,7 +268,7 @@ impl NetworkFunction for Nat {
     }
 
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, session: &Session) -> Result<(), Conflict> {
-        let peer = || if session.way() == OUTWARD { self.ends_of(key) } else { None };
+        let peer = || if session.heading() == Heading::Outward { self.ends_of(key) } else { None };
         let handles = self.held_by(cx, session, || Some(self.ends_of(key)?.0))?;
         self.flows.forget(cx, peer, (session.protocol(), handles.into_iter().flatten()))
     }
@@ -328,7 +328,7 @@ impl Nat {
         }
         let found = self.find(cx, packet)?;
         if let Some((fresh, held)) = found.kept()
-            && (fresh.way(), fresh.is_hairpin()) == (session.way(), session.is_hairpin())
+            && (fresh.heading(), fresh.is_hairpin()) == (session.heading(), session.is_hairpin())
             && !packet.is_fragment()
         {
             self.exchange(cx, packet, session, (fresh, &held))?;
@@ -347,22 +347,22 @@ impl Nat {
         phase: u8,
     ) -> Result<Option<Track>, Conflict> {
         let Some((handle, inside, entry)) = self.flows.mappings.at(cx, session.index())? else { return Ok(None) };
-        let is_outside = session.way() == OUTWARD || self.settings.networks.is_outside(packet);
+        let is_outside = session.heading() == Heading::Outward || self.settings.networks.is_outside(packet);
         let is_expected =
-            session.is_over(handle) && self.is_expected(packet.port(), session.way(), &entry) && is_outside;
+            session.is_over(handle) && self.is_expected(packet.port(), session.heading(), &entry) && is_outside;
         if packet.is_fragment() || !is_expected {
             return Ok(None);
         }
-        if session.way() == INWARD && entry.ends_ns != NEVER && self.flows.filter.is_strict() {
+        if session.heading() == Heading::Inward && entry.ends_ns != NEVER && self.flows.filter.is_strict() {
             let Some((remote, _)) = ends(packet) else { return Ok(None) };
             let hold = self.flows.hold(session.protocol());
             if !self.flows.filter.admits(cx, inside.inside(), remote, hold)? {
                 return Ok(None);
             }
         }
-        let how = self.flows.use_of(session.protocol(), session.way(), Phase::from_bits(phase));
+        let how = self.flows.use_of(session.protocol(), session.heading(), Phase::from_bits(phase));
         let renewed = self.flows.mappings.renew(cx, handle, how)?;
-        let track = self.track(packet.port(), session.way(), (&inside, &entry));
-        Ok(renewed.map(|_| Track { to: self.way_of(cx, packet, session.way(), track.to), ..track }))
+        let track = self.track(packet.port(), session.heading(), (&inside, &entry));
+        Ok(renewed.map(|_| Track { to: self.way_of(cx, packet, session.heading(), track.to), ..track }))
     }
 }

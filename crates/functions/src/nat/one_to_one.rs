@@ -21,7 +21,7 @@ use crate::mappings::fixed::Fixed;
 use crate::mappings::flows::NO_MAPPING;
 use crate::mappings::networks::{Behind, Nets};
 use crate::mappings::pool::Pool;
-use crate::mappings::session::{INWARD, OUTWARD, Phase, Session};
+use crate::mappings::session::{Heading, Phase, Session};
 
 /// A range of external addresses, and an inside range of the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,7 +234,7 @@ impl Nat {
         if source.protocol != protocol::TCP {
             return Ok(Found::Once(rewrite));
         }
-        let (way, phase) = (if shared.outward { OUTWARD } else { INWARD }, Phase::after(0, flags));
+        let (way, phase) = (if shared.outward { Heading::Outward } else { Heading::Inward }, Phase::after(0, flags));
         let session = Session::new(mapping.handle, source.protocol, way, phase).of_hairpin();
         self.hairpin(cx, flags, (session, &mapping, None), rewrite)
     }

@@ -4,7 +4,7 @@ use braid_nf::prelude::*;
 
 use crate::mappings::endpoint::{Endpoint, is_told_by_port};
 use crate::mappings::networks::Behind;
-use crate::mappings::session::OUTWARD;
+use crate::mappings::session::Heading;
 use crate::parts::Fate;
 
 /// The new endpoints of a packet, and where it goes.
@@ -60,8 +60,8 @@ impl Rewrite {
 /// How the packets of one direction of a flow are rewritten, and where they go.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Track {
-    /// [`OUTWARD`] or inward.
-    pub(super) way: u8,
+    /// Where its packets go: a [`Heading`].
+    pub(super) way: Heading,
     /// The new source (outward) or destination (inward) address.
     pub(super) address: [u8; 4],
     /// The new port, which goes with the address.
@@ -75,7 +75,7 @@ pub(super) struct Track {
 impl Track {
     /// The tags with which they leave.
     pub(super) fn behind(&self) -> Behind {
-        if self.way == OUTWARD { Behind::Outside } else { Behind::Network(self.network) }
+        if self.way == Heading::Outward { Behind::Outside } else { Behind::Network(self.network) }
     }
 }
 
@@ -83,8 +83,8 @@ impl From<Track> for Rewrite {
     fn from(track: Track) -> Rewrite {
         let (end, to, behind) = (Some(Endpoint::new(track.address, track.port, 0)), track.to, track.behind());
         match track.way {
-            OUTWARD => Rewrite { source: end, destination: None, to, behind },
-            _ => Rewrite { source: None, destination: end, to, behind },
+            Heading::Outward => Rewrite { source: end, destination: None, to, behind },
+            Heading::Inward => Rewrite { source: None, destination: end, to, behind },
         }
     }
 }

@@ -28,6 +28,6 @@ impl Nat {
     /// What a packet set remembers.
     pub(super) fn words(&self, cx: &mut Cx<'_>, session: &Session) -> Result<String, Conflict> {
         let phase = Phase::from_bits(session.phase());
-        self.flows.words(cx, (session.index(), session.way(), phase), |handle| session.uses(handle))
+        self.flows.words(cx, (session.index(), session.heading(), phase), |handle| session.uses(handle))
     }
 }

@@ -10,7 +10,7 @@ use super::rewrite::Track;
 use crate::mappings::endpoint::Inside4;
 use crate::mappings::entry::Entry;
 use crate::mappings::networks::Behind;
-use crate::mappings::session::{INWARD, Needs, OUTWARD, Phase, Session};
+use crate::mappings::session::{Heading, Needs, Phase, Session};
 use crate::parts::{Side, lengths};
 
 impl Nat {
@@ -32,15 +32,15 @@ impl Nat {
             return None;
         }
         // One call for each direction, so that the direction is tested only once.
-        match session.way() {
-            OUTWARD => self.go(packet, OUTWARD, (inside, entry)),
-            _ => self.go(packet, INWARD, (inside, entry)),
+        match session.heading() {
+            Heading::Outward => self.go(packet, Heading::Outward, (inside, entry)),
+            Heading::Inward => self.go(packet, Heading::Inward, (inside, entry)),
         }
     }
 
     #[inline(always)]
-    fn go(&self, packet: &mut Packet<'_>, way: u8, known: (&Inside4, &Entry)) -> Option<Verdict> {
-        let towards = if way == OUTWARD { Side::Outside } else { Side::Inside };
+    fn go(&self, packet: &mut Packet<'_>, way: Heading, known: (&Inside4, &Entry)) -> Option<Verdict> {
+        let towards = if way == Heading::Outward { Side::Outside } else { Side::Inside };
         if !self.is_expected(packet.port(), way, known.1)
             || lengths::is_too_long_to_cut(packet, self.settings.mtu(towards))
         {
@@ -56,31 +56,33 @@ impl Nat {
     /// Whether packets of a known flow arrive on a port: outward on the one its owner used last, inward on any outside
     /// port.
     #[inline(always)]
-    pub(super) fn is_expected(&self, from: Port, way: u8, entry: &Entry) -> bool {
+    pub(super) fn is_expected(&self, from: Port, way: Heading, entry: &Entry) -> bool {
         match way {
-            OUTWARD => from == entry.home,
-            _ => self.settings.sides.is_on(from, Side::Outside as u8),
+            Heading::Outward => from == entry.home,
+            Heading::Inward => self.settings.sides.is_on(from, Side::Outside as u8),
         }
     }
 
     /// How packets of a known flow that arrive on a port are rewritten.
     #[inline(always)]
-    pub(super) fn track(&self, from: Port, way: u8, (inside, entry): (&Inside4, &Entry)) -> Track {
+    pub(super) fn track(&self, from: Port, way: Heading, (inside, entry): (&Inside4, &Entry)) -> Track {
         match way {
-            OUTWARD => Track {
+            Heading::Outward => Track {
                 way,
                 address: self.flows.mappings.address(entry.address),
                 port: entry.port,
                 to: self.across(from),
                 network: 0,
             },
-            _ => Track { way, address: inside.address, port: inside.port, to: entry.home, network: inside.network() },
+            Heading::Inward => {
+                Track { way, address: inside.address, port: inside.port, to: entry.home, network: inside.network() }
+            }
         }
     }
 
     /// The port by which a packet of a flow leaves that would leave by `to` if no earlier function had decided.
-    pub(super) fn way_of(&self, cx: &Cx<'_>, packet: &Packet<'_>, way: u8, to: Port) -> Port {
-        if way == OUTWARD { self.way_out.of(cx, packet.port()) } else { to }
+    pub(super) fn way_of(&self, cx: &Cx<'_>, packet: &Packet<'_>, way: Heading, to: Port) -> Port {
+        if way == Heading::Outward { self.way_out.of(cx, packet.port()) } else { to }
     }
 
     /// The same if every packet's tags are rewritten, or where it leaves is decided before.
@@ -92,16 +94,16 @@ impl Nat {
     ) -> Result<Option<Verdict>, Conflict> {
         let Some(needs) = &self.tagged_needs else { return Ok(None) };
         let Some(known) = self.flows.mappings.at(cx, session.index())? else { return Ok(None) };
-        if session.way() == INWARD && !self.settings.networks.is_outside(packet) {
+        if session.heading() == Heading::Inward && !self.settings.networks.is_outside(packet) {
             return Ok(None);
         }
-        let behind = match session.way() {
-            OUTWARD => Behind::Outside,
-            _ => Behind::Network(known.1.network()),
+        let behind = match session.heading() {
+            Heading::Outward => Behind::Outside,
+            Heading::Inward => Behind::Network(known.1.network()),
         };
         let verdict = self.go_on(packet, session, cx.now(), &known, needs);
         Ok(verdict.map(|verdict| match verdict {
-            Verdict::Forward(to) => self.leave(packet, self.way_of(cx, packet, session.way(), to), behind),
+            Verdict::Forward(to) => self.leave(packet, self.way_of(cx, packet, session.heading(), to), behind),
             verdict => verdict,
         }))
     }
@@ -122,8 +124,8 @@ pub(super) fn phase_after(session: &Session, packet: &Packet<'_>) -> u8 {
 fn translated_if_whole(packet: &mut Packet<'_>, track: Track) -> Translated {
     let end = (IpAddress::from_v4(track.address), track.port);
     match track.way {
-        OUTWARD => packet.translate_src_if(end, lengths::hold_plainly, lengths::hold_otherwise),
-        _ => packet.translate_dst_if(end, lengths::hold_plainly, lengths::hold_otherwise),
+        Heading::Outward => packet.translate_src_if(end, lengths::hold_plainly, lengths::hold_otherwise),
+        Heading::Inward => packet.translate_dst_if(end, lengths::hold_plainly, lengths::hold_otherwise),
     }
 }
 
@@ -131,7 +133,7 @@ fn translated_if_whole(packet: &mut Packet<'_>, track: Track) -> Translated {
 pub(super) fn translated(packet: &mut Packet<'_>, track: Track) -> Translated {
     let (address, port) = (IpAddress::from_v4(track.address), Some(track.port));
     match track.way {
-        OUTWARD => packet.translate_src(address, port),
-        _ => packet.translate_dst(address, port),
+        Heading::Outward => packet.translate_src(address, port),
+        Heading::Inward => packet.translate_dst(address, port),
     }
 }

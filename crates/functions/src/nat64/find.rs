@@ -16,7 +16,7 @@ use super::transport::NewPorts;
 use super::{Nat64, Session};
 use crate::mappings::endpoint::{Endpoint, Inside};
 use crate::mappings::networks::Behind;
-use crate::mappings::session::{INWARD, OUTWARD, Phase};
+use crate::mappings::session::{Heading, Phase};
 use crate::mappings::table::Mapping;
 use crate::nat::{
     ADDRESS_LEFT, CountsHops, FILTERED, NO_MAPPING, NO_NETWORK, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST, Others,
@@ -206,7 +206,7 @@ impl Nat64 {
                 Err(reason) => Found::No(reason),
             });
         }
-        let session = self.session(cx, packet, &ours, ends.flags, OUTWARD, across);
+        let session = self.session(cx, packet, &ours, ends.flags, Heading::Outward, across);
         Ok(self.cached(packet, session))
     }
 
@@ -234,7 +234,7 @@ impl Nat64 {
         let external = Endpoint::new(to, ends.destination, ends.number);
         Ok(match self.flows.inward(cx, (remote, external), ends.flags, false)? {
             Ok(mapping) => {
-                let session = self.session(cx, packet, &mapping, ends.flags, INWARD, mapping.home);
+                let session = self.session(cx, packet, &mapping, ends.flags, Heading::Inward, mapping.home);
                 self.cached(packet, session)
             }
             Err(reason) => Found::No(reason),
@@ -288,11 +288,19 @@ impl Nat64 {
         }
     }
 
-    fn session(&self, cx: &Cx<'_>, packet: &Packet<'_>, mapping: &Mapping, flags: u8, way: u8, to: Port) -> Session {
+    fn session(
+        &self,
+        cx: &Cx<'_>,
+        packet: &Packet<'_>,
+        mapping: &Mapping,
+        flags: u8,
+        way: Heading,
+        to: Port,
+    ) -> Session {
         let (number, phase) = (mapping.inside.protocol, Phase::after(0, flags));
         let (address, port) = match way {
-            OUTWARD => (mapping.external.ip(), mapping.external.port),
-            _ => (mapping.inside.address, mapping.inside.port),
+            Heading::Outward => (mapping.external.ip(), mapping.external.port),
+            Heading::Inward => (mapping.inside.address, mapping.inside.port),
         };
         let mut session = Session {
             handle: mapping.handle,
@@ -303,7 +311,7 @@ impl Nat64 {
             network: mapping.inside.network,
             protocol: number,
             phase: phase as u8,
-            way,
+            way: way as u8,
             ..Session::default()
         };
         session.look_by(cx.now(), self.flows.look_first_ns(cx.now(), mapping, number, way, phase));

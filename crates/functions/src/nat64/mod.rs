@@ -46,7 +46,7 @@ use crate::mappings::endpoint::{Endpoint, Inside};
 use crate::mappings::flows::{self, Flows, Held};
 use crate::mappings::for_router;
 use crate::mappings::networks::Behind;
-use crate::mappings::session::{INWARD, OUTWARD, Phase};
+use crate::mappings::session::{Heading, Phase};
 use crate::mappings::shown::Freed;
 use crate::nat::NOT_TRANSLATABLE;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
@@ -85,7 +85,7 @@ pub struct Session {
     protocol: u8,
     /// The [`Phase`].
     phase: u8,
-    /// [`OUTWARD`] or inward.
+    /// Where its packets go: a [`Heading`].
     way: u8,
     /// 1 for a TCP connection between two hosts inside: it is inward, over the receiver's mapping, and each packet looks for both.
     hairpin: u8,
@@ -97,8 +97,14 @@ const HOME_NS: u64 = SECOND;
 
 impl Session {
     /// Its protocol, way and phase.
-    fn what(&self) -> (u8, u8, Phase) {
-        (self.protocol, self.way, Phase::from_bits(self.phase))
+    fn what(&self) -> (u8, Heading, Phase) {
+        (self.protocol, self.heading(), Phase::from_bits(self.phase))
+    }
+
+    /// Where its packets go.
+    #[inline(always)]
+    fn heading(&self) -> Heading {
+        Heading::from_bits(self.way)
     }
 
     /// What its set holds.
@@ -123,7 +129,7 @@ impl Session {
             address: IpAddress::from_v6(address),
             protocol: protocol::TCP,
             phase: phase as u8,
-            way: INWARD,
+            way: Heading::Inward as u8,
             hairpin: 1,
             ..Session::default()
         }
@@ -131,7 +137,7 @@ impl Session {
 
     /// Has the mapping checked again at this time, or earlier if its host may have moved by then.
     fn look_by(&mut self, now_ns: u64, look_ns: u64) {
-        self.look_ns = if self.way == INWARD { look_ns.min(now_ns + HOME_NS) } else { look_ns };
+        self.look_ns = if self.heading() == Heading::Inward { look_ns.min(now_ns + HOME_NS) } else { look_ns };
     }
 }
 
@@ -296,7 +302,7 @@ impl NetworkFunction for Nat64 {
 
     fn describe(&self, cx: &mut Cx<'_>, _: &SetKey, session: &Session) -> Result<Option<String>, Conflict> {
         let (handle, phase) = (session.handle, Phase::from_bits(session.phase));
-        self.flows.words(cx, (handle.index, session.way, phase), |found| found == handle).map(Some)
+        self.flows.words(cx, (handle.index, session.heading(), phase), |found| found == handle).map(Some)
     }
 
     const LISTS_ENTRIES: bool = true;
@@ -330,13 +336,13 @@ impl Nat64 {
         };
         let is_expected = packet.port() == session.from && self.has_its_tags(packet, session);
         let found = match is_expected && !packet.is_fragment() && session.hairpin == 0 {
-            true => self.flows.look(cx, session.handle, session.protocol, session.way, phase)?,
+            true => self.flows.look(cx, session.handle, session.protocol, session.heading(), phase)?,
             false => None,
         };
         if let Some((look_ns, home)) = found {
             session.look_by(cx.now(), look_ns);
             session.phase = phase;
-            if session.way == INWARD {
+            if session.heading() == Heading::Inward {
                 session.to = home;
             }
             self.settings.segments.clamp_to_itself(packet);
@@ -360,7 +366,7 @@ impl Nat64 {
     #[inline(always)]
     fn has_its_tags(&self, packet: &Packet<'_>, session: &Session) -> bool {
         // An outward set is specific to one network; outside there may be several VLANs.
-        session.way == OUTWARD || self.settings.networks.is_outside(packet)
+        session.heading() == Heading::Outward || self.settings.networks.is_outside(packet)
     }
 
     /// Sends a packet on with the VLAN tags of its destination network.
@@ -371,7 +377,9 @@ impl Nat64 {
 
     fn translate_flow(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &Session) -> Handled {
         match self.rewrite_of(packet, session) {
-            Some(rewrite) if session.way == INWARD || self.way_out.is_fixed() => self.send(cx, packet, &rewrite),
+            Some(rewrite) if session.heading() == Heading::Inward || self.way_out.is_fixed() => {
+                self.send(cx, packet, &rewrite)
+            }
             Some(rewrite) => {
                 let to = self.way_out.of(cx, packet.port());
                 self.send(cx, packet, &Rewrite { to, ..rewrite })
@@ -387,7 +395,7 @@ impl Nat64 {
         (source, destination): (IpAddress, IpAddress),
         (ours, theirs): (u16, u16),
     ) -> Option<(Inside, Endpoint)> {
-        let server = self.settings.prefix.extract(destination).filter(|_| session.way == OUTWARD)?;
+        let server = self.settings.prefix.extract(destination).filter(|_| session.heading() == Heading::Outward)?;
         Some((
             Inside::new(session.network, source, ours, session.protocol),
             Endpoint::new(server, theirs, session.protocol),

@@ -10,7 +10,7 @@ use super::header::{self, NewHeader, Untranslatable};
 use super::transport::{self, Addresses, NewPorts};
 use super::{Nat64, Session};
 use crate::mappings::networks::Behind;
-use crate::mappings::session::OUTWARD;
+use crate::mappings::session::Heading;
 use crate::nat::{FILTERED, MAPPING_TABLE_FULL, NO_FREE_PORT, NO_MAPPING, NOT_TRANSLATABLE, PORT_QUOTA};
 use crate::parts::hairpin::Way;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
@@ -70,14 +70,14 @@ impl Nat64 {
     #[inline(always)]
     pub(super) fn rewrite_of(&self, packet: &Packet<'_>, session: &Session) -> Option<Rewrite> {
         let (prefix, port) = (&self.settings.prefix, Some(session.port));
-        Some(match session.way {
-            OUTWARD => Rewrite {
+        Some(match session.heading() {
+            Heading::Outward => Rewrite {
                 ends: (session.address, IpAddress::from_v4(prefix.extract(packet.dst_ip())?)),
                 ports: NewPorts { source: port, destination: None },
                 to: session.to,
                 behind: Behind::Outside,
             },
-            _ => Rewrite {
+            Heading::Inward => Rewrite {
                 ends: (prefix.embed(packet.src_ip().v4()?), session.address),
                 ports: NewPorts { source: None, destination: port },
                 to: session.to,
