@@ -3,7 +3,7 @@
 use braid_nf::packet::headers::{Arp, ArpOperation, Ethernet, Header, ether_type, icmpv6_type};
 use braid_nf::packet::{IpAddress, MacAddress};
 
-use super::icmpv6::{ALL_NODES, BODY, complete, solicited_node, to_group};
+use super::icmpv6::{ALL_NODES, BODY, Envelope, Node, complete, solicited_node, to_group};
 
 /// A frame in an array: an ARP message at the shortest frame length, or a neighbour discovery message with its option.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl Message {
             }
             (None, None) => {
                 let head = [icmpv6_type::NEIGHBOUR_SOLICITATION, 0];
-                Some(Message::discovery(to_group(solicited_node(target)), (mac, own), head, 0, target))
+                Some(Message::discovery(to_group(solicited_node(target)), Node { mac, address: own }, head, 0, target))
             }
             _ => None,
         }
@@ -65,12 +65,12 @@ impl Message {
             return Some(question);
         }
         let head = [icmpv6_type::NEIGHBOUR_SOLICITATION, 0];
-        Some(Message::discovery((station, target), (mac, own), head, 0, target))
+        Some(Message::discovery(Node { mac: station, address: target }, Node { mac, address: own }, head, 0, target))
     }
 
     /// Announces one of a router's own addresses to everybody on its link.
     pub fn announcement(mac: MacAddress, own: IpAddress) -> Message {
-        let nobody = (MacAddress::default(), IpAddress::UNSPECIFIED);
+        let nobody = Node { mac: MacAddress::default(), address: IpAddress::UNSPECIFIED };
         let arp = if own.is_v4() { Message::ask(mac, own, own) } else { None };
         arp.unwrap_or_else(|| Message::advertisement(mac, own, nobody, By::Router))
     }
@@ -84,7 +84,7 @@ impl Message {
     }
 
     /// Answers a neighbour solicitation from `asker`. If the asker has no address yet, the answer goes to all nodes.
-    pub fn advertisement(mac: MacAddress, own: IpAddress, asker: (MacAddress, IpAddress), by: By) -> Message {
+    pub fn advertisement(mac: MacAddress, own: IpAddress, asker: Node, by: By) -> Message {
         const ROUTER: u32 = 1 << 31;
         const SOLICITED: u32 = 1 << 30;
         const OVERRIDE: u32 = 1 << 29;
@@ -93,11 +93,11 @@ impl Message {
             By::OneRouter => ROUTER,
             By::Proxy => 0,
         };
-        let head = [icmpv6_type::NEIGHBOUR_ADVERTISEMENT, 0];
-        if asker.1 == IpAddress::UNSPECIFIED {
-            return Message::discovery(to_group(ALL_NODES), (mac, own), head, flags, own);
+        let (head, from) = ([icmpv6_type::NEIGHBOUR_ADVERTISEMENT, 0], Node { mac, address: own });
+        if asker.address == IpAddress::UNSPECIFIED {
+            return Message::discovery(to_group(ALL_NODES), from, head, flags, own);
         }
-        Message::discovery(asker, (mac, own), head, flags | SOLICITED, own)
+        Message::discovery(asker, from, head, flags | SOLICITED, own)
     }
 
     fn arp(to: MacAddress, from: MacAddress, arp: &Arp) -> Message {
@@ -109,13 +109,7 @@ impl Message {
         Message { bytes, len: ARP_FRAME }
     }
 
-    fn discovery(
-        to: (MacAddress, IpAddress),
-        from: (MacAddress, IpAddress),
-        head: [u8; 2],
-        flags: u32,
-        target: IpAddress,
-    ) -> Message {
+    fn discovery(to: Node, from: Node, head: [u8; 2], flags: u32, target: IpAddress) -> Message {
         let mut message = Message { bytes: [0; DISCOVERY_FRAME], len: DISCOVERY_FRAME };
         let body = &mut message.bytes[BODY..];
         body[..2].copy_from_slice(&head);
@@ -125,8 +119,8 @@ impl Message {
         // bytes.
         let option = if head[0] == icmpv6_type::NEIGHBOUR_SOLICITATION { 1 } else { 2 };
         body[24..26].copy_from_slice(&[option, 1]);
-        body[26..32].copy_from_slice(&from.0.0);
-        complete(&mut message.bytes, to, from, (UNTOUCHED, &[]));
+        body[26..32].copy_from_slice(&from.mac.0);
+        complete(&mut message.bytes, &Envelope { to, from, hop_limit: UNTOUCHED, hop_by_hop: &[] });
         message
     }
 }

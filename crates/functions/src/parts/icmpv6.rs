@@ -22,45 +22,52 @@ pub fn solicited_node(target: IpAddress) -> IpAddress {
     IpAddress::from_v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
 }
 
-/// A group with the Ethernet address to which its frames go (RFC 2464 section 7).
-pub fn to_group(group: IpAddress) -> (MacAddress, IpAddress) {
-    let [.., a, b, c, d] = group.octets();
-    (MacAddress([0x33, 0x33, a, b, c, d]), group)
+/// A node on a link, or a group of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub mac: MacAddress,
+    pub address: IpAddress,
 }
 
-/// A message as a frame, with this hop limit and perhaps a hop-by-hop header.
-pub fn message(
-    to: (MacAddress, IpAddress),
-    from: (MacAddress, IpAddress),
-    (hop_limit, hop_by_hop): (u8, &[u8]),
-    body: &[u8],
-) -> Vec<u8> {
-    let mut frame = vec![0; BODY + hop_by_hop.len()];
+/// A group with the Ethernet address to which its frames go (RFC 2464 section 7).
+pub fn to_group(group: IpAddress) -> Node {
+    let [.., a, b, c, d] = group.octets();
+    Node { mac: MacAddress([0x33, 0x33, a, b, c, d]), address: group }
+}
+
+/// What stands before a message.
+#[derive(Clone, Copy, Debug)]
+pub struct Envelope<'a> {
+    pub to: Node,
+    pub from: Node,
+    pub hop_limit: u8,
+    /// A hop-by-hop header, or nothing.
+    pub hop_by_hop: &'a [u8],
+}
+
+/// A message as a frame.
+pub fn message(envelope: &Envelope<'_>, body: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; BODY + envelope.hop_by_hop.len()];
     frame.extend(body);
-    complete(&mut frame, to, from, (hop_limit, hop_by_hop));
+    complete(&mut frame, envelope);
     frame
 }
 
 /// Writes the headers before the message with which a frame ends, and its checksum.
-pub fn complete(
-    frame: &mut [u8],
-    to: (MacAddress, IpAddress),
-    from: (MacAddress, IpAddress),
-    (hop_limit, hop_by_hop): (u8, &[u8]),
-) {
+pub fn complete(frame: &mut [u8], &Envelope { to, from, hop_limit, hop_by_hop }: &Envelope<'_>) {
     let (head, rest) = frame.split_at_mut(BODY);
-    head[..6].copy_from_slice(&to.0.0);
-    head[6..12].copy_from_slice(&from.0.0);
+    head[..6].copy_from_slice(&to.mac.0);
+    head[6..12].copy_from_slice(&from.mac.0);
     head[12..14].copy_from_slice(&ether_type::IPV6.to_be_bytes());
     let next = if hop_by_hop.is_empty() { protocol::ICMPV6 } else { protocol::HOP_BY_HOP };
     let mut ip = Ipv6::new(next, rest.len() as u16);
     ip.set_hop_limit(hop_limit);
-    ip.set_source(from.1.octets());
-    ip.set_destination(to.1.octets());
+    ip.set_source(from.address.octets());
+    ip.set_destination(to.address.octets());
     ip.emit(&mut head[Ethernet::LEN..]);
     let (before, body) = rest.split_at_mut(hop_by_hop.len());
     before.copy_from_slice(hop_by_hop);
     body[2..4].fill(0);
-    let sum = checksum::transport(from.1, to.1, protocol::ICMPV6, body);
+    let sum = checksum::transport(from.address, to.address, protocol::ICMPV6, body);
     body[2..4].copy_from_slice(&sum.to_be_bytes());
 }

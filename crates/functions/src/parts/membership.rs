@@ -5,7 +5,7 @@ use braid_nf::Packet;
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, MacAddress};
 
-use super::icmpv6::{ALL_NODES, ALL_ROUTERS, group, message, solicited_node, to_group};
+use super::icmpv6::{ALL_NODES, ALL_ROUTERS, Envelope, Node, group, message, solicited_node, to_group};
 use super::scope::is_link_local_v6;
 
 /// ICMPv6 types (RFC 2710 section 3.1, RFC 3810 section 5.2).
@@ -62,7 +62,10 @@ pub fn reports(mac: MacAddress, addresses: &[IpAddress], query: Option<Query>) -
     let asked = query.and_then(|query| query.group);
     let mut all = groups(addresses.iter().copied());
     all.retain(|group| asked.is_none_or(|asked| asked == *group));
-    let frame = |to: IpAddress, body: Vec<u8>| message(to_group(to), (mac, own), (1, &ROUTER_ALERT), &body);
+    let frame = |to: IpAddress, body: Vec<u8>| {
+        let from = Node { mac, address: own };
+        message(&Envelope { to: to_group(to), from, hop_limit: 1, hop_by_hop: &ROUTER_ALERT }, &body)
+    };
     if query.is_some_and(|query| query.is_v1) {
         let report =
             |group: &IpAddress| frame(*group, [&[REPORT_V1, 0, 0, 0, 0, 0, 0, 0][..], &group.octets()].concat());

@@ -10,6 +10,7 @@ use braid_nf::{Cx, Packet, Reason};
 
 use super::WrittenMac;
 use super::discovery::{self, By, Message};
+use super::icmpv6::Node;
 use super::tags::TAG;
 use crate::config::ConfigError;
 
@@ -52,7 +53,10 @@ impl Proxy {
                 _ => return false,
             },
             None => match self.asked(packet).filter(|(target, _)| ours(*target)) {
-                Some((target, asker)) => Message::advertisement(self.mac, target, (asker, packet.src_ip()), By::Proxy),
+                Some((target, mac)) => {
+                    let asker = Node { mac, address: packet.src_ip() };
+                    Message::advertisement(self.mac, target, asker, By::Proxy)
+                }
                 None => return false,
             },
         };

@@ -16,7 +16,7 @@ use super::links::{Link, Links};
 use crate::config::ConfigError;
 use crate::parts::SECOND;
 use crate::parts::discovery;
-use crate::parts::icmpv6::{self, ALL_NODES, to_group};
+use crate::parts::icmpv6::{self, ALL_NODES, Envelope, Node, to_group};
 use crate::parts::scope::is_link_local_v6;
 
 /// A solicitation, which will be answered.
@@ -165,7 +165,9 @@ fn message(interface: &Interface, config: &AdvertiseConfig) -> Vec<u8> {
         config.dns.iter().for_each(|server| body.extend(server.octets()));
     }
     let own = interface.addresses.iter().map(|(own, _)| *own).find(|own| is_link_local_v6(*own)).unwrap_or_default();
-    icmpv6::message(to_group(ALL_NODES), (mac, own), (u8::MAX, &[]), &body)
+    let from = Node { mac, address: own };
+    let envelope = Envelope { to: to_group(ALL_NODES), from, hop_limit: u8::MAX, hop_by_hop: &[] };
+    icmpv6::message(&envelope, &body)
 }
 
 impl Part for Advertisements {

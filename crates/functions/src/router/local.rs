@@ -14,7 +14,7 @@ use super::objections::BAD_CHECKSUM;
 use super::pieces::echo_whole;
 use super::{Complaint, Router, Way};
 use crate::parts::discovery::{self, By, Message};
-use crate::parts::icmpv6::{ALL_NODES, ALL_ROUTERS};
+use crate::parts::icmpv6::{ALL_NODES, ALL_ROUTERS, Node};
 use crate::parts::membership::Query;
 use crate::parts::{answer, lengths};
 
@@ -114,7 +114,7 @@ impl Router {
             self.hear(cx, interface, (teller, mac, packet.port()), says)?;
         }
         if asks {
-            let answer = Message::advertisement(interface.mac, target, (from, source), by);
+            let answer = Message::advertisement(interface.mac, target, Node { mac: from, address: source }, by);
             interface.say(cx, packet.port(), answer.bytes());
         }
         Ok(Verdict::Drop(DISCOVERY))
