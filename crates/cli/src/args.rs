@@ -7,12 +7,12 @@ use braid_control::runtime::io::device::INHERITED;
 use braid_functions::firewall::When;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 
-use crate::aside::aside;
 use crate::bench::traffic::{FLOWS_MAX, Trace};
 use crate::commands::bench::What;
 use crate::commands::model::WORKERS_MAX;
 use crate::failure::{Failure, Kind};
 use crate::numbers::{between, may_be_negative, whole};
+use crate::stderr::aside;
 use crate::successor::SIGNALS_HELD;
 
 /// Write a network function as if one core ran it; Braid runs it on all of them, and proves that nobody could tell.

@@ -12,10 +12,10 @@ use braid_control::{Carry, Catalog, Compiled, Plan, Problem};
 use toml::Spanned;
 
 use crate::args::{ChainArgs, InputArgs};
-use crate::aside::asideln;
 use crate::catalog::catalog;
 use crate::failure::{Failure, Kind};
 use crate::input::{Input, is_same_file, outputs, port_of, sink};
+use crate::stderr::asideln;
 
 /// A plan file with overrides, and its path and text, which are kept for error messages.
 pub struct Written {

@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::aside::asideln;
 use crate::failure::{Failure, Kind};
-use crate::{generated, glance};
+use crate::stderr::asideln;
+use crate::{generated, inspect_capture};
 use braid_control::Plan;
 use braid_control::frames::Frames;
 use braid_control::profile::counted;
@@ -119,7 +119,7 @@ impl Input {
             (PortSplit::InsidePrefixes(inside), [_]) if paths.len() == 1 => inside.as_slice(),
             _ => &[],
         };
-        files.into_iter().flat_map(|path| glance::notes(path, inside)).collect()
+        files.into_iter().flat_map(|path| inspect_capture::notes(path, inside)).collect()
     }
 
     /// Makes a source of the input.

@@ -12,8 +12,8 @@ use braid_control::live::links;
 use braid_control::runtime::Live;
 use braid_control::runtime::io::device::{BackEnd, Interface, PortSpec, Standing};
 
-use crate::aside::asideln;
 use crate::failure::{Failure, Kind};
+use crate::stderr::asideln;
 
 /// How often the interfaces are checked.
 const EVERY: Duration = Duration::from_millis(500);

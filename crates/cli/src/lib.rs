@@ -8,7 +8,6 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod args;
-mod aside;
 pub mod bench;
 pub mod catalog;
 pub mod chain;
@@ -16,21 +15,22 @@ pub mod commands;
 pub mod connect;
 pub mod failure;
 pub mod generated;
-mod glance;
+mod hash_seed;
 pub mod input;
+mod inspect_capture;
+mod interface_lints;
 mod interfaces;
 mod knowledge;
 pub mod notify;
 mod numbers;
-mod odd;
 pub mod operate;
 pub mod panics;
+mod plan_lints;
 mod processor;
 mod saving;
-mod seeds;
+mod stderr;
 pub mod study;
 mod successor;
-mod unfit;
 pub mod watch;
 
 use std::process::ExitCode;
@@ -50,7 +50,7 @@ pub fn main(own: Vec<Entry>) -> ExitCode {
     match done {
         Ok(code) => code,
         Err(failure) => {
-            aside::aside!("{}", failure.render());
+            stderr::aside!("{}", failure.render());
             failure.exit_code()
         }
     }

@@ -6,7 +6,7 @@
 
 use sd_notify::NotifyState;
 
-use crate::aside::asideln;
+use crate::stderr::asideln;
 
 /// Reports that the run has started.
 pub fn of_begin(chain: &str) {

@@ -18,10 +18,10 @@ use braid_control::runtime::{Control, Live};
 
 use signal_hook::consts::SIGHUP;
 
-use crate::aside::{aside, asideln};
 use crate::connect::default_path;
 use crate::failure::{Failure, Kind};
 use crate::numbers::listened_at;
+use crate::stderr::{aside, asideln};
 use crate::watch::unwatched;
 
 /// How a run may be watched and changed.

@@ -14,8 +14,8 @@ use braid_control::runtime::{AtEnd, Control, Live, Worker};
 use rustix::process::{Gid, Uid, getuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use crate::aside::asideln;
 use crate::failure::{Failure, Kind};
+use crate::stderr::asideln;
 
 /// Collects the state of a run when its workers end.
 pub struct Saving {

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use braid_control::live::{Snapshot, Successor};
-use braid_control::runtime::io::{device, left, whole};
+use braid_control::runtime::io::{atomic_file, device, inherited_memory};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::aside::asideln;
 use crate::failure::{Failure, Kind};
+use crate::stderr::asideln;
 use crate::watch::Asked;
 
 /// Environment variable that names the file with the state, if it was left only for the next program, which must remove it.
@@ -60,7 +60,7 @@ pub fn leave_plan(text: &str, beside: &Path, former: Option<&Path>) -> Result<Pa
     former.map(taken);
     let path = beside.with_extension("applied.toml");
     // It may hold secrets, as the file did from which it came.
-    match whole::write_privately(&path, text.as_bytes()) {
+    match atomic_file::write_privately(&path, text.as_bytes()) {
         Ok(()) => Ok(path),
         Err(error) => in_memory(text.as_bytes(), &Failure::file(&path, &error)),
     }
@@ -87,16 +87,16 @@ pub fn remove(left: &Path) {
 
 /// Closes memory that nobody will read again; files stay.
 pub fn taken(path: &Path) {
-    left::close(path);
+    inherited_memory::close(path);
 }
 
 /// Whether the path refers to memory that disappears with the process.
 pub fn is_memory(path: &Path) -> bool {
-    left::is_left(path)
+    inherited_memory::is_left(path)
 }
 
 fn in_memory(content: &[u8], why: &dyn Error) -> Result<PathBuf, Failure> {
-    let path = left::leave(content)
+    let path = inherited_memory::leave(content)
         .map_err(|error| Failure::new(Kind::Io, format!("{why}; nor is there memory: {error}"), "the state is lost"))?;
     asideln!("note: {why}: handed over in memory");
     Ok(path)

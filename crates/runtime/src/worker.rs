@@ -25,9 +25,8 @@ use crate::turns::Turns;
 use crate::watchdog::Pulse;
 use crate::whole::Progress;
 
-mod copied;
 mod course;
-mod described;
+mod describe_sets;
 mod drain;
 mod exchange;
 mod expire;
@@ -40,16 +39,17 @@ mod parts;
 mod results;
 mod send;
 mod sets;
+mod snapshot_sets;
 mod ticks;
 mod traced;
 mod whole;
 
-pub use copied::CopiedSets;
-pub use described::{DESCRIBED_MAX, EndedEntries, ListedEntries};
+pub use describe_sets::{DESCRIBED_MAX, EndedEntries, ListedEntries};
 pub(crate) use exchange::{Emptied, Gone, Prepared, SetsInUse};
 pub use listing::{ListedSet, SetCursor};
 pub use parts::Parts;
 pub use results::Ended;
+pub use snapshot_sets::CopiedSets;
 
 /// The outcome of one call of [`Worker::step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

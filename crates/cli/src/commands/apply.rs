@@ -7,9 +7,9 @@ use braid_control::live::{Applied, Request};
 use braid_control::profile::counted;
 
 use super::{print, print_json};
-use crate::aside::asideln;
 use crate::connect::{ControlArgs, connect};
 use crate::failure::Failure;
+use crate::stderr::asideln;
 
 /// `braid apply`.
 #[derive(Debug, clap::Args)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use braid_control::Catalog;
 use braid_control::machine::Machine;
-use braid_control::runtime::io::{NullSink, whole};
+use braid_control::runtime::io::{NullSink, atomic_file};
 use braid_control::runtime::{Control, Live, launch};
 use serde::Serialize;
 
@@ -155,12 +155,13 @@ fn check_outputs(args: &BenchArgs) -> Result<(), Failure> {
         return Err(Failure::usage(what, "name files of their own for --csv and --plot: nothing was changed"));
     }
     let mut outputs = [csv, plot].into_iter().flatten();
-    outputs.try_for_each(|path| whole::check(path).map_err(|error| unwritten(path, &error)))
+    outputs.try_for_each(|path| atomic_file::check(path).map_err(|error| unwritten(path, &error)))
 }
 
 /// Writes CSV and SVG files; latencies go to separate files.
 fn write(args: &BenchArgs, bench: &Bench) -> Result<(), Failure> {
-    let to = |path: &Path, text: String| whole::write(path, text.as_bytes()).map_err(|error| unwritten(path, &error));
+    let to =
+        |path: &Path, text: String| atomic_file::write(path, text.as_bytes()).map_err(|error| unwritten(path, &error));
     if let Some(path) = args.csv.as_ref().filter(|_| !bench.rows.is_empty()) {
         to(path, output::csv(&bench.rows))?;
     }

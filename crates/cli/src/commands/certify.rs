@@ -16,10 +16,10 @@ use serde::Serialize;
 
 use super::{print, print_json};
 use crate::args::CertifyArgs;
-use crate::aside::asideln;
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
 use crate::input::undamaged;
+use crate::stderr::asideln;
 
 /// Default number of workers: fewer would hardly interleave, and schedules do not depend on the number of processors.
 const WORKERS_DEFAULT: i64 = 4;

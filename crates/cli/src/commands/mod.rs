@@ -33,15 +33,15 @@ use braid_control::frames::Frames;
 use braid_control::model::Request;
 use braid_control::report::grouped;
 use braid_control::runtime::io::capture::Damage;
-use braid_control::runtime::io::{NullSink, Patient, whole};
+use braid_control::runtime::io::{NullSink, Patient, atomic_file};
 use braid_control::runtime::{AtEnd, Control, Worker, launch};
 use braid_control::{Carry, Catalog, Plan};
 use serde::Serialize;
 
 use crate::args::{ChainArgs, InputArgs};
-use crate::aside::asideln;
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
+use crate::stderr::asideln;
 
 /// Maximum number of packets of an input that are held in memory to be replayed.
 const FRAMES_MAX: usize = 1_000_000;
@@ -102,12 +102,12 @@ pub(crate) fn at_end(
 
 /// Checks early that a file can be written, before minutes of measuring.
 pub(crate) fn writable(path: &Path) -> Result<(), Failure> {
-    whole::check(path).map_err(|error| Failure::file(path, &error))
+    atomic_file::check(path).map_err(|error| Failure::file(path, &error))
 }
 
 /// Writes a text file, either completely or not at all.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    whole::write(path, text.as_bytes()).map_err(|error| Failure::file(path, &error))
+    atomic_file::write(path, text.as_bytes()).map_err(|error| Failure::file(path, &error))
 }
 
 /// Announces what is about to take time, which is longest for long packets, because each is copied in each run.

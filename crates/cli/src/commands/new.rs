@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use super::print;
 use crate::args::NewArgs;
-use crate::aside::asideln;
 use crate::catalog::catalog;
 use crate::failure::{Failure, Kind};
+use crate::stderr::asideln;
 
 /// Paths in the new crate, with the contents of the files; `{name}`, `{Type}` and `{braid-…}` are substituted.
 const FILES: [(&str, &str); 7] = [

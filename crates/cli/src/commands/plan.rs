@@ -6,10 +6,10 @@ use braid_control::{Catalog, explain};
 
 use super::{print, print_json};
 use crate::args::PlanArgs;
-use crate::aside::asideln;
 use crate::chain::Written;
 use crate::failure::Failure;
-use crate::odd;
+use crate::plan_lints;
+use crate::stderr::asideln;
 
 /// Runs the command.
 pub fn run(args: &PlanArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
@@ -20,7 +20,7 @@ pub fn run(args: &PlanArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         written.check_ports(input.source()?.ports(), &plan)?;
     }
     written.check_outputs(&plan, input.as_ref())?;
-    odd::notes(&plan).iter().for_each(|note| asideln!("note: {note}"));
+    plan_lints::notes(&plan).iter().for_each(|note| asideln!("note: {note}"));
     let explanation = explain(&plan).map_err(|problem| written.failure(problem))?;
     if args.json {
         print_json(&explanation)?

@@ -23,14 +23,14 @@ use braid_control::{Carry, Catalog, Compiled, Plan, RunReport};
 use super::upgrade::{GoesOn, become_successor};
 use super::{print, print_json};
 use crate::args::RunArgs;
-use crate::aside::{aside, asideln};
 use crate::chain::{Written, command_line};
 use crate::failure::{Failure, Kind};
 use crate::interfaces::Interfaces;
 use crate::operate::Hangup;
 use crate::saving::{self, Saving};
+use crate::stderr::{aside, asideln};
 use crate::watch;
-use crate::{input, knowledge, notify, seeds, successor};
+use crate::{hash_seed, input, knowledge, notify, successor};
 
 /// Everything prepared before the first packet.
 struct Prepared {
@@ -192,7 +192,7 @@ fn save(snapshot: &Snapshot, path: &Path, goes_on: bool) -> Result<PathBuf, Fail
 fn prepare(args: &RunArgs, catalog: &Catalog) -> Result<Prepared, Failure> {
     let written = written(args)?;
     if !written.file.port.is_empty() {
-        seeds::choose()?;
+        hash_seed::choose()?;
     }
     let mut plan = written.plan(catalog)?;
     plan.ask_interfaces();

@@ -9,8 +9,8 @@ use braid_testkit::scenario::{self, Scenario};
 
 use super::print;
 use crate::args::ScenarioArgs;
-use crate::aside::aside;
 use crate::failure::{Failure, Kind};
+use crate::stderr::aside;
 
 /// File extension of scenarios.
 const ENDING: &str = "scenario";

@@ -13,10 +13,10 @@ use braid_control::profile_run::profile;
 use super::model::{USUAL, WORKERS_MAX};
 use super::{Loaded, loaded, print, writable, write};
 use crate::args::{ChainArgs, InputArgs};
-use crate::aside::asideln;
 use crate::catalog::{catalog, own};
 use crate::failure::Failure;
 use crate::numbers::between;
+use crate::stderr::asideln;
 use crate::study::{Study, Variant, cost, dummy::Dummy, imbalance};
 
 /// `braid study`.

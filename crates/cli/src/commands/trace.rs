@@ -16,12 +16,12 @@ use braid_control::{Carry, Catalog, Compiled};
 
 use super::{print, print_json, run};
 use crate::args::{ChainArgs, InputArgs};
-use crate::aside::asideln;
 use crate::chain::Written;
 use crate::connect::{ControlArgs, connect, is_of_run};
 use crate::failure::{Failure, Kind};
 use crate::input::{spared, undamaged};
 use crate::numbers::between;
+use crate::stderr::asideln;
 use crate::watch;
 
 /// `braid trace`.

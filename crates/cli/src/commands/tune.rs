@@ -11,10 +11,10 @@ use braid_control::tune::{Tuned, tried, tune};
 use super::model::WORKERS_MAX;
 use super::{Loaded, announce, loaded, print, write};
 use crate::args::{ChainArgs, InputArgs};
-use crate::aside::asideln;
 use crate::failure::Failure;
 use crate::input::undamaged;
 use crate::numbers::between;
+use crate::stderr::asideln;
 
 /// `braid tune`.
 #[derive(Debug, clap::Args)]

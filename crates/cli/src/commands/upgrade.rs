@@ -8,9 +8,9 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use super::print;
-use crate::aside::asideln;
 use crate::connect::{ControlArgs, connect, place};
 use crate::failure::{Failure, Kind};
+use crate::stderr::asideln;
 use crate::successor;
 use crate::watch::Asked;
 use braid_control::live::{Client, Continued, Request, Stats, Successor};

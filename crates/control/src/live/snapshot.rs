@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use braid_runtime::clock::wall_ns;
 use braid_runtime::exchange::settle;
-use braid_runtime::io::whole::Whole;
+use braid_runtime::io::atomic_file::AtomicFile;
 use braid_runtime::live::Unanswered;
 use braid_runtime::nf::packet::PortSet;
 use braid_runtime::nf::packet::crc32c::crc32c;
@@ -276,7 +276,7 @@ pub fn is_blank(path: &Path) -> bool {
 }
 
 /// Begins a file. It refuses to replace anything that is not a regular file, such as a device, and files of another kind, such as a plan.
-fn begin(path: &Path) -> io::Result<(Whole, File)> {
+fn begin(path: &Path) -> io::Result<(AtomicFile, File)> {
     match path.symlink_metadata() {
         Ok(found) if found.is_file() && found.len() > 0 && !begins_so(path) => {
             Err(io::Error::other("the file there is not a snapshot of braid, and is left alone"))
@@ -285,7 +285,7 @@ fn begin(path: &Path) -> io::Result<(Whole, File)> {
         Ok(found) if !found.is_file() && !found.is_symlink() => {
             Err(io::Error::other("something is there that is no file"))
         }
-        _ => Whole::begin(path, FILE_MODE),
+        _ => AtomicFile::begin(path, FILE_MODE),
     }
 }
 

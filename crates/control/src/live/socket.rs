@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_runtime::io::stale::{BoundPath, Occupied, make_room};
+use braid_runtime::io::stale_socket::{BoundPath, Occupied, make_room};
 use rustix::fs::Mode;
 use serde_json::Value;
 

@@ -11,10 +11,10 @@ use super::link;
 use super::ng;
 use super::output::{Failed, Output};
 use super::piped::is_dash;
+use crate::atomic_file::AtomicFile;
 use crate::sink::SinkError;
 use crate::source::OpenError;
 use crate::stream::{FrameStream, Next};
-use crate::whole::Whole;
 
 /// Snap length in file headers. Readers accept no longer record: Wireshark (`WTAP_MAX_PACKET_SIZE_STANDARD`) and libpcap
 /// (`MAXIMUM_SNAPLEN`) treat a file with a longer record as damaged, whatever its header says.
@@ -74,7 +74,7 @@ fn create(path: &Path) -> io::Result<File> {
 pub struct CaptureWriter {
     path: PathBuf,
     /// Set if the file receives its final name only once it is complete.
-    whole: Option<Whole>,
+    whole: Option<AtomicFile>,
     output: Option<Output>,
     format: Format,
     precision: Precision,
@@ -105,7 +105,7 @@ impl CaptureWriter {
             if is_dash(path) {
                 return Ok((None, standard_output()?));
             }
-            let (whole, file) = Whole::open(path)?;
+            let (whole, file) = AtomicFile::open(path)?;
             Ok((Some(whole), file))
         })
     }
@@ -113,7 +113,7 @@ impl CaptureWriter {
     fn over(
         path: &Path,
         precision: Precision,
-        open: impl FnOnce(&Path) -> io::Result<(Option<Whole>, File)>,
+        open: impl FnOnce(&Path) -> io::Result<(Option<AtomicFile>, File)>,
     ) -> Result<CaptureWriter, OpenError> {
         let (format, gzip) = from_name(path)?;
         let failed = |source| OpenError::Io { path: path.to_owned(), source };
@@ -315,7 +315,7 @@ impl CaptureWriter {
         }
         let whole = self.whole.take();
         if self.failure.is_none()
-            && let Some(Err(error)) = whole.map(Whole::end)
+            && let Some(Err(error)) = whole.map(AtomicFile::end)
         {
             self.failed(&Failed { error, lost: 0 });
         }

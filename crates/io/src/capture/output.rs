@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::again;
-use crate::patient::Patient;
+use crate::retrying_stream::Patient;
 
 /// Number of bytes written at once.
 const CHUNK: usize = 256 << 10;

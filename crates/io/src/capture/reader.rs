@@ -15,8 +15,8 @@ use super::gzip::Gunzip;
 use super::link;
 use super::ng::Ng;
 use super::piped::{Arrived, Piped, is_dash};
-use crate::patient::Patient;
 use crate::progress::Progress;
+use crate::retrying_stream::Patient;
 use crate::source::OpenError;
 
 /// Number of bytes needed to distinguish compression formats.

@@ -9,7 +9,6 @@
 //! not deliver or send. Everything it opens is closed with it, even after `kill -9`: nothing stays behind in the kernel.
 
 mod claim;
-mod handover;
 pub mod interface;
 pub(crate) mod lending;
 mod links;
@@ -18,6 +17,7 @@ pub(crate) mod offload;
 pub(crate) mod open;
 pub mod ports;
 pub mod probe;
+mod redistribute;
 mod refused;
 pub mod sending;
 pub mod spec;

@@ -1,7 +1,7 @@
 //! The ports of a plan, and the source over all of them; the sink is in `sending.rs`.
 //!
 //! Ports are opened, all or none, once the run has its buffers ([`Source::prepare`]). Either one receiver takes from all ports, or
-//! several receivers share the ports' queues and hand packets over to the receiver to which they are steered (`handover.rs`). A
+//! several receivers share the ports' queues and hand packets over to the receiver to which they are steered (`redistribute.rs`). A
 //! receiver polls its ports in turn and begins with a different one each time, so that a flooded port leaves room for the others.
 
 use std::io;
@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use braid_packet::{Batch, Buffers, Pool, PoolConfig, Port};
 
-use super::handover::Handover;
 use super::live::{Arrivals, CardHash, RxPort, Tally, TxPort};
 use super::open::{Lanes, Opened, Wires, open_all};
+use super::redistribute::Handover;
 use super::sending::LiveSink;
 use super::spec::PortSpec;
 use super::user::User;

@@ -23,7 +23,7 @@ use super::message::{Message, SECRET, VERSION};
 use super::sys::{self, Channel, Descriptor, Region, Ring};
 use crate::device::sys as device;
 use crate::secret::is_same;
-use crate::stale::{BoundPath, Occupied, make_room};
+use crate::stale_socket::{BoundPath, Occupied, make_room};
 
 /// Number of descriptors in a ring that we create, as a power of two.
 const LOG2_RING: u8 = 10;

@@ -6,7 +6,7 @@ use braid_nf::{EntryRange, Event, Port};
 use braid_state::Conflict;
 
 use super::Worker;
-use super::described::{LOOK, SPAN};
+use super::describe_sets::{LOOK, SPAN};
 use crate::Chain;
 use crate::attempt::run_event;
 

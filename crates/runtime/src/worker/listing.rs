@@ -8,7 +8,7 @@ use braid_nf::packet::key::SetKey;
 use braid_nf::{EntryRange, SetSlot, SetTables, SharedSet};
 
 use super::Worker;
-use super::described::DESCRIBED_MAX;
+use super::describe_sets::DESCRIBED_MAX;
 use crate::attempt::End;
 use crate::chain::Chain;
 use crate::expiry::{Expiring, expire, expire_shared};

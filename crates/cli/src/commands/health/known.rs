@@ -9,8 +9,8 @@ use braid_functions::load_balancer::{self, Backend, Check, Service, Transport};
 use toml::{Table, Value};
 
 use super::Target;
-use crate::aside::asideln;
 use crate::failure::Failure;
+use crate::stderr::asideln;
 
 /// Maximum number of backends to check; each has a thread.
 const TARGETS_MAX: usize = 4096;

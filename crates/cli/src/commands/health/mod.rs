@@ -35,10 +35,10 @@ use self::known::Known;
 pub(crate) use self::known::{BALANCER, keep};
 use self::probe::{Bad, ask};
 use super::print;
-use crate::aside::asideln;
 use crate::connect::{ControlArgs, connect};
 use crate::failure::Failure;
 use crate::numbers::between;
+use crate::stderr::asideln;
 
 /// Time without a change after which the plan file and the run are read again.
 const AGAIN: Duration = Duration::from_secs(1);

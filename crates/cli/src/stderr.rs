@@ -13,12 +13,12 @@ pub(crate) fn say(what: fmt::Arguments<'_>, end: &str) {
 
 /// Like `eprint!`, but tolerates a closed standard error.
 macro_rules! aside {
-    ($($part:tt)*) => { $crate::aside::say(format_args!($($part)*), "") };
+    ($($part:tt)*) => { $crate::stderr::say(format_args!($($part)*), "") };
 }
 
 /// Like `eprintln!`, but tolerates a closed standard error.
 macro_rules! asideln {
-    ($($part:tt)*) => { $crate::aside::say(format_args!($($part)*), "\n") };
+    ($($part:tt)*) => { $crate::stderr::say(format_args!($($part)*), "\n") };
 }
 
 pub(crate) use {aside, asideln};

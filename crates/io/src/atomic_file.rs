@@ -6,20 +6,20 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A file that does not have its final name yet. If it is dropped before [`end`](Whole::end), it is
+/// A file that does not have its final name yet. If it is dropped before [`end`](AtomicFile::end), it is
 /// removed, and a previous file of that name remains.
 #[derive(Debug)]
-pub struct Whole {
+pub struct AtomicFile {
     path: PathBuf,
     beside: Option<PathBuf>,
     /// Locked while the file is being written.
     _lock: Option<File>,
 }
 
-impl Whole {
+impl AtomicFile {
     /// Begins a file with these permissions, and creates its folder. Symbolic links are not followed: a link at the path will be
     /// replaced. Fails if another process is writing the file.
-    pub fn begin(path: &Path, mode: u32) -> io::Result<(Whole, File)> {
+    pub fn begin(path: &Path, mode: u32) -> io::Result<(AtomicFile, File)> {
         path.parent().map_or(Ok(()), create_dir_all)?;
         let mut beside = path.as_os_str().to_owned();
         beside.push(".partial");
@@ -34,15 +34,15 @@ impl Whole {
         // Not every file system supports locks; without a lock the last writer wins.
         let _ = file.try_lock();
         let lock = file.try_clone()?;
-        Ok((Whole { path: path.to_owned(), beside: Some(beside), _lock: Some(lock) }, file))
+        Ok((AtomicFile { path: path.to_owned(), beside: Some(beside), _lock: Some(lock) }, file))
     }
 
     /// Begins a file that everybody may read, and creates its folder. A pipe or device is opened directly.
-    pub fn open(path: &Path) -> io::Result<(Whole, File)> {
+    pub fn open(path: &Path) -> io::Result<(AtomicFile, File)> {
         if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return Ok((Whole { path: path.to_owned(), beside: None, _lock: None }, File::create(path)?));
+            return Ok((AtomicFile { path: path.to_owned(), beside: None, _lock: None }, File::create(path)?));
         }
-        Whole::begin(path, 0o666)
+        AtomicFile::begin(path, 0o666)
     }
 
     /// Gives the file its final name.
@@ -54,7 +54,7 @@ impl Whole {
     }
 }
 
-impl Drop for Whole {
+impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(beside) = &self.beside {
             // The file may have been deleted together with its folder.
@@ -65,21 +65,21 @@ impl Drop for Whole {
 
 /// Writes a file as a whole.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let (whole, mut file) = Whole::open(path)?;
+    let (whole, mut file) = AtomicFile::open(path)?;
     file.write_all(content)?;
     whole.end()
 }
 
 /// Writes a file as a whole that only its owner may read.
 pub fn write_privately(path: &Path, content: &[u8]) -> io::Result<()> {
-    let (whole, mut file) = Whole::begin(path, 0o600)?;
+    let (whole, mut file) = AtomicFile::begin(path, 0o600)?;
     file.write_all(content)?;
     whole.end()
 }
 
 /// Checks whether a file could be written, before there is anything to lose.
 pub fn check(path: &Path) -> io::Result<()> {
-    Whole::open(path).map(drop)
+    AtomicFile::open(path).map(drop)
 }
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
         let path = folder.path().join("plan.toml");
         write(&path, b"first").expect("written");
         std::fs::write(folder.path().join("plan.toml.partial"), b"of an interrupted writer").expect("written");
-        let (whole, mut file) = Whole::open(&path).expect("begun");
+        let (whole, mut file) = AtomicFile::open(&path).expect("begun");
         file.write_all(b"seco").expect("written");
         assert_eq!(names(folder.path()), ["plan.toml", "plan.toml.partial"]);
         drop(whole);
@@ -118,9 +118,9 @@ mod tests {
     fn two_who_write_one_file_do_not_take_each_others_half() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("missing").join("state");
-        let (whole, mut first) = Whole::begin(&path, 0o600).expect("begun, in a folder that was made");
+        let (whole, mut first) = AtomicFile::begin(&path, 0o600).expect("begun, in a folder that was made");
         first.write_all(b"first").expect("written");
-        let second = Whole::begin(&path, 0o600).map(drop).expect_err("somebody is writing it");
+        let second = AtomicFile::begin(&path, 0o600).map(drop).expect_err("somebody is writing it");
         assert!(second.to_string().contains("somebody else"), "{second}");
         drop(first);
         whole.end().expect("it is complete");
