@@ -6,11 +6,11 @@
 //! read for each uninterrupted run of frames, so they follow a moved station at once.
 
 mod config;
+mod describe;
 mod learn;
 mod leave;
 mod link;
 mod quota;
-mod shown;
 mod snooping;
 mod station;
 mod storm;

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use super::facts::Facts;
 use super::fields::{Values, Within};
 use super::masked::Masked;
-use super::reach::Reach;
+use super::reachable_rules::Reach;
 use super::rules::Rule;
 use super::states::State;
 use super::values::Addresses;

@@ -9,9 +9,9 @@ use braid_nf::{Packet, Port};
 use serde::Deserialize;
 
 use super::clock::UtcOffset;
-use super::exits::Exits;
 use super::limits::Most;
 use super::non_ip::NonIp;
+use super::output_ports::Exits;
 use super::permit::Ways;
 use super::policy::Policy;
 use super::rule_file::{Hooks, Ports};

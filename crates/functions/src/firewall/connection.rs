@@ -8,7 +8,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::ends::Ends;
-use super::exits::Answers;
+use super::output_ports::Answers;
 use super::permit::Permit;
 use super::states::{Sender, State};
 use super::window::{Reopening, Segment, Windows};

@@ -11,7 +11,7 @@ use super::classifier::Classifier;
 use super::config::{Config, Settings};
 use super::facts::Facts;
 use super::fields::Values;
-use super::reach::Reach;
+use super::reachable_rules::Reach;
 use super::rules::{Action, Rule};
 use super::states::State;
 use super::values::{Addresses, PortRange, Protocol};

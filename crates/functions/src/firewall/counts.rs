@@ -10,7 +10,7 @@ use braid_nf::state::{StateError, StateObject};
 
 use super::ends::Ends;
 use super::fields::{Field, Values};
-use super::known::ByEnds;
+use super::live_connections::ByEnds;
 use super::rules::Rule;
 use super::states::{Sender, State};
 use crate::parts::lengths;

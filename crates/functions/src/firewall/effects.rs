@@ -12,9 +12,9 @@ use braid_nf::prelude::*;
 use braid_nf::state::{DistributedVector, DistributedVectorConfig, StateError, StateObject, VectorConfig, hash};
 
 use super::counts::Counted;
+use super::dynamic_sets::{Met, Sets};
 use super::ends::Ends;
 use super::facts::Facts;
-use super::keyed::{Met, Sets};
 use super::log::Log;
 use super::marks::{Kept, Marks};
 use super::rules::{Action, Rule};

@@ -13,7 +13,7 @@ use braid_nf::state::{StateError, StateObject};
 
 use super::edits::Edits;
 use super::ends::Ends;
-use super::known::ByEnds;
+use super::live_connections::ByEnds;
 use super::rules::Rule;
 
 /// The owner of a mark.

@@ -4,10 +4,10 @@ use braid_nf::packet::headers::tcp_flags::{FIN, RST, SYN};
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
+use super::apply_rules::Opening;
 use super::config::WindowCheck;
 use super::connection::Connection;
 use super::ends::Ends;
-use super::judge::Opening;
 use super::states::Sender;
 use super::window::{Reopening, Segment};
 use super::{CONNECTION_TABLE_FULL, Firewall, NOT_INIT, NOT_SYN, ends_of};

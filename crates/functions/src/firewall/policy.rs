@@ -16,12 +16,12 @@ use super::classifier::{ANY_FLAGS, BOXES_MAX, Classifier, FlagSet};
 use super::config::{Config, Ttl};
 use super::connection::is_steady;
 use super::counts;
-use super::exits;
 use super::facts::{Context, Facts, Observed};
 use super::fields::Values;
-use super::looks::{self, Looks};
+use super::output_ports;
 use super::permit::Permit;
-use super::reach::Reach;
+use super::rare_fields::{self, Looks};
+use super::reachable_rules::Reach;
 use super::rule_file::{self, Note, Ports};
 use super::rules::{Action, Reply, Rule, refuse};
 use super::states::{self, State};
@@ -83,9 +83,9 @@ impl Policy {
                 wrong(format!("{file}:{line}:{column}: {reason}"), instead)
             })?;
         }
-        exits::settle(&mut config.rules);
-        notes.extend(exits::note(&config.rules, ports, &config.networks));
-        notes.extend(looks::note(&config.rules, ports));
+        output_ports::settle(&mut config.rules);
+        notes.extend(output_ports::note(&config.rules, ports, &config.networks));
+        notes.extend(rare_fields::note(&config.rules, ports));
         let has_tables = config.rules.iter().any(|rule| rule.states & !states::NEW != 0);
         let reach = Reach::of(&config.rules);
         notes.extend(State::KNOWN.into_iter().find_map(|state| reach.asked(&config.rules, state)).map(asked_often));

@@ -6,9 +6,9 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::ends::{About, Ends};
-use super::exits::Answers;
 use super::facts::Observed;
 use super::limits::{HALF_OPEN_LIMIT, HOST_LIMIT, HOST_TABLE_FULL};
+use super::output_ports::Answers;
 use super::states::State;
 use super::{CONNECTION_TABLE_FULL, DENIED, Firewall, INVALID_TCP_FLAGS, NOT_INIT, NOT_SYN, OUT_OF_WINDOW, REJECTED};
 use crate::parts::aged::Stamp;

@@ -35,24 +35,21 @@ mod addresses;
 mod amounts;
 mod arithmetic;
 mod arp;
-mod asked;
 mod base;
-mod blocks;
 mod commands;
+mod concatenation;
 mod conditions;
-mod declared;
+mod dynamic_sets;
 mod edits;
-mod elsewhere;
 mod ether;
 mod extensions;
 mod fib;
 mod file;
 mod flags;
 mod flatten;
-mod given;
+mod hooks;
+mod initial_elements;
 mod interfaces;
-mod joined;
-mod keyed;
 mod marks;
 mod numbers;
 mod opening;
@@ -60,13 +57,16 @@ mod options;
 mod overlaps;
 mod payload;
 mod reader;
+mod set_declarations;
 mod source;
 mod state;
 mod statement;
+mod syntax;
 mod times;
 mod tokens;
 mod transport;
 mod types;
+mod unsupported;
 mod verdict;
 
 use self::file::File;
@@ -251,7 +251,7 @@ fn read_all(source: &Source, config: &mut Config, scope: &Scope<'_>) -> Parsed<V
     } else if let Some(first) = file.lines.first().and_then(|line| line.first()) {
         scope.at.set(first.at);
         return match &*first.text {
-            "include" => elsewhere::unknown("include"),
+            "include" => unsupported::unknown("include"),
             other => wrong(
                 format!("`{other}` stands outside of the tables"),
                 "write it into a chain; or all rules without tables, one a line",

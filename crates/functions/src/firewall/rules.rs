@@ -8,14 +8,14 @@ use braid_nf::Port;
 use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
+use super::dynamic_sets::{Act, Element, Keyed};
 use super::edits::Edit;
 use super::facts::Facts;
 use super::fields::{self, Within};
-use super::keyed::{Act, Element, Keyed};
 use super::marks::{Asked, Given, Marks, Whose};
 use super::masked::Masked;
-use super::often::Often;
 use super::quota::Quota;
+use super::rate_limit::Often;
 use super::rule_file::Ports;
 use super::states::{self, State, States};
 use super::values::{Addresses, Bits, IcmpKind, PortRange, Protocol};

@@ -13,6 +13,7 @@
 
 mod choose;
 mod config;
+mod describe;
 mod ends;
 mod flow;
 mod health;
@@ -27,7 +28,6 @@ mod refusals;
 mod room;
 mod roster;
 mod settings;
-mod shown;
 mod strays;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateError, StateObject, Tx};
 use braid_nf::{Findings, Part, Reason};
 
-use super::bits::Bits;
+use super::bitmap::Bits;
 use super::block_log::{BlockLog, Change};
 use super::claim::Claim;
 use super::config::{Allocation, Pooling};

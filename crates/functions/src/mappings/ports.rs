@@ -10,9 +10,9 @@ use std::sync::Arc;
 use braid_nf::state::{StateBuilder, StateError, StateObject, Tx, Vector, VectorConfig};
 use braid_nf::{Conflict, Part};
 
-use super::bits::{Bits, bits_of};
+use super::bitmap::{Bits, bits_of};
 use super::reserved::Reserved;
-use super::spent::Spent;
+use super::used_up_ranges::Spent;
 
 /// Entry numbers per line; an even number, so that the first port of a line is even.
 const OWNERS: u32 = 14;

@@ -8,8 +8,8 @@ use braid_nf::prelude::*;
 use super::claim::Claim;
 use super::endpoint::{Inside, Kept, slot};
 use super::hosts::{BLOCKS_MAX, Place};
-use super::pause::Pause;
 use super::ports::row;
+use super::search_backoff::Pause;
 use super::table::Mappings;
 use crate::parts::sweep::{make_room, scaled};
 

@@ -15,7 +15,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::{Numbering, StateObject, Tx};
 
 use super::pool::{EXTERNAL_MAX, Pool};
-use super::settle::Settling;
+use super::sweep_after_change::Settling;
 use crate::config::ConfigError;
 use crate::parts::sweep::scaled;
 

@@ -11,16 +11,16 @@
 //! Out of scope: application-level gateways, and IPv6 translation.
 
 mod config;
+pub(crate) mod describe;
 mod find;
 mod held;
 mod icmp;
-mod leave;
 mod one_to_one;
+mod output;
 mod portless;
 mod portless_quota;
 mod rewrite;
 pub(crate) mod settings;
-pub(crate) mod shown;
 mod steady;
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ mod tests;
 pub use config::{Config, OneToOne};
 pub use find::{ADDRESS_LEFT, BAD_SOURCE, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST};
 pub use icmp::BAD_CHECKSUM;
-pub use leave::TOO_LONG;
+pub use output::TOO_LONG;
 pub use portless::NO_FREE_ADDRESS;
 
 pub use crate::mappings::config::{
@@ -46,7 +46,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::{EntryRange, Fate, FieldUse, Hairpins, Relaxation, TableEntry};
 
-use self::leave::ENDS;
+use self::output::ENDS;
 use self::portless::Portless;
 use self::rewrite::Track;
 use self::settings::Settings;

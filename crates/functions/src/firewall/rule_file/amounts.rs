@@ -3,13 +3,13 @@
 
 use braid_nf::state::hash;
 
-use super::joined::map_values;
+use super::concatenation::map_values;
 use super::reader::Words;
 use super::statement::Reading;
 use super::verdict::Verdict;
 use super::{Parsed, wrong};
-use crate::firewall::often::{Often, bytes};
 use crate::firewall::quota::Quota;
+use crate::firewall::rate_limit::{Often, bytes};
 use crate::firewall::rules::{Action, Rule};
 
 /// A named limit or quota.

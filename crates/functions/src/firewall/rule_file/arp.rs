@@ -6,11 +6,11 @@
 
 use super::addresses::{addresses, masked};
 use super::conditions::{Fits, narrow_within};
-use super::elsewhere::one_of;
 use super::ether::STATION;
 use super::file::{File, Table};
 use super::numbers::{Numbers, nameless};
 use super::reader::Words;
+use super::unsupported::one_of;
 use super::{Parsed, wrong};
 use crate::firewall::fields::{Field, NO_STATION};
 use crate::firewall::masked::End;

@@ -1,7 +1,7 @@
 //! Base chains, to which packets come by a hook: `type filter hook forward priority filter; policy drop;`.
 
-use super::blocks::replace;
 use super::reader::{Sets, Words};
+use super::syntax::replace;
 use super::tokens::{Kind, Token};
 use super::{Parsed, wrong};
 

@@ -1,10 +1,10 @@
 //! What scripts add and remove outside of the braces of a table: `add rule inet filter forward accept`, `add element`, `flush set`,
 //! `delete table`.
 
-use super::blocks::{block, statement, within_braces};
 use super::file::{File, words_of};
 use super::numbers::number;
 use super::reader::Words;
+use super::syntax::{block, statement, within_braces};
 use super::{Parsed, wrong};
 
 /// Reads `index 0`, if it comes next: the number of an existing rule.

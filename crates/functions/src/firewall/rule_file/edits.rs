@@ -1,8 +1,8 @@
 //! Changes to packets that pass: `ip dscp set ef`, `ip6 hoplimit set 64`, `ip dscp set tcp dport map { 22 : cs6 }`.
 
 use super::addresses::family;
+use super::concatenation::map_values;
 use super::conditions::{DSCP, TTL, narrow_family};
-use super::joined::map_values;
 use super::reader::Words;
 use super::statement::Reading;
 use super::tokens::Place;

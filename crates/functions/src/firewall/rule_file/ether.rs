@@ -7,8 +7,8 @@ use super::payload::{NUMBER, narrow_place};
 use super::reader::Words;
 use super::{Parsed, wrong};
 use crate::firewall::fields::{Field, NO_STATION, UNTAGGED};
-use crate::firewall::looks;
 use crate::firewall::payload::{Base, Place};
+use crate::firewall::rare_fields;
 use crate::firewall::rules::Direction;
 
 const VLAN: Numbers = Numbers { what: "a VLAN such as 10 or 20-29", last: UNTAGGED - 1, named: nameless };
@@ -44,7 +44,7 @@ pub(super) fn some_station(fits: &mut Fits, field: Field, is_outbound: bool) -> 
 
 /// Parses an Ethernet address such as `00:53:00:00:00:01`.
 pub(super) fn station(text: &str) -> Option<u64> {
-    text.parse().ok().map(looks::station)
+    text.parse().ok().map(rare_fields::station)
 }
 
 /// Reads the protocol after the frame's tags, or `vlan` for any tagged frame.

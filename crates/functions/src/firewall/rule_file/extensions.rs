@@ -9,7 +9,7 @@ use super::options::is_there;
 use super::reader::Words;
 use super::{Parsed, wrong};
 use crate::firewall::fields::{Field, UNROUTED, Within};
-use crate::firewall::looks::extension_bit;
+use crate::firewall::rare_fields::extension_bit;
 use crate::firewall::rules::Rule;
 
 /// Reads `ip6 nexthdr`. If the first header is no extension, nothing follows it, so it is also the protocol, which is faster to
@@ -49,7 +49,7 @@ pub(super) fn routing(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
                 "write rt type 0 or exthdr rt exists; or bits by their place: right behind the header of IPv6 its segments left are @nh,344,8",
             );
         }
-        _ => return super::elsewhere::unknown("rt"),
+        _ => return super::unsupported::unknown("rt"),
     }
     narrow_family(rule, IpVersion::V6)
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use super::amounts::{Pool, pool};
 use super::base::{Base, base, policy};
-use super::blocks::{Statement, block, replace, statement};
-use super::declared::Declarations;
-use super::elsewhere::no_object;
 use super::flatten::DEPTH_MAX;
 use super::reader::{Scope, Sets, Words};
+use super::set_declarations::Declarations;
+use super::syntax::{Statement, block, replace, statement};
 use super::tokens::{Kind, Place, Token};
+use super::unsupported::no_object;
 use super::{Parsed, wrong};
-use crate::firewall::keyed::Dynamic;
+use crate::firewall::dynamic_sets::Dynamic;
 
 /// The contents of a file.
 #[derive(Debug, Default)]

@@ -12,15 +12,15 @@ use std::collections::{HashMap, HashSet};
 use braid_nf::state::hash;
 
 use super::arp::{is_spoken_of, settle, states_of};
-use super::asked::{Asked, asked, is_early, translates};
 use super::base::Base;
-use super::blocks::Statement;
 use super::conditions::Fits;
-use super::declared::Declarations;
 use super::file::{Chain, File, Table};
+use super::hooks::{Asked, asked, is_early, translates};
 use super::interfaces::interface;
 use super::reader::{Scope, Sets, Words};
+use super::set_declarations::Declarations;
 use super::statement::{Clause, statement};
+use super::syntax::Statement;
 use super::tokens::Place;
 use super::verdict::Verdict;
 use super::{Hooks, Note, Parsed, wrong};

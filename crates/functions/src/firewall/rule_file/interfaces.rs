@@ -6,7 +6,7 @@ use super::conditions::Fits;
 use super::reader::Words;
 use super::{Parsed, wrong};
 use crate::firewall::rules::{both, equal};
-use crate::firewall::{exits, fields};
+use crate::firewall::{fields, output_ports};
 use crate::parts::Many;
 
 /// Reads ports of the plan, by number or by their names under `interfaces`. No packet arrives or leaves by the loopback
@@ -59,7 +59,7 @@ pub(super) fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Pa
     }
     let leaves = word.starts_with('o');
     if leaves && !rest.scope.ports.are_a_pair() {
-        fits.never |= !fields::narrow(&mut fits.rule.fields, exits::leaves_by(&wanted));
+        fits.never |= !fields::narrow(&mut fits.rule.fields, output_ports::leaves_by(&wanted));
         return Ok(());
     }
     // Of two ports it leaves by the other.

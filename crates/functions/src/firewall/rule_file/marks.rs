@@ -4,8 +4,8 @@
 //! If no rule of a file tests a mark, none is set, and the report says so ([`unless_asked`]).
 
 use super::arithmetic::{Made, Reckoner};
+use super::concatenation::{alone, listed, map_values, verdict_of};
 use super::conditions::Fits;
-use super::joined::{alone, listed, map_values, verdict_of};
 use super::numbers::{Numbers, nameless, number};
 use super::reader::Words;
 use super::statement::{Clause, Reading};

@@ -5,7 +5,7 @@ use super::numbers::{Numbers, nameless, number};
 use super::reader::Words;
 use super::{Parsed, wrong};
 use crate::firewall::fields::{Field, NO_SIZE, Within};
-use crate::firewall::looks::ip_option_bit;
+use crate::firewall::rare_fields::ip_option_bit;
 use crate::firewall::rules::Rule;
 use braid_nf::packet::IpVersion;
 

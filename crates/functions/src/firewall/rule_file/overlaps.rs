@@ -2,8 +2,8 @@
 //! (`conflicting intervals specified`); here the first one written would decide. The default of a map, `*`, is for the others
 //! alone and contradicts none.
 
+use super::concatenation::is_rest;
 use super::conditions::Fits;
-use super::joined::is_rest;
 use super::reader::Scope;
 use super::tokens::Token;
 use super::{Parsed, wrong};

@@ -5,12 +5,12 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use super::amounts::Pool;
-use super::blocks::apart;
-use super::declared::ADDED;
 use super::numbers::Numbers;
+use super::set_declarations::ADDED;
+use super::syntax::apart;
 use super::tokens::{Kind, Place, Token};
 use super::{Around, Note, Parsed, Ports, wrong};
-use crate::firewall::keyed::Dynamic;
+use crate::firewall::dynamic_sets::Dynamic;
 use crate::firewall::payload;
 use crate::firewall::rules::Direction;
 use crate::firewall::values::PortRange;

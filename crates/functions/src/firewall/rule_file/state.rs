@@ -2,10 +2,10 @@
 //! `ct original packets`: what the connection has sent.
 
 use super::conditions::{Fits, any_protocol_with_ports, narrow_field};
-use super::elsewhere::unknown_ct;
 use super::fib::{Ways, way};
 use super::numbers::{Numbers, nameless, number};
 use super::reader::Words;
+use super::unsupported::unknown_ct;
 use super::{Parsed, wrong};
 use crate::firewall::counts;
 use crate::firewall::fields::{Field, MOST, Within};

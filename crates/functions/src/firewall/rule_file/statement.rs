@@ -2,11 +2,11 @@
 //! not be tested before it counts, so a rule is split into clauses that are evaluated one after another.
 
 use super::amounts::amount;
+use super::concatenation::{conditions, map_values, verdicts_by};
 use super::conditions::Fits;
+use super::dynamic_sets::keyed;
 use super::edits::{edit, is_next as is_edit};
 use super::fib::{Route, Ways};
-use super::joined::{conditions, map_values, verdicts_by};
-use super::keyed::keyed;
 use super::marks::{is_next as is_mark, mark};
 use super::opening::{is_next as is_of_opening, opening};
 use super::reader::{Scope, Words};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{Parsed, wrong};
-use crate::firewall::keyed::Dynamic;
+use crate::firewall::dynamic_sets::Dynamic;
 
 pub(super) const V4: &str = "ipv4_addr";
 pub(super) const V6: &str = "ipv6_addr";

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::firewall::classifier::Classifier;
 use crate::firewall::facts::Facts;
 use crate::firewall::fields::{Field, Values, Within};
-use crate::firewall::reach::Reach;
+use crate::firewall::reachable_rules::Reach;
 use crate::firewall::rules::{Action, Direction, Rule};
 use crate::firewall::states::State;
 use crate::firewall::values::{Addresses, Bits, PortRange, Protocol};

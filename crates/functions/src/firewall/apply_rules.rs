@@ -4,10 +4,10 @@ use braid_nf::prelude::*;
 
 use super::connection::Connection;
 use super::counts::Counts;
+use super::dynamic_sets::Met;
 use super::effects::Outcome;
 use super::ends::{About, Ends};
 use super::facts::{Context, Facts, Observed, Quoted};
-use super::keyed::Met;
 use super::marks::Marks;
 use super::rules::{Action, Reply};
 use super::states::{Sender, State};

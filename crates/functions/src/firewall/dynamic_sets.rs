@@ -14,8 +14,8 @@ use braid_nf::state::{Inserted, MapConfig, Share, StateError, StateObject, hash}
 use super::ends::Ends;
 use super::facts::Facts;
 use super::fields::Field;
-use super::given::{Given, Since};
-use super::often::Often;
+use super::initial_elements::{Given, Since};
+use super::rate_limit::Often;
 use super::rules::Rule;
 use super::values::number;
 use crate::config::ConfigError;

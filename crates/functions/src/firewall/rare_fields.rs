@@ -5,9 +5,9 @@ use braid_nf::packet::parse::protocol as number;
 use braid_nf::packet::{MacAddress, Packet};
 
 use super::clock::{Moment, UtcOffset};
+use super::dynamic_sets::Part;
 use super::facts::Context;
 use super::fields::{Field, UNROUTED, Values};
-use super::keyed::Part;
 use super::payload::{NO_PAYLOAD, Places, SLOTS, places};
 use super::rule_file::{Note, Ports};
 use super::rules::{Direction, Rule};

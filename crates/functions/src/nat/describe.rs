@@ -4,8 +4,8 @@ use braid_nf::prelude::*;
 use braid_nf::{EntryRange, Fate, TableEntry, in_tables};
 
 use super::Nat;
+use crate::mappings::describe::Freed;
 use crate::mappings::session::{Phase, Session};
-use crate::mappings::shown::Freed;
 
 impl Nat {
     /// Tells of the entries in `range`, those with ports first, and ends those that are to end; returns where

@@ -6,8 +6,8 @@ use std::cell::Cell;
 use super::addresses::family;
 use super::arp::only;
 use super::conditions::{Fits, condition, narrow_family, narrow_field, narrow_protocol, protocol, selector};
+use super::dynamic_sets::{dynamic, key_of};
 use super::fib::Ways;
-use super::keyed::{dynamic, key_of};
 use super::overlaps;
 use super::payload::{is_header, is_place, reaches};
 use super::reader::{Scope, Words, accompanies};
@@ -16,8 +16,8 @@ use super::tokens::{Kind, Token};
 use super::transport::{has_ports, narrow_types};
 use super::verdict::{Verdict, verdict};
 use super::{Parsed, wrong};
+use crate::firewall::dynamic_sets::{Act, Keyed};
 use crate::firewall::fields::{Field, NO_STATION, UNTAGGED};
-use crate::firewall::keyed::{Act, Keyed};
 use crate::firewall::rules::{Action, Rule};
 
 /// Reads a condition, a condition on several fields together, or a verdict map, whose clauses it returns.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use braid_nf::prelude::*;
 use braid_nf::state::{MapConfig, StateObject, hash};
 
-use super::keyed::{Dynamic, Element, PARTS_MAX};
+use super::dynamic_sets::{Dynamic, Element, PARTS_MAX};
 use crate::config::ConfigError;
 
 /// One element: with a single field it may be a range, with concatenated fields it is one value of each.

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use braid_nf::packet::services;
 
+use super::concatenation::listed;
 use super::conditions::protocol;
+use super::dynamic_sets::{constant, duration, seconds};
 use super::ether::station;
-use super::joined::listed;
-use super::keyed::{constant, duration, seconds};
 use super::reader::{PORT, Words};
 use super::tokens::{Kind, Token};
 use super::{Parsed, types, wrong};
-use crate::firewall::given::Given;
-use crate::firewall::keyed::{Dynamic, PARTS_MAX};
+use crate::firewall::dynamic_sets::{Dynamic, PARTS_MAX};
+use crate::firewall::initial_elements::Given;
 use crate::firewall::values::Addresses;
 
 /// Gives a set the elements in the file. Returns `None` if these are permanent and packets do not change the set.

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use braid_nf::suggest::nearest;
 
 use super::amounts::rate;
-use super::blocks::{apart, replace, statement, within_braces};
-use super::elsewhere::{NO_QUOTAS, begins};
-use super::given::{is_changed, leaves, with_elements};
-use super::keyed::{count, duration, number};
+use super::dynamic_sets::{count, duration, number};
+use super::initial_elements::{is_changed, leaves, with_elements};
 use super::reader::{Sets, Words};
+use super::syntax::{apart, replace, statement, within_braces};
 use super::tokens::{Kind, Place, Token};
+use super::unsupported::{NO_QUOTAS, begins};
 use super::{Parsed, types, wrong};
-use crate::firewall::keyed::{Act, Dynamic, SIZE};
+use crate::firewall::dynamic_sets::{Act, Dynamic, SIZE};
 
 /// What a declaration says, line by line.
 const WORDS: &[&str] = &[
