@@ -6,8 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use braid_control::report::grouped;
-use braid_control::runtime::io::capture::{CaptureReader, Prefix, addresses};
+use braid_control::runtime::io::capture::{CaptureReader, addresses};
 use braid_control::runtime::nf::packet::Link;
+use braid_control::runtime::nf::packet::Prefix;
 
 /// Number of packets that are inspected.
 const LOOKED_AT: u64 = 10_000;
@@ -103,7 +104,7 @@ fn look(mut reader: CaptureReader, inside: &[Prefix]) -> Seen {
             seen.unknown.get_or_insert(captured.linktype);
         }
         if let Some((source, destination)) = addresses(captured.bytes, captured.link()) {
-            let is_inside = |address| inside.iter().any(|prefix| prefix.contains(address));
+            let is_inside = |address: IpAddr| inside.iter().any(|prefix| prefix.contains(address.into()));
             if is_inside(source) {
                 seen.inside = true;
                 continue;

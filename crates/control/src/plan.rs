@@ -9,8 +9,9 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use braid_runtime::io::capture::{PortSplit, Prefix};
+use braid_runtime::io::capture::PortSplit;
 use braid_runtime::io::device::{BackEnd, Interface, PortSpec, User, UserError};
+use braid_runtime::nf::packet::Prefix;
 use braid_runtime::steer::UdpPorts;
 use braid_runtime::steer::nic::{self, NICS, Nic};
 use braid_runtime::{Balance, Course, Distribution, Time};
@@ -405,8 +406,8 @@ fn inside(written: Option<&Spanned<Vec<Spanned<String>>>>) -> Result<Vec<Prefix>
     }
     let prefix = |text: &Spanned<String>| {
         text.get_ref().parse::<Prefix>().map_err(|_| {
-            let what = format!("\"{}\" is no address prefix", text.get_ref());
-            let help = "write an address, a slash and a length, as in 10.0.0.0/8 or 2001:db8::/32";
+            let what = format!("\"{}\" is no address range", text.get_ref());
+            let help = "write 10.0.0.0/8, 2001:db8::/32, or a single address";
             Problem::new(what, help).at(text.span())
         })
     };

@@ -30,5 +30,5 @@ pub use piped::is_dash;
 pub use reader::{CaptureReader, Captured};
 pub use sink::CaptureSink;
 pub use source::CaptureSource;
-pub use split::{PortSplit, Prefix, addresses};
+pub use split::{PortSplit, addresses};
 pub use stream::{CaptureStream, Replay};

@@ -4,9 +4,8 @@
 //! the parser, but tunnels are not.
 
 use std::net::IpAddr;
-use std::str::FromStr;
 
-use braid_packet::{Flags, Link, Parsed, Port, parse};
+use braid_packet::{Flags, Link, Parsed, Port, Prefix, parse};
 
 /// The rule that determines on which port a captured frame arrives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +39,7 @@ impl PortSplit {
         match self {
             PortSplit::Single | PortSplit::Interface(_) => 0,
             PortSplit::InsidePrefixes(prefixes) => match addresses(frame, link).map(|(source, _)| source) {
-                Some(address) => Port::from(!prefixes.iter().any(|prefix| prefix.contains(address))),
+                Some(address) => Port::from(!prefixes.iter().any(|prefix| prefix.contains(address.into()))),
                 None => 0,
             },
             PortSplit::MacHash(ports) => match frame.get(6..12) {
@@ -51,60 +50,6 @@ impl PortSplit {
                 _ => 0,
             },
         }
-    }
-}
-
-/// An address prefix, such as `10.0.0.0/8` or `2001:db8::/32`. Bits after the prefix are ignored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefix {
-    address: IpAddr,
-    len: u8,
-}
-
-/// Why a text is not a prefix.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no address prefix: write an address, a slash and a length, as in 10.0.0.0/8 or 2001:db8::/32")]
-pub struct PrefixError {
-    /// The text.
-    pub text: String,
-}
-
-impl Prefix {
-    /// Makes a prefix; `None` if `len` exceeds the number of bits of the address.
-    pub fn new(address: IpAddr, len: u8) -> Option<Prefix> {
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        (len <= bits).then_some(Prefix { address, len })
-    }
-
-    /// Whether an address matches the prefix; addresses of the other IP version do not.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.address, address) {
-            (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
-                (ours.to_bits() ^ theirs.to_bits()).checked_shr(32 - u32::from(self.len)).unwrap_or(0) == 0
-            }
-            (IpAddr::V6(ours), IpAddr::V6(theirs)) => {
-                (ours.to_bits() ^ theirs.to_bits()).checked_shr(128 - u32::from(self.len)).unwrap_or(0) == 0
-            }
-            _ => false,
-        }
-    }
-}
-
-impl std::fmt::Display for Prefix {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.address, self.len)
-    }
-}
-
-impl FromStr for Prefix {
-    type Err = PrefixError;
-
-    fn from_str(text: &str) -> Result<Prefix, PrefixError> {
-        let parse = || {
-            let (address, len) = text.split_once('/')?;
-            Prefix::new(address.trim().parse().ok()?, len.trim().parse().ok()?)
-        };
-        parse().ok_or_else(|| PrefixError { text: text.to_owned() })
     }
 }
 
@@ -123,28 +68,6 @@ pub fn addresses(frame: &[u8], link: Link) -> Option<(IpAddr, IpAddr)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn inside(address: &str) -> bool {
-        let prefixes: Vec<Prefix> =
-            ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7/32"].map(|text| text.parse().expect("a prefix")).into();
-        prefixes.iter().any(|prefix| prefix.contains(address.parse().expect("an address")))
-    }
-
-    #[test]
-    fn prefixes_hold_their_addresses_and_no_others() {
-        assert!(inside("10.255.0.1") && inside("2001:db8:ffff::1") && inside("192.0.2.7"));
-        assert!(!inside("11.0.0.1") && !inside("2001:db9::1") && !inside("192.0.2.6"));
-        let all: Prefix = "0.0.0.0/0".parse().expect("a prefix");
-        assert!(all.contains("255.1.2.3".parse().expect("an address")));
-        assert!(!all.contains("::1".parse().expect("an address")));
-    }
-
-    #[test]
-    fn what_is_no_prefix_is_said() {
-        for text in ["10.0.0.0", "10.0.0.0/33", "::/129", "ten/8", ""] {
-            assert_eq!(text.parse::<Prefix>(), Err(PrefixError { text: text.into() }));
-        }
-    }
 
     fn ethernet(source: [u8; 6], kinds: &[u16], ip: &[u8]) -> Vec<u8> {
         let mut frame = vec![0xff; 6];

@@ -35,8 +35,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use braid_functions::find;
-use braid_io::capture::{CaptureSource, PortSplit, Prefix};
+use braid_io::capture::{CaptureSource, PortSplit};
 use braid_io::{FrameStream, Next};
+use braid_packet::Prefix;
 use braid_packet::{Link, PortSet};
 use braid_runtime::{Course, Order};
 use braid_testkit::Bench;
@@ -161,7 +162,7 @@ fn way(frame: &[u8], inside: &[Prefix]) -> Option<usize> {
         4 => (v4(&packet[12..16]), v4(&packet[16..20]), packet[8]),
         _ => (v6(&packet[8..24]), v6(&packet[24..40]), packet[7]),
     };
-    let is_inside = |address| inside.iter().any(|prefix| prefix.contains(address));
+    let is_inside = |address: IpAddr| inside.iter().any(|prefix| prefix.contains(address.into()));
     if hops < 2 || !is_routed(source) || !is_routed(destination) {
         return None;
     }
