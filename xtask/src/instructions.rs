@@ -31,7 +31,7 @@ const SLACK: f64 = 2.0;
 /// are made during parsing include the parser's instructions.
 const STAGES: [(&str, &[&str]); 7] = [
     ("receive", &["RxQueue>::receive"]),
-    ("parse", &["Held::parse_all", "braid_packet::parse", "parse_less_plain"]),
+    ("parse", &["Records::parse_all", "braid_packet::parse", "parse_less_plain"]),
     ("keys", &["braid_packet::key"]),
     ("look-up", &["pass::look_up", "flow_table"]),
     ("send", &["Worker>::send", "Worker::send", "TxQueue>::send"]),

@@ -3,7 +3,7 @@
 //! When the first packet of a set arrives at a worker, its entry is found through the shared map, and the worker stores
 //! the entry's number under the set's hash. Later packets of the set need only this one word, which no other worker
 //! uses, to reach the entry. They search the map again only after the set has ended or another set has taken its spot
-//! in the index. A stored number is only a guess: an entry contains its key, so once the entry is held (`pass/held.rs`)
+//! in the index. A stored number is only a guess: an entry contains its key, so once the entry is held (`pass/locked.rs`)
 //! it is certain whether it is the right one, whatever has happened since. Therefore no generation count is needed.
 
 use std::cell::Cell;

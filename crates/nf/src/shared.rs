@@ -2,11 +2,12 @@
 //! sets.
 //!
 //! Their state lives in a transactional map and is accessed as a whole set. If the function has no other state object,
-//! a packet locks its set while it is handled, in a transaction of its own that cannot fail (`pass/held.rs`). Otherwise
+//! a packet locks its set while it is handled, in a transaction of its own that cannot fail (`pass/locked.rs`). Otherwise
 //! the set is read at the start of the handler and written back at its end, in the transaction of the batch
 //! (`handle_shared`). Either way the packets of one set are handled one after another, on whichever workers they
 //! arrive; nothing is lost or counted twice. Between workers, only the order that the steering keeps is kept.
 
+use braid_packet::time::NS_PER_MS;
 use std::ops::Range;
 
 use braid_packet::key::{KeyHash, SetKey, seed};
@@ -15,8 +16,8 @@ use braid_state::{Map, MapConfig, Visit, entries_of_image, image_of_entries};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::cx::Cx;
+use crate::pass::Pass;
 use crate::pass::handlers::handle_packet;
-use crate::pass::{MS, Pass};
 use crate::sets::{Candidate, NewSet, Place};
 use crate::stage::Event;
 use crate::{EntryRange, Findings, Handled, NetworkFunction};
@@ -105,7 +106,7 @@ pub(crate) fn idle_ms(now_ms: u32, entry: &Entry) -> u32 {
 
 /// Returns how long a set has been without a packet, in nanoseconds.
 fn idle_ns(now_ns: u64, entry: &Entry) -> u64 {
-    u64::from(idle_ms((now_ns / MS) as u32, entry)) * MS
+    u64::from(idle_ms((now_ns / NS_PER_MS) as u32, entry)) * NS_PER_MS
 }
 
 /// Returns whether the function calls a set assured and the set is within its timeout.
@@ -199,7 +200,7 @@ impl SharedSets {
     ) -> Result<(), Conflict> {
         let now_ns = tx.now();
         self.map.glance(tx, row, |key, entry| {
-            let candidate = Candidate::new(*key, (idle_ns(now_ns, entry) / MS) as u32);
+            let candidate = Candidate::new(*key, (idle_ns(now_ns, entry) / NS_PER_MS) as u32);
             into.push(Candidate { is_assured: is_assured(now_ns, function, entry), ..candidate });
             false
         })?;
@@ -321,7 +322,7 @@ impl Pass<'_> {
         reversed: bool,
         i: usize,
     ) -> Handled {
-        let now_ms = (self.now_ns[i] / MS) as u32;
+        let now_ms = (self.now_ns[i] / NS_PER_MS) as u32;
         let found = sets.map.get(self.tx, &key)?;
         let mut cx = Cx::new(self.tx, &mut self.logs.emitted, self.ports, i, reversed);
         let mut packet = self.batch.packet(i, Some(&mut self.logs.packets));

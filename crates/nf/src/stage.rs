@@ -1,5 +1,6 @@
 //! The type-erased form of a network function, as stored in a chain.
 
+use braid_packet::time::NS_PER_MS;
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use braid_state::{Conflict, StateBuilder, StateError, StateObject, Tx};
 use zerocopy::FromBytes as _;
 
 use crate::cx::{Cx, Emitted};
-use crate::pass::{Interrupted, MS, Pass, Place};
+use crate::pass::{Interrupted, Pass, Place};
 use crate::sets::{Candidate, SetSlot, SetTables};
 use crate::shared::{SHARED_STATE_MAX, SharedSet, SharedSets};
 use crate::{
@@ -365,7 +366,7 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn find_expired(&self, tables: &mut SetTables, among: &[(SetSlot, u32)], into: &mut Vec<SetSlot>) {
         for &(at, idle_ms) in among {
-            if self.timeout_ns(tables, at).is_some_and(|timeout_ns| idle_ms as u64 * MS > timeout_ns) {
+            if self.timeout_ns(tables, at).is_some_and(|timeout_ns| idle_ms as u64 * NS_PER_MS > timeout_ns) {
                 into.push(at);
             }
         }
@@ -374,7 +375,7 @@ impl<N: NetworkFunction> Stage for Instance<N> {
     fn find_assured(&self, tables: &mut SetTables, among: &mut [Candidate]) {
         for candidate in among {
             let set = tables.state_at::<N::Set>(candidate.at, self.place);
-            let lasts = |set| u64::from(candidate.idle_ms) * MS <= self.function.timeout_ns(set);
+            let lasts = |set| u64::from(candidate.idle_ms) * NS_PER_MS <= self.function.timeout_ns(set);
             candidate.is_assured |= set.is_some_and(|set| self.function.is_assured(set) && lasts(set));
         }
     }

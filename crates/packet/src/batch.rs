@@ -10,8 +10,8 @@ use crate::metas::Metas;
 use crate::packet::Packet;
 use crate::pool::{Buffers, Pool};
 use crate::raw::fours::VisitFours;
-use crate::raw::held::{Held, Seen};
 use crate::raw::order::Order;
+use crate::raw::records::{Records, Seen};
 use crate::raw::slab::Buffer;
 use crate::raw::walk::Walk;
 use crate::record::{Link, Port, Record};
@@ -59,14 +59,14 @@ impl Frame {
 /// Up to [`BATCH_MAX`] packets of one pool, with their records and metadata.
 #[derive(Debug)]
 pub struct Batch {
-    held: Held,
+    held: Records,
     metas: Metas,
 }
 
 impl Batch {
     /// Creates an empty batch.
     pub fn new(pool: &Arc<Pool>, layout: &Arc<Layout>) -> Batch {
-        Batch { held: Held::new(pool), metas: Metas::new(layout) }
+        Batch { held: Records::new(pool), metas: Metas::new(layout) }
     }
 
     /// Returns the number of packets.

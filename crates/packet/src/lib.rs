@@ -30,6 +30,7 @@ pub mod segments;
 pub mod services;
 #[cfg(test)]
 mod testing;
+pub mod time;
 mod undo;
 
 pub use address::{IpAddress, MacAddress};

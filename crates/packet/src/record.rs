@@ -2,7 +2,7 @@
 
 use crate::parse::{Parsed, protocol};
 use crate::pool::HEADROOM;
-use crate::raw::held::word_of;
+use crate::raw::records::word_of;
 use crate::raw::slab::Buffer;
 
 /// Number of a port of the plan.

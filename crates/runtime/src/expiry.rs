@@ -7,6 +7,7 @@
 //! Sets that begin with a short timeout need not wait for the scan ([`Soon`]).
 //! A packet that reaches an expired set before the scan does still finds the set expired (nf/pass).
 
+use braid_packet::time::NS_PER_MS;
 use std::ops::{Range, RangeInclusive};
 
 use braid_nf::packet::key::SetKey;
@@ -44,7 +45,6 @@ const SLOTS_MIN: usize = 64;
 const TOGETHER: usize = 16;
 /// Maximum number of rows of shared sets per visit.
 const ROWS_MAX: usize = SLOTS_MAX / ROW as usize;
-const MS: u64 = 1_000_000;
 
 /// The state of the scan of one group's tables.
 #[derive(Debug, Default)]
@@ -183,7 +183,7 @@ impl Scan {
         if tables.is_empty() {
             return u64::MAX;
         }
-        if self.soon.is_behind(now_ns / MS) {
+        if self.soon.is_behind(now_ns / NS_PER_MS) {
             return 0;
         }
         let is_crowded = is_crowded(tables.len(), tables.capacity());
@@ -271,8 +271,8 @@ impl Scan {
     fn visit(&mut self, now_ns: u64, count: usize, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
         self.visits = self.visits.wrapping_add(1);
         on.tables.bring_home(self.visits);
-        let (now_ms, found) = ((now_ns / MS) as u32, &mut self.found);
-        let shortest_ms = on.chain.groups()[on.group].shortest_timeout_ns / MS;
+        let (now_ms, found) = ((now_ns / NS_PER_MS) as u32, &mut self.found);
+        let shortest_ms = on.chain.groups()[on.group].shortest_timeout_ns / NS_PER_MS;
         found.clear();
         on.tables.scan(self.cursor, count, |at, meta| {
             let idle_ms = meta.idle_ms(now_ms);

@@ -342,8 +342,8 @@ impl Live {
     }
 
     /// Stops all running workers between two batches until the result is dropped. If one does not stop in time, the others continue.
-    pub fn hold(&self) -> Result<Held<'_>, Unanswered> {
-        let mut held = Held { workers: Vec::new(), _alone: self.alone() };
+    pub fn hold(&self) -> Result<Stopped<'_>, Unanswered> {
+        let mut held = Stopped { workers: Vec::new(), _alone: self.alone() };
         let mut arrivals = Vec::new();
         for id in 0..self.desks.len() {
             let ((arrive, arrived), (orders, waiting)) = (channel(), channel::<Order>());
@@ -392,12 +392,12 @@ impl<T> Iterator for Portions<T> {
 
 /// Workers stopped between two batches; they continue when it is dropped.
 #[derive(Debug)]
-pub struct Held<'a> {
+pub struct Stopped<'a> {
     workers: Vec<(usize, Sender<Order>)>,
     _alone: MutexGuard<'a, ()>,
 }
 
-impl Held<'_> {
+impl Stopped<'_> {
     /// The numbers of the stopped workers: all that had not ended.
     pub fn workers(&self) -> impl Iterator<Item = usize> {
         self.workers.iter().map(|(id, _)| *id)

@@ -38,7 +38,7 @@ pub use distributed::{Distributed, DistributedConfig};
 pub use distributed_vector::{DistributedVector, DistributedVectorConfig};
 pub use flow_table::{FlowTable, NO_SLOT, Records, SetMeta, Slot, States, TableFull};
 pub use image::{Image, ImageError};
-pub use map::{Handle, Held, Inserted, Map, MapConfig, Vacancy, Visit, entries_of_image, image_of_entries};
+pub use map::{Handle, Inserted, Locked, Map, MapConfig, Vacancy, Visit, entries_of_image, image_of_entries};
 pub use numbering::Numbering;
 pub use object::{Decided, Disagreement, Named, Parted, StateBuilder, StateError, StateObject, Surroundings};
 pub use plain::Plain;

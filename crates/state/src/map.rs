@@ -24,8 +24,8 @@ use crate::pool::{GIVEN, Giving, Pool};
 
 mod entry;
 mod handle;
-mod held;
 mod image;
+mod locked;
 
 pub use image::{entries_of_image, image_of_entries};
 mod locate;
@@ -33,7 +33,7 @@ mod outside;
 mod succession;
 
 pub use handle::Handle;
-pub use held::Held;
+pub use locked::Locked;
 
 /// How many of the places in the main buckets are taken when the map is full, in per cent. Up to this load, two choices of eight places
 /// rarely overflow.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use braid_state::{Held, Map, MapConfig, Tx};
+use braid_state::{Locked, Map, MapConfig, Tx};
 use common::{Random, builder, commit};
 
 /// A hash that hardly distinguishes keys: different keys have the same tags and buckets.
@@ -18,7 +18,7 @@ fn map(workers: usize, hash: fn(&[u8], u64) -> u64) -> (std::sync::Arc<braid_sta
 }
 
 /// Whether a key has these words.
-fn is(words: &[u64]) -> impl FnOnce(&Held<'_>) -> bool {
+fn is(words: &[u64]) -> impl FnOnce(&Locked<'_>) -> bool {
     move |held| words.iter().enumerate().all(|(k, word)| held.key_word(k) == *word)
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier};
 
 use braid_state::{
     Allocator, AllocatorConfig, Bringing, Brought, Conflict, Distributed, DistributedConfig, DistributedVector,
-    DistributedVectorConfig, Domain, Handle, Held, HugePages, Inserted, Lease, Map, MapConfig, Pair, StateBuilder,
+    DistributedVectorConfig, Domain, Handle, HugePages, Inserted, Lease, Locked, Map, MapConfig, Pair, StateBuilder,
     StateObject, Succession, Tx, Vector, VectorConfig,
 };
 use common::Random;
@@ -143,7 +143,7 @@ impl Worker {
     /// Changes a value in a transaction that holds its entry.
     fn hold_one(&mut self) {
         let Some((key, known)) = self.known.values.iter_mut().next() else { return };
-        let is_own = |held: &Held<'_>| [held.key_word(0), held.key_word(1)] == wide(*key);
+        let is_own = |held: &Locked<'_>| [held.key_word(0), held.key_word(1)] == wide(*key);
         let held = self.objects.wide.hold_if(&mut self.tx, known.1.index, is_own).expect("nobody else removes it");
         self.now += 1;
         known.0 = self.now;

@@ -14,7 +14,7 @@ use braid_nf::{FieldUse, Relaxation};
 
 use crate::config::{READS_WIRE_LEN, idle_ns};
 use crate::parts::protocols::{Protocol, Transport, by_payload, by_port};
-use crate::parts::{Alerts, MS, Prefix, Volume};
+use crate::parts::{Alerts, NS_PER_MS, Prefix, Volume};
 use crate::{ConfigError, FromConfig};
 
 /// How far a session has been examined.
@@ -140,7 +140,7 @@ impl NetworkFunction for AssetMonitor {
     }
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, context: &mut Context) -> Handled {
-        let since = ((cx.now() / MS) as u32).wrapping_sub(context.touched_ms[usize::from(cx.reversed())]);
+        let since = ((cx.now() / NS_PER_MS) as u32).wrapping_sub(context.touched_ms[usize::from(cx.reversed())]);
         let opens = packet.tcp_flags().is_some_and(|flags| flags & tcp_flags::SYN != 0);
         if opens || (since > self.refresh_ms && since < u32::MAX / 2) {
             self.touch(cx, packet, context)?;
@@ -189,7 +189,7 @@ impl AssetMonitor {
 
     /// Notes that the sender is alive, and from a SYN which system it runs.
     fn touch(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, context: &mut Context) -> Result<(), Conflict> {
-        context.touched_ms[usize::from(cx.reversed())] = (cx.now() / MS) as u32;
+        context.touched_ms[usize::from(cx.reversed())] = (cx.now() / NS_PER_MS) as u32;
         self.see(cx, packet.src_ip(), MacAddress::default(), System::of(packet))
     }
 
@@ -205,7 +205,7 @@ impl AssetMonitor {
         host.system = host.system.max(system as u8);
         let is_said = |known: &Host| (known.mac, known.system) == (host.mac, host.system);
         let lag_ns = now.saturating_sub(host.last_ns);
-        if !known.as_ref().is_some_and(is_said) || lag_ns > u64::from(self.refresh_ms) * MS {
+        if !known.as_ref().is_some_and(is_said) || lag_ns > u64::from(self.refresh_ms) * NS_PER_MS {
             host.last_ns = host.last_ns.max(now);
             self.hosts.write(cx, &address, &host)?;
         }

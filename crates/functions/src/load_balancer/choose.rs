@@ -13,7 +13,7 @@ use super::strays::ends_of;
 use super::{FROM_BACKEND, Flow, LoadBalancer};
 use crate::parts::aged::Stamp;
 use crate::parts::tallies::Tally;
-use crate::parts::{Aged, MS, Unkept};
+use crate::parts::{Aged, NS_PER_MS, Unkept};
 
 /// No backend of the service is up.
 pub const NO_BACKEND: Reason = Reason("no_backend");
@@ -243,7 +243,7 @@ impl LoadBalancer {
     pub(super) fn flow_to(&self, cx: &Cx<'_>, backend: u32, phase: u8) -> Flow {
         let way = self.settings.way_to(backend, phase);
         // The cast is lossless: `Settings::check` refuses more backends than fit into 16 bits.
-        let (checked_ms, backend) = ((cx.now() / MS) as u32, backend as u16);
+        let (checked_ms, backend) = ((cx.now() / NS_PER_MS) as u32, backend as u16);
         Flow { checked_ms, backend, way, phase }
     }
 

@@ -64,7 +64,9 @@ use crate::config::{ConfigError, READS_WIRE_LEN};
 use crate::parts::aged::SWEEP_EVERY;
 use crate::parts::scope::BAD_SOURCE;
 use crate::parts::tallies::{Tallies, Tally};
-use crate::parts::{Aged, AnswerRate, Fate, Fragments, MS, Side, Unkept, Volume, WayOut, answer, lengths, scope};
+use crate::parts::{
+    Aged, AnswerRate, Fate, Fragments, NS_PER_MS, Side, Unkept, Volume, WayOut, answer, lengths, scope,
+};
 
 /// An ICMP error to a service or backend that concerns no connection between them, or is a redirect.
 pub const UNRELATED: Reason = Reason("unrelated");
@@ -370,7 +372,7 @@ impl LoadBalancer {
     /// backwards, as in a capture that is out of order.
     #[inline(always)]
     fn is_stale(&self, flow: &Flow, now_ns: u64) -> bool {
-        let passed_ms = ((now_ns / MS) as u32).wrapping_sub(flow.checked_ms) as i32;
+        let passed_ms = ((now_ns / NS_PER_MS) as u32).wrapping_sub(flow.checked_ms) as i32;
         flow.way != FROM_BACKEND && passed_ms >= self.settings.recheck_ms
     }
 

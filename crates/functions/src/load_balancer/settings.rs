@@ -16,7 +16,7 @@ use super::roster::{Line, Roster};
 use super::{FROM_BACKEND, Phase, TO_BACKEND, strays};
 use crate::config::{ConfigError, idle_ns, span_ns};
 use crate::parts::answer::Router;
-use crate::parts::{Across, MS, Prefix, Sides};
+use crate::parts::{Across, NS_PER_MS, Prefix, Sides};
 
 /// How often a flow rechecks its backend if nothing in the configuration can change one: an hour, in milliseconds.
 const RECHECK_IDLE_MS: i32 = 3_600_000;
@@ -226,7 +226,7 @@ impl Settings {
             checkers: config.checkers.clone(),
             heartbeat_ns: millis("heartbeat_timeout_ms", config.heartbeat_timeout_ms)?,
             when_down: config.when_down,
-            recheck_ms: (millis("recheck_ms", config.recheck_ms)? / MS) as i32,
+            recheck_ms: (millis("recheck_ms", config.recheck_ms)? / NS_PER_MS) as i32,
             idle_ns: idle_by_phase(config)?,
             persistence_ns: idle_ns("persistence_s", config.persistence_s)?,
             strays_ns: 0,
@@ -279,7 +279,7 @@ impl Settings {
         let recheck_ms = if !may_change && is_first { RECHECK_IDLE_MS } else { self.recheck_ms };
         // Connections hold clients that stay with their backend.
         match config.services.iter().any(|service| service.persistence == Persistence::Source) {
-            true => recheck_ms.min((self.persistence_ns / MS / 4) as i32),
+            true => recheck_ms.min((self.persistence_ns / NS_PER_MS / 4) as i32),
             false => recheck_ms,
         }
     }

@@ -15,7 +15,7 @@ use super::flow::Flow;
 use super::ports::End;
 use super::room::Accepts;
 use super::settings::Virtual;
-use crate::parts::{MS, SECOND};
+use crate::parts::{NS_PER_MS, SECOND};
 
 /// The minimum lifetime of an entry. An entry lives for at least four recheck intervals.
 const LIFETIME_NS: u64 = 60 * SECOND;
@@ -46,7 +46,7 @@ pub(super) fn ends_of(packet: &Packet<'_>) -> ((IpAddress, u16), End) {
 
 /// The lifetime of entries for a recheck interval.
 pub(super) fn lifetime_ns(recheck_ms: i32) -> u64 {
-    LIFETIME_NS.max(4 * MS * recheck_ms.unsigned_abs() as u64)
+    LIFETIME_NS.max(4 * NS_PER_MS * recheck_ms.unsigned_abs() as u64)
 }
 
 impl LoadBalancer {

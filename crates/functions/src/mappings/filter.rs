@@ -37,14 +37,14 @@ impl std::fmt::Debug for Peer {
 /// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
-struct Held(u64);
+struct PeerUse(u64);
 
 const SETS_BITS: u32 = 24;
 const SETS_MAX: u64 = (1 << SETS_BITS) - 1;
 
-impl Held {
-    fn new(sets: u64, until_ns: u64) -> Held {
-        Held(sets.min(SETS_MAX) | until_ns.div_ceil(1 << TICK_BITS) << SETS_BITS)
+impl PeerUse {
+    fn new(sets: u64, until_ns: u64) -> PeerUse {
+        PeerUse(sets.min(SETS_MAX) | until_ns.div_ceil(1 << TICK_BITS) << SETS_BITS)
     }
 
     fn sets(self) -> u64 {
@@ -78,7 +78,7 @@ impl Hold {
 /// The filter.
 pub(crate) struct Filter {
     with_port: bool,
-    peers: Option<Map<Peer, Held>>,
+    peers: Option<Map<Peer, PeerUse>>,
 }
 
 /// The schedule of the search for peers that are no longer held.
@@ -91,8 +91,8 @@ const SEARCH: u32 = 16;
 /// Selects peers that are not held at this time.
 struct Free(u64);
 
-impl Over<Peer, Held> for Free {
-    fn is_over(&self, _: &Peer, held: &Held) -> bool {
+impl Over<Peer, PeerUse> for Free {
+    fn is_over(&self, _: &Peer, held: &PeerUse) -> bool {
         !held.holds(self.0)
     }
 }
@@ -140,7 +140,7 @@ impl Filter {
         let (peer, now) = (self.peer(inside, remote), cx.now());
         let Some(held) = peers.get(cx, &peer)?.filter(|held| held.holds(now)) else { return Ok(false) };
         if held.until_ns() < now + hold.lives_ns && hold.lives_ns > 0 {
-            peers.update(cx, &peer, |held| *held = Held::new(held.sets(), hold.until_ns(now)))?;
+            peers.update(cx, &peer, |held| *held = PeerUse::new(held.sets(), hold.until_ns(now)))?;
         }
         Ok(true)
     }
@@ -162,11 +162,11 @@ impl Filter {
     ) -> Result<bool, Conflict> {
         let Some(peers) = &self.peers else { return Ok(true) };
         let (peer, until_ns) = (self.peer(inside, remote), hold.until_ns(cx.now()));
-        let one_more = |held: &mut Held| *held = Held::new(held.sets() + 1, held.until_ns().max(until_ns));
+        let one_more = |held: &mut PeerUse| *held = PeerUse::new(held.sets() + 1, held.until_ns().max(until_ns));
         if peers.update(cx, &peer, one_more)?.is_some() {
             return Ok(true);
         }
-        let enters = |cx: &mut Cx<'_>| Ok(peers.insert(cx, &peer, &Held::new(1, until_ns))? != Inserted::Full);
+        let enters = |cx: &mut Cx<'_>| Ok(peers.insert(cx, &peer, &PeerUse::new(1, until_ns))? != Inserted::Full);
         Ok(enters(cx)? || (self.makes_room(cx, peers, &peer)? && enters(cx)?))
     }
 
@@ -178,10 +178,10 @@ impl Filter {
         }
     }
 
-    fn forget(&self, cx: &mut Cx<'_>, peers: &Map<Peer, Held>, peer: Peer) -> Result<(), Conflict> {
+    fn forget(&self, cx: &mut Cx<'_>, peers: &Map<Peer, PeerUse>, peer: Peer) -> Result<(), Conflict> {
         let now = cx.now();
         let left = peers.update(cx, &peer, |held| {
-            *held = Held::new(held.sets().saturating_sub(1), held.until_ns());
+            *held = PeerUse::new(held.sets().saturating_sub(1), held.until_ns());
             *held
         })?;
         if left.is_some_and(|held| !held.holds(now)) {
@@ -199,7 +199,7 @@ impl Filter {
 
     /// Tries to free entries when all are in use. True if some were freed.
     #[cold]
-    fn makes_room(&self, cx: &mut Cx<'_>, peers: &Map<Peer, Held>, peer: &Peer) -> Result<bool, Conflict> {
+    fn makes_room(&self, cx: &mut Cx<'_>, peers: &Map<Peer, PeerUse>, peer: &Peer) -> Result<bool, Conflict> {
         let now = cx.now();
         let out =
             |cx: &mut Cx<'_>, among: Range<u32>| take_out(cx, peers, std::iter::once(among), MOST, &mut Free(now));
@@ -220,10 +220,10 @@ mod tests {
     #[test]
     fn how_a_peer_is_held_is_packed_and_unpacked() {
         for (sets, until_ns) in [(0, 0), (1, 300 << TICK_BITS), (SETS_MAX, 1 << 40)] {
-            let held = Held::new(sets, until_ns);
+            let held = PeerUse::new(sets, until_ns);
             assert_eq!((held.sets(), held.until_ns()), (sets, until_ns));
         }
-        assert_eq!(Held::new(SETS_MAX + 1, 0).sets(), SETS_MAX);
-        assert!(Held::new(0, 5).holds(4) && Held::new(1, 0).holds(u64::MAX) && !Held::new(0, 0).holds(0));
+        assert_eq!(PeerUse::new(SETS_MAX + 1, 0).sets(), SETS_MAX);
+        assert!(PeerUse::new(0, 5).holds(4) && PeerUse::new(1, 0).holds(u64::MAX) && !PeerUse::new(0, 0).holds(0));
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct Flows<K> {
 
 /// What a set holds: it is counted for these mappings, if its protocol's sets are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
+pub(crate) struct Counted {
     /// Its protocol, way and phase.
     pub(crate) kind: (u8, Heading, Phase),
     pub(crate) handle: Handle,
@@ -56,7 +56,7 @@ pub(crate) struct Held {
     pub(crate) sender: Option<Handle>,
 }
 
-impl Held {
+impl Counted {
     pub(crate) fn handles(&self) -> impl Iterator<Item = Handle> + use<> {
         [Some(self.handle), self.sender].into_iter().flatten()
     }
@@ -197,7 +197,7 @@ impl<K: Kept> Flows<K> {
         &self,
         cx: &mut Cx<'_>,
         peer: impl FnOnce() -> Option<(Inside, Endpoint)>,
-        held: &Held,
+        held: &Counted,
         register: impl FnOnce(&mut Cx<'_>) -> bool,
     ) -> Result<Result<(), Reason>, Conflict> {
         let peer = if self.filter.is_strict() { peer() } else { None };
@@ -221,14 +221,14 @@ impl<K: Kept> Flows<K> {
     }
 
     /// Counts the set of a flow for its mappings.
-    pub(crate) fn attach(&self, cx: &mut Cx<'_>, held: &Held) -> Result<(), Conflict> {
+    pub(crate) fn attach(&self, cx: &mut Cx<'_>, held: &Counted) -> Result<(), Conflict> {
         let (number, _, phase) = held.kind;
         self.mappings.attach(cx, held.kind, held.handle)?;
         held.sender.map_or(Ok(()), |sender| self.mappings.attach(cx, (number, Heading::Outward, phase), sender))
     }
 
     /// A TCP RST between two hosts inside: the mappings of both may end soon.
-    pub(crate) fn reset(&self, cx: &mut Cx<'_>, held: &Held) -> Result<(), Conflict> {
+    pub(crate) fn reset(&self, cx: &mut Cx<'_>, held: &Counted) -> Result<(), Conflict> {
         for handle in held.handles() {
             self.mappings.renew(cx, handle, self.use_of(held.kind.0, Heading::Inward, Phase::Reset))?;
         }

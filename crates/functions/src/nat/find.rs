@@ -10,7 +10,7 @@ use super::icmp::QuotedRewrite;
 use super::rewrite::{Rewrite, Track};
 use super::{NO_MAPPING, Nat, UNWANTED};
 use crate::mappings::endpoint::{Endpoint, ends_between, is_told_by_port};
-use crate::mappings::flows::Held;
+use crate::mappings::flows::Counted;
 use crate::mappings::networks::{Behind, NO_NETWORK};
 use crate::mappings::session::{Heading, Phase, Session};
 use crate::mappings::table::Mapping;
@@ -40,7 +40,7 @@ pub(super) enum Found {
     /// It belongs to a flow that may be cached.
     Flow(Flow),
     /// It is of a TCP connection between two hosts inside: both ends are rewritten, and its set says only how far the connection has come.
-    Hairpin(Session, Held, Rewrite),
+    Hairpin(Session, Counted, Rewrite),
     /// It is rewritten without a set.
     Once(Rewrite),
     /// It is an ICMP error, to be rewritten with the packet it quotes.
@@ -57,10 +57,10 @@ pub(super) enum Found {
 
 impl Found {
     /// What a set of it remembers, and what that holds.
-    pub(super) fn kept(&self) -> Option<(Session, Held)> {
+    pub(super) fn kept(&self) -> Option<(Session, Counted)> {
         match self {
             Found::Flow(Flow { session, handle, .. }) => {
-                Some((*session, Held { kind: session.what(), handle: *handle, sender: None }))
+                Some((*session, Counted { kind: session.what(), handle: *handle, sender: None }))
             }
             Found::Hairpin(session, held, _) => Some((*session, *held)),
             _ => None,
@@ -301,7 +301,8 @@ impl Nat {
         (session, mapping, sender): (Session, &Mapping, Option<&Mapping>),
         rewrite: Rewrite,
     ) -> Result<Found, Conflict> {
-        let held = Held { kind: session.what(), handle: mapping.handle, sender: sender.map(|mapping| mapping.handle) };
+        let held =
+            Counted { kind: session.what(), handle: mapping.handle, sender: sender.map(|mapping| mapping.handle) };
         if flags & tcp_flags::RST != 0 {
             self.flows.reset(cx, &held)?;
         }

@@ -11,9 +11,9 @@
 //! Out of scope: application-level gateways, and IPv6 translation.
 
 mod config;
+mod counted;
 pub(crate) mod describe;
 mod find;
-mod held;
 mod icmp;
 mod one_to_one;
 mod output;

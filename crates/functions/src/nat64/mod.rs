@@ -44,7 +44,7 @@ use crate::catalog::FromConfig;
 use crate::config::{ConfigError, READS_WIRE_LEN};
 use crate::mappings::describe::Freed;
 use crate::mappings::endpoint::{Endpoint, Inside};
-use crate::mappings::flows::{self, Flows, Held};
+use crate::mappings::flows::{self, Counted, Flows};
 use crate::mappings::for_router;
 use crate::mappings::networks::Behind;
 use crate::mappings::session::{Heading, Phase};
@@ -108,8 +108,8 @@ impl Session {
     }
 
     /// What its set holds.
-    fn held(&self) -> Held {
-        Held { kind: self.what(), handle: self.handle, sender: self.sender() }
+    fn held(&self) -> Counted {
+        Counted { kind: self.what(), handle: self.handle, sender: self.sender() }
     }
 
     /// Of a hairpin, the mapping of its sender.

@@ -54,6 +54,7 @@ pub(crate) mod zone;
 pub use aged::Aged;
 pub(crate) use alerts::Alerts;
 pub use answer_rate::AnswerRate;
+pub(crate) use braid_nf::packet::time::{NS_PER_MS, NS_PER_S as SECOND};
 pub(crate) use fragments::{Fate, Fragments, Lead};
 pub use many::Many;
 pub use prefix::{Lengths, Prefix, PrefixError, PrefixesV4};
@@ -66,7 +67,7 @@ pub use written_mac::WrittenMac;
 
 /// Formats a time for reports: seconds, to the millisecond.
 pub(crate) fn seconds(ns: u64) -> String {
-    format!("{}.{:03} s", ns / SECOND, ns % SECOND / MS)
+    format!("{}.{:03} s", ns / SECOND, ns % SECOND / NS_PER_MS)
 }
 
 /// Formats a number of occurrences for reports: `once`, `2 times`.
@@ -85,8 +86,3 @@ pub(crate) fn is_opening(flags: u8) -> bool {
 pub(crate) fn of_each(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
-
-/// Nanoseconds in a second.
-pub(crate) const SECOND: u64 = 1_000_000_000;
-/// Nanoseconds in a millisecond.
-pub(crate) const MS: u64 = 1_000_000;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::Thresholds;
 use crate::config::{ConfigError, IDLE_MAX, idle_ns, share, span_ns};
-use crate::parts::MS;
+use crate::parts::NS_PER_MS;
 
 /// What happens to connections that a scanner opens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -86,8 +86,8 @@ impl Config {
             down: thousandths(self.scanner_success / self.honest_success),
             scanner: thousandths((1.0 - self.misses) / self.false_alarms).max(1),
             honest: thousandths(self.misses / (1.0 - self.false_alarms)).min(-1),
-            scanner_ms: (idle_ns("forget_s", self.forget_s)? / MS) as u32,
-            honest_ms: (honest_ns / MS) as u32,
+            scanner_ms: (idle_ns("forget_s", self.forget_s)? / NS_PER_MS) as u32,
+            honest_ms: (honest_ns / NS_PER_MS) as u32,
             answer_ms: self.answer_ms,
         })
     }

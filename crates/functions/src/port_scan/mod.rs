@@ -12,7 +12,7 @@ use braid_nf::packet::headers::tcp_flags;
 use braid_nf::packet::parse::protocol::TCP;
 use braid_nf::prelude::*;
 
-use crate::parts::{Alerts, MS, seconds};
+use crate::parts::{Alerts, NS_PER_MS, seconds};
 use crate::{ConfigError, FromConfig};
 
 /// A connection that a known scanner opens.
@@ -46,7 +46,7 @@ impl FromConfig for PortScan {
         Ok(PortScan {
             thresholds,
             action: config.action,
-            forget_ns: u64::from(thresholds.scanner_ms) * MS,
+            forget_ns: u64::from(thresholds.scanner_ms) * NS_PER_MS,
             alerts: Alerts::new(builder, config.alerts_max).map_err(|e| ConfigError::state("alerts_max", &e))?,
         })
     }
@@ -88,7 +88,7 @@ impl NetworkFunction for PortScan {
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, walk: &mut Walk) -> Handled {
         let (Some(flags), Some((_, port))) = (packet.tcp_flags(), packet.ports()) else { return Ok(cx.pass()) };
-        let now_ms = (cx.now() / MS) as u32;
+        let now_ms = (cx.now() / NS_PER_MS) as u32;
         let was_scanner = walk.is_scanner();
         walk.reopen(&self.thresholds, now_ms);
         walk.give_up(&self.thresholds, now_ms);

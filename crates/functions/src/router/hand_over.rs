@@ -9,7 +9,7 @@ use super::complain::Complaint;
 use super::interface::Interface;
 use super::links::Link;
 use super::neighbours::{Hop, Resolved, Says, Station, Whom};
-use super::waiting::Held;
+use super::waiting::WaitingPacket;
 use super::{
     ABSENT, ASKED_FOR_TOO_MANY, BY_PORTS, COUNTS, Known, NEIGHBOURS_FULL, NO_INTERFACE, Router, TOO_LONG, WAITING_FULL,
     WAITS, fragment, objections,
@@ -49,7 +49,7 @@ impl Router {
                 Ok(if fits || fragment::cut(cx, packet, at.port, out.mtu) { verdict } else { Verdict::Drop(TOO_LONG) })
             }
             Resolved::Waits { .. } => {
-                let held = Held::new(packet, came, cx.now());
+                let held = WaitingPacket::new(packet, came, cx.now());
                 let verdict = self.forward(packet, (to, Station::default()), known.marks & COUNTS != 0);
                 if !matches!(verdict, Verdict::Forward(_)) {
                     return Ok(verdict);

@@ -18,7 +18,7 @@ const LINK_MAX: usize = 22;
 /// A waiting packet.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Held {
+pub struct WaitingPacket {
     pub(super) since_ns: u64,
     len: u32,
     /// The offset of the IP header in the frame to be sent.
@@ -37,14 +37,14 @@ pub struct Held {
     bytes: [u8; HELD_MAX],
 }
 
-impl Held {
+impl WaitingPacket {
     /// Records a packet as it arrived by an interface, without its bytes so far.
-    pub fn new(packet: &Packet<'_>, came: &Interface, now_ns: u64) -> Held {
+    pub fn new(packet: &Packet<'_>, came: &Interface, now_ns: u64) -> WaitingPacket {
         let header = packet.bytes().get(..packet.record().l3.into()).filter(|header| header.len() <= LINK_MAX);
         let (mut link, header) = ([0; LINK_MAX], header.unwrap_or_default());
         link[..header.len()].copy_from_slice(header);
         let quoted = datagram(packet).filter(|_| !header.is_empty() && may_be_answered(packet));
-        Held {
+        WaitingPacket {
             since_ns: now_ns,
             len: 0,
             l3: 0,
@@ -60,7 +60,7 @@ impl Held {
     }
 
     /// Adds the frame to be sent; `None` if it is too long to wait.
-    pub fn with(mut self, packet: &Packet<'_>) -> Option<Held> {
+    pub fn with(mut self, packet: &Packet<'_>) -> Option<WaitingPacket> {
         let frame = packet.bytes();
         self.bytes.get_mut(..frame.len())?.copy_from_slice(frame);
         (self.len, self.l3) = (frame.len() as u32, packet.record().l3.into());

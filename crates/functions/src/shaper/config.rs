@@ -12,7 +12,7 @@ use super::wheel::WAIT_MAX_NS;
 use crate::config::{ConfigError, check_port, span_ns};
 use crate::parts::counted::{BytesOf, Counted};
 use crate::parts::many::Many;
-use crate::parts::{MS, Prefix, SECOND, units};
+use crate::parts::{NS_PER_MS, Prefix, SECOND, units};
 use crate::policer::By;
 use crate::token_bucket::Limit;
 
@@ -284,7 +284,7 @@ impl Config {
         let most = Duration::from_secs(7);
         let mark_ns = span_ns("ecn_ms", Duration::from_millis(ms), Duration::from_millis(1), most)?;
         // A packet leaves in a tick, so up to one tick later than it is due.
-        let longest_ms = (self.wait_max_ns()? / MS).saturating_add(1);
+        let longest_ms = (self.wait_max_ns()? / NS_PER_MS).saturating_add(1);
         if self.link.is_none() && ms >= longest_ms {
             let reason = format!("a full queue of an address takes {} ms, so nothing waits for {ms}", longest_ms - 1);
             let instead = match longest_ms {

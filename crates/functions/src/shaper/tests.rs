@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::find;
-use crate::parts::MS;
+use crate::parts::NS_PER_MS;
 
 fn bench(config: &str) -> Bench {
     let build = find("shaper").unwrap().build;
@@ -161,7 +161,7 @@ fn the_rate_is_exact_within_a_thousandth() {
     let mut bench = bench("bytes_per_s = 1000000\nburst_bytes = 1000\nqueue_bytes = 50000");
     let mut bytes = 0;
     for n in 0..20_000u64 {
-        let sent = bench.send_at(1, n * MS / 2, &to("10.0.0.1", 1000, 0)).sent;
+        let sent = bench.send_at(1, n * NS_PER_MS / 2, &to("10.0.0.1", 1000, 0)).sent;
         bytes += sent.iter().map(|(_, frame)| frame.len() as u64).sum::<u64>();
     }
     // What is due in the last turn has not left yet.

@@ -5,10 +5,11 @@
 //! line, and resumes after it. The loops of all other functions are in `attempts.rs`.
 
 use braid_packet::key::KeyClass;
+use braid_packet::time::NS_PER_MS;
 use braid_state::SetMeta;
 
 use super::steady::{InHand, Reached, Steady, is_late};
-use super::{MS, Pass, Place};
+use super::{Pass, Place};
 use crate::cx::Cx;
 use crate::sets::{NewPlace, NewSet, Place as SetPlace, SetSlot};
 use crate::shared::SharedSets;
@@ -152,7 +153,7 @@ impl Pass<'_> {
         let Some(sets) = self.sets.as_mut().filter(|sets| sets.keys.class[i] != KeyClass::None) else {
             return self.handle_orphan::<N, UNDO>(function, i);
         };
-        let now_ms = (self.now_ns[i] / MS) as u32;
+        let now_ms = (self.now_ns[i] / NS_PER_MS) as u32;
         if sets.found.slots[i] == SetSlot::MISS {
             sets.find_again(i, now_ms, &mut self.logs.sets);
         }

@@ -3,14 +3,15 @@
 
 use braid_packet::Flagged;
 use braid_packet::key::KeyClass;
+use braid_packet::time::NS_PER_MS;
 
-use super::{Found, MS, PassSets, Place};
+use super::{Found, PassSets, Place};
 use crate::sets::{SetSlot, SetUndo};
 
 /// Out of line, because otherwise the compiler divides for every packet of a capture, even if its time has not changed.
 #[inline(never)]
 fn to_ms(ns: u64) -> u32 {
-    (ns / MS) as u32
+    (ns / NS_PER_MS) as u32
 }
 
 /// Returns the arrival time of the last of some packets, in nanoseconds, and whether all of them arrived then. Times

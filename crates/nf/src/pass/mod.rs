@@ -1,5 +1,5 @@
 //! One function's pass over a batch: what its handlers work on, and what is needed to roll any of it back. The loops
-//! that run the handlers are in `handlers.rs`, `attempts.rs` and `held.rs`.
+//! that run the handlers are in `handlers.rs`, `attempts.rs` and `locked.rs`.
 //!
 //! An attempt covers positions `from..to` of the pass. Before each packet a [`Mark`] records the length of every log,
 //! so a conflict at packet *k* rolls back *k* alone, and a failed commit rolls back all marked packets, newest first.
@@ -7,6 +7,7 @@
 //! happens. A function without state objects cannot meet a conflict: its loop keeps no marks and saves nothing.
 
 use braid_packet::key::Keys;
+use braid_packet::time::NS_PER_MS;
 use braid_packet::{Batch, Flagged, Lineup, Undo};
 use braid_state::{Savepoint, Tx};
 
@@ -21,16 +22,13 @@ mod ahead;
 mod attempts;
 mod back;
 pub(crate) mod handlers;
-mod held;
+mod locked;
 mod look_up;
 mod steady;
 mod whole;
 
-pub use held::AHEAD;
+pub use locked::AHEAD;
 pub use whole::Beginning;
-
-/// Nanoseconds per unit of [`SetMeta::last_seen_ms`].
-pub(crate) const MS: u64 = 1_000_000;
 
 /// The sets of a pass's function: tables, keys and look-up results, shared with the other functions of its group.
 #[derive(Debug)]
@@ -88,7 +86,7 @@ impl Found {
     /// Like [`is_steady`](Self::is_steady), but only for the packets whose sets were found.
     #[inline(always)]
     fn is_steady_if_found<N: NetworkFunction>(&self, function: &N, place: Place) -> bool {
-        self.live & place.bit != 0 && u64::from(self.longest_ms) * MS <= function.shortest_timeout_ns()
+        self.live & place.bit != 0 && u64::from(self.longest_ms) * NS_PER_MS <= function.shortest_timeout_ns()
     }
 }
 

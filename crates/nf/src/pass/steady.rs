@@ -1,9 +1,10 @@
 //! What the loops for packets of live sets read and what they record.
 
+use braid_packet::time::NS_PER_MS;
 use braid_packet::{Batch, Order, Turn, Walk};
 use braid_state::{Plain, SetMeta};
 
-use super::{Found, MS, Pass, PassSets, Place};
+use super::{Found, Pass, PassSets, Place};
 use crate::NetworkFunction;
 use crate::sets::StatesAt;
 
@@ -151,5 +152,5 @@ impl<const ORDINARY: bool> Drop for Reached<'_, ORDINARY> {
 #[inline(always)]
 pub(super) fn is_late<N: NetworkFunction>(function: &N, state: &N::Set, since_ms: u32) -> bool {
     let may_be = since_ms != 0 && since_ms <= SetMeta::LONGEST_MS;
-    may_be && u64::from(since_ms) * MS > function.timeout_ns(state)
+    may_be && u64::from(since_ms) * NS_PER_MS > function.timeout_ns(state)
 }

@@ -10,7 +10,7 @@ use super::{KeyClass, protocol};
 use crate::edit::Side;
 use crate::parse::{ETHER_TYPE_MIN, is_tag};
 use crate::raw::fours::{FOUR, Tuple, TupleV6};
-use crate::raw::held::{Head, Seen};
+use crate::raw::records::{Head, Seen};
 use crate::record::{Flags, Link, Record};
 
 /// A key of 16 bytes, and whether the ends were exchanged.

@@ -6,7 +6,7 @@ use super::{KeyClass, KeyHash, Keys, protocol};
 use crate::batch::{BATCH_MAX, Batch};
 use crate::port_set::PortSet;
 use crate::raw::fours::{FOUR, Tuple, TupleV6, VisitFours};
-use crate::raw::held::{Head, Seen};
+use crate::raw::records::{Head, Seen};
 use crate::record::Record;
 
 /// For sets whose keys are not made from five-tuples.

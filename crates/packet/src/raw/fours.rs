@@ -9,7 +9,7 @@
 #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
 mod vectors;
 
-use super::held::{Seen, parse_one, see_one};
+use super::records::{Seen, parse_one, see_one};
 use super::slab::{Bases, Slab};
 use crate::record::Record;
 

@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod fours;
-pub(crate) mod held;
 pub(crate) mod loan;
 pub(crate) mod order;
+pub(crate) mod records;
 pub(crate) mod slab;
 pub(crate) mod walk;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: each [`Buffer`] is the only one with its number. The slab creates each once, at the start, and it cannot be
 //! cloned. Whoever holds it therefore owns the bytes, and a borrow of it is a borrow of them. A buffer does not record its
-//! slab: the pool keeps buffers and slab together, and [`Held`](super::held::Held) compares pools before it admits a buffer.
+//! slab: the pool keeps buffers and slab together, and [`Records`](super::records::Records) compares pools before it admits a buffer.
 
 use std::marker::PhantomData;
 

@@ -3,12 +3,13 @@
 
 mod shared;
 
+use braid_packet::time::NS_PER_MS;
 use std::ops::Range;
 
 use braid_nf::packet::key::SetKey;
 use braid_nf::{Candidate, Whereabouts};
 
-use super::{Expiring, MS, expire};
+use super::{Expiring, expire};
 use crate::attempt::{End, Witness};
 
 /// Number of candidates for each set to evict.
@@ -62,7 +63,7 @@ impl Eviction {
     pub(crate) fn run(&mut self, now_ns: u64, keep: usize, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
         while let surplus @ 1.. = on.tables.len().saturating_sub(keep) {
             let evicted = on.counters.sets_evicted;
-            self.find(surplus, (now_ns / MS) as u32, on);
+            self.find(surplus, (now_ns / NS_PER_MS) as u32, on);
             self.choice.choose(surplus);
             self.end_chosen(now_ns, on, witness);
             if on.counters.sets_evicted == evicted {

@@ -8,8 +8,9 @@
 
 use braid_nf::SetSlot;
 use braid_packet::BATCH_MAX;
+use braid_packet::time::NS_PER_MS;
 
-use super::{Expiring, MS, Scan};
+use super::{Expiring, Scan};
 use crate::attempt::Witness;
 
 /// Sets with longer timeouts are left to the scan; in milliseconds.
@@ -132,7 +133,7 @@ impl Soon {
 
 /// The number of slots of new sets to keep until they are noted, if no set has a shorter timeout than `shortest_ns`.
 pub(crate) fn begun_max(shortest_ns: u64) -> usize {
-    if (1..SOON_MS * MS).contains(&shortest_ns) { BATCH_MAX } else { 0 }
+    if (1..SOON_MS * NS_PER_MS).contains(&shortest_ns) { BATCH_MAX } else { 0 }
 }
 
 impl Scan {
@@ -148,7 +149,7 @@ impl Scan {
     }
 
     fn end_due(&mut self, now_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
-        let (now_ms, mut taken) = (now_ns / MS, std::mem::take(&mut self.soon.taken));
+        let (now_ms, mut taken) = (now_ns / NS_PER_MS, std::mem::take(&mut self.soon.taken));
         taken.clear();
         self.soon.take(now_ms, LOOKS_MAX, |hint| taken.push(hint));
         // Two hints may name the same slot; a set must not end twice.
@@ -169,7 +170,7 @@ impl Scan {
     fn note_begun(&mut self, now_ns: u64, on: &mut Expiring<'_>) {
         let mut begun = std::mem::take(&mut self.soon.begun);
         on.tables.take_begun(&mut begun);
-        begun.iter().for_each(|&at| self.look_ahead(Hint::new(at), now_ns / MS, on));
+        begun.iter().for_each(|&at| self.look_ahead(Hint::new(at), now_ns / NS_PER_MS, on));
         self.soon.begun = begun;
     }
 
@@ -180,7 +181,7 @@ impl Scan {
         }
         let of = |&position: &usize| on.chain.stages()[position].timeout_ns(on.tables, hint.at);
         let shortest_ns = on.chain.groups()[on.group].stages.iter().filter_map(of).min();
-        let Some(timeout_ms) = shortest_ns.map(|ns| ns.div_ceil(MS)).filter(|ms| *ms < SOON_MS) else { return };
+        let Some(timeout_ms) = shortest_ns.map(|ns| ns.div_ceil(NS_PER_MS)).filter(|ms| *ms < SOON_MS) else { return };
         let idle_ms = on.tables.meta(hint.at).idle_ms(now_ms as u32);
         self.soon.note(hint, now_ms, (timeout_ms + 1).saturating_sub(idle_ms.into()));
     }

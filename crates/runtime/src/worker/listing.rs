@@ -1,6 +1,7 @@
 //! Lists and ends packet sets between two batches, a range of slots at a time so that packets do not wait long: the worker's own sets,
 //! and those that workers share. Any worker can handle the shared ones, and reads them in transactions like all shared state.
 
+use braid_packet::time::NS_PER_MS;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -14,7 +15,6 @@ use crate::chain::Chain;
 use crate::expiry::{Expiring, expire, expire_shared};
 use crate::saved::{self, SavedSet};
 
-const MS: u64 = 1_000_000;
 /// Number of shared sets read in one transaction.
 const SHARED_SPAN: u32 = 64;
 /// Number of entries of a shared table visited between two batches.
@@ -78,7 +78,7 @@ impl Worker {
         if self.set_slots(group) == 0 {
             return Vec::new();
         }
-        let (worker, now_ms) = (self.parts.id, (self.last_ns / MS) as u32);
+        let (worker, now_ms) = (self.parts.id, (self.last_ns / NS_PER_MS) as u32);
         let chain = &self.parts.chain;
         let tables = &mut self.sets[group].tables;
         let mut found = Vec::new();
@@ -207,7 +207,7 @@ impl Worker {
             worker: None,
             group,
             key: set.key,
-            idle_ms: u32::try_from(set.idle_ns / MS).unwrap_or(u32::MAX),
+            idle_ms: u32::try_from(set.idle_ns / NS_PER_MS).unwrap_or(u32::MAX),
             states: vec![(position, set.state)],
         };
         (sets.into_iter().take(limit).map(listed).collect(), next)

@@ -6,7 +6,7 @@ use braid_nf::state::{Inserted, Share};
 use super::entry::Hop;
 use super::{Neighbours, REST_NS, Resolved, SWEEP_WAITING};
 use crate::parts::sweep::keys;
-use crate::router::waiting::Held;
+use crate::router::waiting::WaitingPacket;
 
 /// A packet waited, and its neighbour did not answer.
 const IN_VAIN: Reason = Reason("waited_in_vain");
@@ -18,7 +18,7 @@ pub(super) const PLACES: u8 = 16;
 impl Neighbours {
     /// Keeps a packet until the neighbour answers, replacing the earliest one if sixteen are waiting already. Returns false if
     /// there is no room.
-    pub fn hold(&self, cx: &mut Cx<'_>, hop: Hop, held: &Held) -> Result<bool, Conflict> {
+    pub fn hold(&self, cx: &mut Cx<'_>, hop: Hop, held: &WaitingPacket) -> Result<bool, Conflict> {
         let mut earliest = (u64::MAX, hop);
         for place in hop.places() {
             match self.waiting.get(cx, &place)? {
@@ -52,7 +52,7 @@ impl Neighbours {
 
     /// Removes the packets that wait for a neighbour: all of them if it is absent, otherwise those that have waited long
     /// enough.
-    pub fn give_up(&self, cx: &mut Cx<'_>, hop: Hop, resolved: Resolved) -> Result<Vec<Held>, Conflict> {
+    pub fn give_up(&self, cx: &mut Cx<'_>, hop: Hop, resolved: Resolved) -> Result<Vec<WaitingPacket>, Conflict> {
         let now = cx.now();
         let mut given_up = Vec::new();
         for place in hop.places() {

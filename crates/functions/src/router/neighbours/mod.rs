@@ -29,7 +29,7 @@ use braid_nf::state::{
     VectorConfig, Visit,
 };
 
-use super::waiting::Held;
+use super::waiting::WaitingPacket;
 use crate::ConfigError;
 use crate::parts::sweep::{Sweep, keys, make_room, take_out};
 use crate::parts::{SECOND, fragments};
@@ -73,7 +73,7 @@ pub enum Resolved {
 #[derive(Default)]
 pub struct Learnt {
     /// The packets that have waited for it, in order.
-    pub waited: Vec<Held>,
+    pub waited: Vec<WaitingPacket>,
     /// Whether the caller must ask it now.
     pub ask: bool,
 }
@@ -90,7 +90,7 @@ pub enum Whom {
 /// The neighbour table and the packets that wait.
 pub struct Neighbours {
     table: Map<Hop, Neighbour>,
-    waiting: Map<Hop, Held>,
+    waiting: Map<Hop, WaitingPacket>,
     /// How often a neighbour has moved, was forgotten or has come back.
     changes: Vector<u64>,
     /// How many neighbours made room for others.
@@ -242,7 +242,7 @@ impl Neighbours {
         for place in hop.places() {
             waited.extend(self.waiting.remove(cx, &place)?);
         }
-        waited.sort_by_key(|held: &Held| held.since_ns);
+        waited.sort_by_key(|held: &WaitingPacket| held.since_ns);
         let seen = |seen_ns| Neighbour { seen_ns, ..Neighbour::default() };
         let entry = match (says, known.filter(|_| !has_moved)) {
             _ if says.is_answer() => seen(before.map_or(now, |entry| entry.seen_ns.max(now))),

@@ -6,7 +6,7 @@ use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;
 
 use crate::find;
-use crate::parts::MS;
+use crate::parts::NS_PER_MS;
 use crate::shaper::tests::departures;
 
 /// Two megabytes a second for all, half of one for each, and all of it for one that is alone.
@@ -32,8 +32,10 @@ fn shares(config: &str, offered: [u64; 4], lasting_ms: u64) -> [u64; 4] {
         for (host, thousands) in offered.iter().enumerate() {
             // The packets that have become due in this millisecond, one after another.
             for n in ms * thousands / 1000..(ms + 1) * thousands / 1000 {
-                let at = ms * MS + n * 7919 % MS;
-                for (_, frame) in bench.send_at(1, ms * MS + at % MS / 1000, &to(host as u8, 1000, 0)).sent {
+                let at = ms * NS_PER_MS + n * 7919 % NS_PER_MS;
+                for (_, frame) in
+                    bench.send_at(1, ms * NS_PER_MS + at % NS_PER_MS / 1000, &to(host as u8, 1000, 0)).sent
+                {
                     left[usize::from(frame[33])] += frame.len() as u64;
                 }
             }

@@ -16,13 +16,13 @@ const LINE: usize = 8;
 
 /// An entry that this worker has locked, until it is [given back](Map::give_back) changed or dropped unchanged.
 #[derive(Debug)]
-pub struct Held<'a> {
+pub struct Locked<'a> {
     holding: Holding<'a>,
     key: usize,
     value: usize,
 }
 
-impl Held<'_> {
+impl Locked<'_> {
     /// Word `k` of the key.
     #[inline(always)]
     pub fn key_word(&self, k: usize) -> u64 {
@@ -69,22 +69,22 @@ impl<K: Plain, V: Plain> Map<K, V> {
         }
     }
 
-    /// Holds the entry of that number if its [key](Held::key_word) is the one that the caller means (panics inside of a transaction
+    /// Holds the entry of that number if its [key](Locked::key_word) is the one that the caller means (panics inside of a transaction
     /// that has touched something).
     #[inline(always)]
-    pub fn hold_if(&self, tx: &mut Tx, index: u32, is_key: impl FnOnce(&Held<'_>) -> bool) -> Option<Held<'_>> {
+    pub fn hold_if(&self, tx: &mut Tx, index: u32, is_key: impl FnOnce(&Locked<'_>) -> bool) -> Option<Locked<'_>> {
         const { assert!(Self::KEY.is_multiple_of(8) && Self::VALUE.is_multiple_of(8), "key and value within words") };
         if index >= self.shared.entries.objects() {
             return None;
         }
         let holding = tx.begin_holding(&self.shared.entries, index, MapOp::Update.op());
-        let held = Held { holding, key: Self::KEY / 8, value: Self::VALUE / 8 };
+        let held = Locked { holding, key: Self::KEY / 8, value: Self::VALUE / 8 };
         (is_key(&held) && entry::is_live(&[held.holding.word(0)])).then_some(held)
     }
 
     /// Gives an entry back with new first words of its value, which ends the transaction.
     #[inline(always)]
-    pub fn give_back(&self, tx: &mut Tx, held: Held<'_>, words: &[u64]) -> Committed {
+    pub fn give_back(&self, tx: &mut Tx, held: Locked<'_>, words: &[u64]) -> Committed {
         tx.commit_holding(held.holding, held.value, words)
     }
 }

@@ -9,7 +9,7 @@ use braid_nf::state::Handle;
 
 use super::Nat;
 use crate::mappings::endpoint::{Endpoint, Inside, ends};
-use crate::mappings::flows::Held;
+use crate::mappings::flows::Counted;
 use crate::mappings::session::{Heading, Session};
 
 impl Nat {
@@ -19,7 +19,7 @@ impl Nat {
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         set: &mut NewSet<'_, Session>,
-        (session, held): (Session, &Held),
+        (session, held): (Session, &Counted),
     ) -> Result<Result<(), Reason>, Conflict> {
         let peer = || {
             let (inside, remote) = ends(packet).filter(|_| session.heading() == Heading::Outward)?;
@@ -34,7 +34,7 @@ impl Nat {
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         session: &Session,
-        (fresh, held): (Session, &Held),
+        (fresh, held): (Session, &Counted),
     ) -> Result<(), Conflict> {
         if session.is_beside(&fresh) {
             return Ok(());

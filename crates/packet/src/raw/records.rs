@@ -1,6 +1,6 @@
 //! The records of a batch and the bytes that they own.
 //!
-//! Invariant: every record here owns a buffer of this pool. Records enter through [`Held::push`], which is given their pool,
+//! Invariant: every record here owns a buffer of this pool. Records enter through [`Records::push`], which is given their pool,
 //! and through the copying functions, which take buffers from a stock of that pool; all compare pools. A shared borrow of the
 //! whole may therefore read every buffer, and a unique borrow may change them, one frame at a time.
 //!
@@ -29,16 +29,16 @@ pub(crate) type Head = [u8; HEAD];
 const AHEAD: usize = BATCH_MAX;
 
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct Records {
     pool: Arc<Pool>,
     records: Vec<Record>,
     /// Whether a jumbo buffer has entered since the batch was last emptied, even if it has left again.
     has_jumbo: bool,
 }
 
-impl Held {
-    pub(crate) fn new(pool: &Arc<Pool>) -> Held {
-        Held { pool: Arc::clone(pool), records: Vec::with_capacity(BATCH_MAX), has_jumbo: false }
+impl Records {
+    pub(crate) fn new(pool: &Arc<Pool>) -> Records {
+        Records { pool: Arc::clone(pool), records: Vec::with_capacity(BATCH_MAX), has_jumbo: false }
     }
 
     #[inline(always)]
@@ -373,7 +373,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-impl Drop for Held {
+impl Drop for Records {
     fn drop(&mut self) {
         if !self.records.is_empty() {
             let mut buffers = Buffers::new(&Arc::clone(&self.pool));

@@ -7,13 +7,14 @@
 //! earlier, other workers would have taken the cache line away again.
 
 use braid_packet::key::{KeyClass, Keys};
+use braid_packet::time::NS_PER_MS;
 
-use braid_state::Held;
+use braid_state::Locked;
 
 use super::handlers::handle_packet;
 use super::look_up::latest;
 use super::steady::{Reached, is_late};
-use super::{Interrupted, MS, Pass, Place, TakenBack};
+use super::{Interrupted, Pass, Place, TakenBack};
 use crate::NetworkFunction;
 use crate::cx::Cx;
 use crate::index::Index;
@@ -151,12 +152,12 @@ impl Pass<'_> {
             }
             let now_ns = times.of(i);
             cx.turn_to(i, keys.swapped[i], now_ns);
-            let is_own = |held: &Held<'_>| keys.is(i, |k| held.key_word(k));
+            let is_own = |held: &Locked<'_>| keys.is(i, |k| held.key_word(k));
             let Some(held) = sets.map.hold_if(&mut cx, guesses.entries[at & 255], is_own) else {
                 index.forget(keys.hash[i]);
                 return (at, last);
             };
-            let (mut found, now_ms): (Entry, _) = ([0; 1 + WORDS], (now_ns / MS) as u32);
+            let (mut found, now_ms): (Entry, _) = ([0; 1 + WORDS], (now_ns / NS_PER_MS) as u32);
             held.copy_to(&mut found[..words]);
             let mut set = state::<N::Set>(&found);
             if is_late(function, &set, idle_ms(now_ms, &found)) {
