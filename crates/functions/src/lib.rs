@@ -2,7 +2,7 @@
 //!
 //! A function's folder has `mod.rs`, the handlers, sequential and short; `config.rs`, its configuration as written in a plan
 //! file; `tests.rs`, its tests; and `README.md`: what it does, its limits, and what it does not do. Larger functions have more
-//! files. `parts` is what several functions share; `skeletons` are not in the catalogue. Plan files and the command line look
+//! files. `parts` is what several functions share. Plan files and the command line look
 //! functions up in the [`catalog()`]. Functions know nothing of workers, queues or files.
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,6 @@ pub mod rate_limiter;
 pub mod router;
 pub mod shaper;
 pub mod sidejacking;
-pub mod skeletons;
 pub mod token_bucket;
 
 pub use catalog::{Entry, FromConfig, Split, UnknownFunction, catalog, find};

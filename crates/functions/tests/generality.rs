@@ -21,11 +21,11 @@ const FUNCTIONS: [(&str, &[&str]); 14] = [
     ("sidejacking", &["sidejacking"]),
     ("anti_ddos", &["anti_ddos"]),
     ("asset_monitor", &["asset_monitor"]),
-    ("web_cache", &["skeletons/web_cache.rs"]),
+    ("web_cache", &["../tests/skeletons/web_cache.rs"]),
     ("firewall", &["firewall"]),
     ("policer", &["policer"]),
     ("port_scan", &["port_scan"]),
-    ("ipsec_tunnel", &["skeletons/ipsec_tunnel.rs"]),
+    ("ipsec_tunnel", &["../tests/skeletons/ipsec_tunnel.rs"]),
     ("protocol_classifier", &["protocol_classifier"]),
     ("abacus", &["abacus"]),
 ];

@@ -138,11 +138,15 @@ fn told(rule: &str) -> String {
     format!("{:?}", fw.findings())
 }
 
+/// What is said of rules about Ethernet headers there.
+const WRITTEN_BY_ROUTER: &str = "packets from inside come with the Ethernet addresses and the VLAN that the router before the firewall has \
+    written, and not as they arrived: write addresses and interfaces, or put the firewall before the router in the chain";
+
 #[test]
 fn rules_about_frames_that_a_router_has_written_are_pointed_out() {
     for rule in ["iifname lan vlan id 20", "ether saddr 02:00:00:00:00:0c", "add @seen { ether saddr timeout 1m }"] {
         let said = told(rule);
-        assert!(said.contains("packets from inside come with the Ethernet addresses"), "{rule}: {said}");
+        assert!(said.contains(WRITTEN_BY_ROUTER), "{rule}: {said}");
     }
     for rule in ["iifname wan ether saddr 02:00:00:00:00:0c", "iifname lan ip saddr 10.0.0.1"] {
         assert!(!told(rule).contains("Ethernet"), "{rule}");

@@ -9,8 +9,6 @@
 use braid_nf::packet::key::FieldId;
 use braid_nf::prelude::*;
 
-use crate::parts::of_each;
-
 const ESP: u8 = 50;
 
 /// The state of an association.
@@ -61,7 +59,8 @@ impl NetworkFunction for IpsecTunnel {
 
     fn report_set(&self, key: &SetKey, association: &Association, into: &mut Findings) {
         let Association { spi, packets, not_growing, .. } = association;
-        let (packets, not_growing) = (of_each((*packets).into(), "packet"), of_each((*not_growing).into(), "number"));
+        let of_each = |count: &u32, noun| format!("{count} {noun}{}", if *count == 1 { "" } else { "s" });
+        let (packets, not_growing) = (of_each(packets, "packet"), of_each(not_growing, "number"));
         into.find("association", key, format!("SPI {spi:#010x}: {packets}, {not_growing} not growing"));
     }
 }

@@ -1,9 +1,15 @@
-//! The skeletons keep their sets, and access what they say.
+//! Skeletons of two functions from NFOS's table 6, as far as the programming model is concerned: packet set, packet-set
+//! state, aggregate state, and which handler accesses what. They only observe and are not in the catalogue; each says
+//! what is missing. They keep their sets, and access what they say.
+
+mod ipsec_tunnel;
+mod web_cache;
 
 use braid_nf::Instance;
 use braid_testkit::{Bench, Frame};
 
-use super::{IpsecTunnel, WebCache};
+use ipsec_tunnel::IpsecTunnel;
+use web_cache::WebCache;
 
 #[test]
 fn a_second_request_would_be_a_hit() {
