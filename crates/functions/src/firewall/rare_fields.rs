@@ -121,11 +121,25 @@ impl Looks {
         context.counts.iter().for_each(|counts| counts.tell(&mut values));
         values.set(Field::LeavesBy, context.exits);
         self.read_basic(packet, &mut values);
-        if self.asked & EXTENSIONS != 0
-            && let Some(ip) = packet.ipv6()
-        {
-            read_extensions(&ip, &mut values);
+        self.read_link(packet, &mut values);
+        self.read_ip(packet, &mut values);
+        self.read_transport(packet, &mut values);
+        if self.asked & PLACES != 0 {
+            for (slot, place) in SLOTS.into_iter().zip(self.places) {
+                values.set(slot, place.and_then(|place| place.read(packet)).unwrap_or(NO_PAYLOAD));
+            }
         }
+        if self.asks_when() {
+            let moment = Moment::of(context.wall_ns, self.zone);
+            values.set(Field::Hour, moment.second);
+            values.set(Field::Day, moment.day);
+            values.set(Field::Time, moment.ns);
+        }
+        values
+    }
+
+    /// Fields of the Ethernet header and of ARP.
+    fn read_link(&self, packet: &Packet<'_>, values: &mut Values) {
         if self.asked & STATIONS != 0
             && let Some(ethernet) = packet.ethernet()
         {
@@ -139,6 +153,15 @@ impl Looks {
             values.set(Field::ArpSource, station(arp.sender_mac()));
             values.set(Field::ArpTarget, station(arp.target_mac()));
         }
+    }
+
+    /// Fields of the IP header and its extensions.
+    fn read_ip(&self, packet: &Packet<'_>, values: &mut Values) {
+        if self.asked & EXTENSIONS != 0
+            && let Some(ip) = packet.ipv6()
+        {
+            read_extensions(&ip, values);
+        }
         if self.asked & V4 != 0
             && let Some(ip) = packet.ipv4()
         {
@@ -149,13 +172,22 @@ impl Looks {
             values.set(Field::Checksum, ip.checksum());
             values.set(Field::IpOptions, ip.options().fold(0, |bits, option| bits | ip_option_bit(option.kind)));
         }
+        if self.asked & Field::FlowLabel.bit() != 0
+            && let Some(ip) = packet.ipv6()
+        {
+            values.set(Field::FlowLabel, ip.flow_label());
+        }
+    }
+
+    /// Fields of TCP, UDP and ICMP.
+    fn read_transport(&self, packet: &Packet<'_>, values: &mut Values) {
         if self.asked & SEGMENTS != 0 && packet.protocol() == number::TCP {
-            read_segment(packet, &mut values);
+            read_segment(packet, values);
         }
         if self.asked & (TCP | Field::TransportChecksum.bit()) != 0
             && let Some(tcp) = packet.tcp()
         {
-            read_tcp(packet, &tcp, &mut values);
+            read_tcp(packet, &tcp, values);
         }
         if self.asked & (Field::UdpLength.bit() | Field::TransportChecksum.bit()) != 0
             && let Some(udp) = packet.udp()
@@ -164,7 +196,7 @@ impl Looks {
             values.set(Field::TransportChecksum, udp.checksum());
         }
         if self.asked & MESSAGES != 0 {
-            read_message(packet, &mut values);
+            read_message(packet, values);
         }
         if self.asked & PORTS != 0
             && let Some((source, destination)) = packet.ports()
@@ -172,23 +204,6 @@ impl Looks {
             values.set(Field::SourcePort, source);
             values.set(Field::DestinationPort, destination);
         }
-        if self.asked & Field::FlowLabel.bit() != 0
-            && let Some(ip) = packet.ipv6()
-        {
-            values.set(Field::FlowLabel, ip.flow_label());
-        }
-        if self.asked & PLACES != 0 {
-            for (slot, place) in SLOTS.into_iter().zip(self.places) {
-                values.set(slot, place.and_then(|place| place.read(packet)).unwrap_or(NO_PAYLOAD));
-            }
-        }
-        if self.asks_when() {
-            let moment = Moment::of(context.wall_ns, self.zone);
-            values.set(Field::Hour, moment.second);
-            values.set(Field::Day, moment.day);
-            values.set(Field::Time, moment.ns);
-        }
-        values
     }
 
     fn read_basic(&self, packet: &Packet<'_>, values: &mut Values) {
