@@ -79,6 +79,16 @@ pub(super) enum Phase {
     Reset = 4,
 }
 
+/// An end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Peer {
+    /// Who opened it.
+    Client = 0,
+    /// Who was asked.
+    Server = 1,
+}
+
 impl Flow {
     /// A flow that passes unchanged; `counts` says whether it counts as one with a single packet, as all to protected
     /// destinations do.
@@ -141,10 +151,10 @@ impl Flow {
     /// acknowledge what the other end has sent: a repeated SYN or an acknowledgement of other numbers proves nothing,
     /// because a sender with forged addresses can send both.
     #[cold]
-    pub(super) fn note_direct(&mut self, tcp: &View<'_, Tcp>, from_client: bool) -> bool {
+    pub(super) fn note_direct(&mut self, tcp: &View<'_, Tcp>, from: Peer) -> bool {
         let flags = tcp.flags() & (SYN | ACK | RST);
         if tcp.flags() & FIN != 0 {
-            self.finished |= if from_client { 1 } else { 2 };
+            self.finished |= 1 << from as u8;
         }
         match flags {
             flags if flags & RST != 0 => self.finished |= WAS_RESET,
@@ -152,13 +162,13 @@ impl Flow {
             ACK => self.finished &= !WAS_RESET,
             _ => {}
         }
-        match (from_client, flags) {
-            (false, flags) if flags == SYN | ACK => {
+        match (from, flags) {
+            (Peer::Server, flags) if flags == SYN | ACK => {
                 self.number = tcp.sequence();
                 self.finished |= ANSWERED | NUMBERED;
             }
-            (false, flags) if flags & RST == 0 => self.finished |= ANSWERED,
-            (true, ACK) if self.finished & ANSWERED != 0 => {
+            (Peer::Server, flags) if flags & RST == 0 => self.finished |= ANSWERED,
+            (Peer::Client, ACK) if self.finished & ANSWERED != 0 => {
                 let behind = tcp.acknowledgement().wrapping_sub(self.number);
                 if self.finished & NUMBERED == 0 || (1..FIRST_FLIGHT).contains(&behind) {
                     self.finished |= WENT_ON;
@@ -192,10 +202,10 @@ impl Flow {
         }
     }
 
-    /// Whether the current packet comes from the end that opened the connection.
+    /// Which end has sent the current packet.
     #[inline(always)]
-    pub(super) fn is_from_client(&self, cx: &Cx<'_>) -> bool {
-        u8::from(cx.reversed()) == self.reversed
+    pub(super) fn sender(&self, cx: &Cx<'_>) -> Peer {
+        if u8::from(cx.reversed()) == self.reversed { Peer::Client } else { Peer::Server }
     }
 
     /// Whether the set's key has the opener's address as its destination.
@@ -232,9 +242,9 @@ impl Flow {
     }
 
     /// Updates the phase with a segment of an open connection.
-    pub(super) fn advance(&mut self, flags: u8, from_client: bool) {
+    pub(super) fn advance(&mut self, flags: u8, from: Peer) {
         if flags & FIN != 0 {
-            self.finished |= if from_client { 1 } else { 2 };
+            self.finished |= 1 << from as u8;
         }
         self.phase = match self.phase() {
             _ if flags & RST != 0 => Phase::Reset,
@@ -246,13 +256,13 @@ impl Flow {
     }
 
     /// Converts a window that one end sends to the scale that the other expects. The window of a SYN is never scaled.
-    pub(super) fn window(&self, window: u16, from_client: bool, flags: u8) -> u16 {
-        let (from, to) = match from_client {
-            true => (self.client_shift, 0),
-            false if flags & SYN != 0 => (0, self.told_shift),
-            false => (self.server_shift, self.told_shift),
+    pub(super) fn window(&self, window: u16, from: Peer, flags: u8) -> u16 {
+        let (sent, told) = match from {
+            Peer::Client => (self.client_shift, 0),
+            Peer::Server if flags & SYN != 0 => (0, self.told_shift),
+            Peer::Server => (self.server_shift, self.told_shift),
         };
-        (u32::from(window) << (from & 15) >> (to & 15)).min(u16::MAX.into()) as u16
+        (u32::from(window) << (sent & 15) >> (told & 15)).min(u16::MAX.into()) as u16
     }
 
     /// Converts a time stamp of the server to the client's view.
@@ -261,27 +271,27 @@ impl Flow {
     }
 
     /// Rewrites the header of a segment; a fragmented or damaged header is translated as far as it is present.
-    pub(super) fn translate(&self, packet: &mut Packet<'_>, from_client: bool) {
+    pub(super) fn translate(&self, packet: &mut Packet<'_>, from: Peer) {
         let (Some(at), Some(len)) = (packet.l4_offset(), packet.tcp().map(|tcp| tcp.header_len())) else { return };
         let header = packet.change(at..at + len);
         let mut old = [0; 60];
         let Some(old) = old.get_mut(..header.len()) else { return };
         old.copy_from_slice(header);
         let flags = header[13];
-        if !from_client {
+        if from == Peer::Server {
             add(header, 4, self.number.wrapping_neg());
         } else if flags & ACK != 0 {
             add(header, 8, self.number);
         }
-        let window = self.window(u16::from_be_bytes([header[14], header[15]]), from_client, flags);
+        let window = self.window(u16::from_be_bytes([header[14], header[15]]), from, flags);
         header[14..16].copy_from_slice(&window.to_be_bytes());
-        self.translate_options(header, from_client);
+        self.translate_options(header, from);
         let change = Change::NONE.bytes(old, header);
         let checksum = change.apply(u16::from_be_bytes([header[16], header[17]]));
         header[16..18].copy_from_slice(&checksum.to_be_bytes());
     }
 
-    fn translate_options(&self, header: &mut [u8], from_client: bool) {
+    fn translate_options(&self, header: &mut [u8], from: Peer) {
         let mut at = 20;
         while at < header.len() {
             let len = match (header[at], header.get(at + 1)) {
@@ -293,11 +303,11 @@ impl Flow {
                         return;
                     }
                     match (kind, len) {
-                        (5, _) if from_client => {
+                        (5, _) if from == Peer::Client => {
                             (at + 2..at + len - 3).step_by(4).for_each(|edge| add(header, edge, self.number));
                         }
-                        (8, 10) if from_client && header[13] & ACK != 0 => add(header, at + 6, self.stamp),
-                        (8, 10) if !from_client => add(header, at + 2, self.stamp.wrapping_neg()),
+                        (8, 10) if from == Peer::Client && header[13] & ACK != 0 => add(header, at + 6, self.stamp),
+                        (8, 10) if from == Peer::Server => add(header, at + 2, self.stamp.wrapping_neg()),
                         _ => {}
                     }
                     len

@@ -29,7 +29,7 @@ use braid_nf::packet::headers::{Tcp, View, tcp_flags};
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig};
 
-use self::connection::{Flow, Phase};
+use self::connection::{Flow, Peer, Phase};
 use self::cookie::{Ends, Offer};
 pub use self::load::Load;
 use self::segment::{Segment, header};
@@ -152,16 +152,16 @@ impl NetworkFunction for SynProxy {
 
     #[inline]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
-        let from_client = flow.is_from_client(cx);
+        let from = flow.sender(cx);
         let Some(flags) = packet.tcp_flags() else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
         match flow.phase() {
             Phase::Direct if flow.is_steady(flags) => Ok(cx.pass()),
-            Phase::Direct => self.direct(cx, packet, flow, (from_client, flags)),
+            Phase::Direct => self.direct(cx, packet, flow, (from, flags)),
             Phase::Open if flags & (SYN | FIN | RST) == 0 => {
-                flow.translate(packet, from_client);
+                flow.translate(packet, from);
                 Ok(cx.pass())
             }
-            phase => self.with_care(cx, packet, flow, (phase, from_client, flags)),
+            phase => self.with_care(cx, packet, flow, (phase, from, flags)),
         }
     }
 
@@ -289,18 +289,12 @@ impl SynProxy {
 
     /// Handles a segment that opens or ends a flow without a cookie.
     #[cold]
-    fn direct(
-        &self,
-        cx: &mut Cx<'_>,
-        packet: &mut Packet<'_>,
-        flow: &mut Flow,
-        (from_client, flags): (bool, u8),
-    ) -> Handled {
+    fn direct(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow, (from, flags): (Peer, u8)) -> Handled {
         let is_over = matches!(flow.stage(), Phase::Closing | Phase::Reset);
-        if from_client && is_over && is_opening(flags) {
+        if from == Peer::Client && is_over && is_opening(flags) {
             return self.begin_again(cx, packet, flow);
         }
-        let goes_on = packet.tcp().is_some_and(|tcp| flow.note_direct(&tcp, from_client));
+        let goes_on = packet.tcp().is_some_and(|tcp| flow.note_direct(&tcp, from));
         if goes_on && flow.one_packet == 1 {
             flow.one_packet = 0;
             let span = self.settings.span(cx.now());
@@ -319,22 +313,22 @@ impl SynProxy {
         cx: &mut Cx<'_>,
         packet: &mut Packet<'_>,
         flow: &mut Flow,
-        (phase, from_client, flags): (Phase, bool, u8),
+        (phase, from, flags): (Phase, Peer, u8),
     ) -> Handled {
-        match (phase, from_client) {
-            (Phase::Asked | Phase::Closing | Phase::Reset, true) if is_opening(flags) => {
+        match (phase, from) {
+            (Phase::Asked | Phase::Closing | Phase::Reset, Peer::Client) if is_opening(flags) => {
                 self.begin_again(cx, packet, flow)
             }
-            (Phase::Asked, true) => self.repeat(cx, packet, flow, flags),
-            (Phase::Asked, false) => self.answered(cx, packet, flow, flags),
-            (_, false) if flags & (SYN | ACK) == SYN | ACK => self.answered(cx, packet, flow, flags),
+            (Phase::Asked, Peer::Client) => self.repeat(cx, packet, flow, flags),
+            (Phase::Asked, Peer::Server) => self.answered(cx, packet, flow, flags),
+            (_, Peer::Server) if flags & (SYN | ACK) == SYN | ACK => self.answered(cx, packet, flow, flags),
             // A cookie returned between the endpoints of a connection that has ended.
-            (Phase::Closing | Phase::Reset, true) if self.has_shown(cx, packet, flow) => {
+            (Phase::Closing | Phase::Reset, Peer::Client) if self.has_shown(cx, packet, flow) => {
                 self.begin_again(cx, packet, flow)
             }
             _ => {
-                flow.translate(packet, from_client);
-                flow.advance(flags, from_client);
+                flow.translate(packet, from);
+                flow.advance(flags, from);
                 Ok(cx.pass())
             }
         }
@@ -399,11 +393,11 @@ impl SynProxy {
         }
         let (value, echo) = offer.stamps.unwrap_or_default();
         let bare = |stamps: (u32, u32)| Offer { stamps: offer.stamps.map(|_| stamps), ..Offer::default() };
-        let window_of_client = flow.window(flow.window, true, ACK);
+        let window_of_client = flow.window(flow.window, Peer::Client, ACK);
         let confirms = header((ports.1, ports.0), (numbers.1, numbers.0.wrapping_add(1)), ACK, window_of_client);
         answer::segment(cx, packet, Segment::new(confirms, &bare((echo, value))).bytes_mut());
         let numbers = (flow.cookie.wrapping_add(1), numbers.1);
-        let opens = header(ports, numbers, ACK, flow.window(window, false, SYN));
+        let opens = header(ports, numbers, ACK, flow.window(window, Peer::Server, SYN));
         let done = Segment::new(opens, &bare((flow.told_stamp(value), echo))).replace(packet);
         Ok(if done { cx.pass() } else { Verdict::Drop(Reason::MALFORMED) })
     }
