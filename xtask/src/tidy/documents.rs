@@ -38,6 +38,18 @@ pub fn links(file: &File, exists: &dyn Fn(&str) -> bool) -> Vec<Finding> {
     findings
 }
 
+/// Number of characters in a line that can be reviewed, without the targets of links.
+const LINE_ADVISED: usize = 200;
+
+/// Points out lines that are hard to read and to review.
+pub fn advice(file: &File) -> Vec<Finding> {
+    let length =
+        |line: &str| line.chars().count() - link_targets(line).iter().map(|one| one.chars().count()).sum::<usize>();
+    let long = outside_code_blocks(&file.text).into_iter().filter(|(_, line)| length(line) > LINE_ADVISED);
+    long.map(|(number, line)| file.at(number, format!("{} characters, {LINE_ADVISED} are read at once", length(line))))
+        .collect()
+}
+
 /// The targets in `](...)`, ignoring inline code.
 fn link_targets(line: &str) -> Vec<String> {
     let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");

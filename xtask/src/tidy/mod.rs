@@ -77,6 +77,7 @@ fn check(root: &Path) -> Result<Report, String> {
         }
         if file.path.ends_with(".md") {
             report.findings.extend(documents::absent(file));
+            report.advice.extend(documents::advice(file));
             report.findings.extend(documents::links(file, &|target| root.join(target).exists()));
         }
     }

@@ -10,6 +10,9 @@ const LINES_ADVISED: usize = 400;
 /// Number of lines in a function that fit on one screen.
 const FUNCTION_LINES: usize = 70;
 
+/// Number of values in a parameter that a reader tells apart without names.
+const TUPLE_VALUES: usize = 2;
+
 /// Words that name nothing; every concept has a name of its own.
 const EMPTY_NAMES: [&str; 3] = ["Manager", "Helper", "Util"];
 
@@ -40,11 +43,78 @@ pub fn advice(file: &File) -> Vec<Finding> {
     if lines > LINES_ADVISED && lines <= LINES_MAX {
         advice.push(file.at(LINES_ADVISED, format!("{lines} lines, {LINES_ADVISED} read in one sitting")));
     }
-    let long = functions(&code_of(&file.text)).into_iter().filter(|function| function.lines > FUNCTION_LINES);
+    let code = code_of(&file.text);
+    let long = functions(&code).into_iter().filter(|function| function.lines > FUNCTION_LINES);
     advice.extend(long.map(|Function { name, line, lines }| {
         file.at(line, format!("{name}: {lines} lines, {FUNCTION_LINES} stand on a screen"))
     }));
+    if is_production(&file.path) {
+        advice.extend(tuples(file, &without_tests(&code)));
+    }
     advice
+}
+
+/// Parameters that are tuples of many values: a call does not say which is which, and they hide how many a function takes.
+fn tuples(file: &File, code: &str) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("fn ").filter(|(at, _)| !code[..*at].ends_with(is_word)) {
+        let signature = &code[at + 3..];
+        let name: String = signature.chars().take_while(|c| is_word(*c)).collect();
+        let Some(list) = parameters(&signature[name.len()..]).filter(|_| !name.is_empty()) else { continue };
+        let kinds = parts(list).into_iter().filter_map(|one| one.split_once(": ").map(|(_, kind)| kind.trim()));
+        let values = kinds.filter_map(|kind| Some(parts(kind.strip_prefix('(')?.strip_suffix(')')?).len()));
+        if let Some(values) = values.max().filter(|values| *values > TUPLE_VALUES) {
+            let line = code[..at].matches('\n').count() + 1;
+            found
+                .push(file.at(line, format!("{name}: a tuple of {values} values as a parameter; a struct names them")));
+        }
+    }
+    found
+}
+
+/// The list of parameters behind a function's name and type parameters.
+fn parameters(signature: &str) -> Option<&str> {
+    let (mut depth, mut before, mut begin) = (0, ' ', None);
+    for (at, c) in signature.char_indices() {
+        match c {
+            '<' | '(' | '[' => depth += 1,
+            '>' if before == '-' => {}
+            '>' | ')' | ']' => depth -= 1,
+            _ => {}
+        }
+        match begin {
+            None if c == '(' && depth == 1 => begin = Some(at + 1),
+            None if depth == 0 && matches!(c, ';' | '{') => return None,
+            Some(begin) if depth == 0 => return signature.get(begin..at),
+            _ => {}
+        }
+        before = c;
+    }
+    None
+}
+
+/// The parts of a list, without its last comma.
+fn parts(list: &str) -> Vec<&str> {
+    let (mut depth, mut begin, mut found, mut before) = (0, 0, Vec::new(), ' ');
+    for (at, c) in list.char_indices() {
+        match c {
+            '<' | '(' | '[' => depth += 1,
+            '>' if before == '-' => {}
+            '>' | ')' | ']' => depth -= 1,
+            ',' if depth == 0 => {
+                found.push(list[begin..at].trim());
+                begin = at + 1;
+            }
+            _ => {}
+        }
+        before = c;
+    }
+    found.extend(Some(list[begin..].trim()).filter(|last| !last.is_empty()));
+    found
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 struct Function {
@@ -55,7 +125,6 @@ struct Function {
 
 /// Functions with a body: name, first line, and length in lines from `fn` to the closing brace.
 fn functions(code: &str) -> Vec<Function> {
-    let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let starts = code.match_indices("fn ").filter(|(at, _)| !code[..*at].ends_with(is_word));
     let mut found = Vec::new();
     for (at, _) in starts {

@@ -105,6 +105,18 @@ fn long_functions_are_named() {
 }
 
 #[test]
+fn tuples_of_many_values_as_parameters_are_pointed_out() {
+    let check = |signature: &str, expected: &[&str]| {
+        let advice = source::advice(&file("crates/nf/src/a.rs", &format!("//! Doc.\n{signature} {{}}\n")));
+        assert_eq!(advice.len(), expected.len(), "{advice:?}");
+        assert!(advice.iter().zip(expected).all(|(advice, part)| advice.message.contains(part)), "{advice:?}");
+    };
+    check("fn three(&self, (a, b, c): (u8, Vec<(u8, u8)>, [u8; 4]), d: u8)", &["three: a tuple of 3 values"]);
+    check("fn two<F: Fn(u8, u8, u8) -> u8>(at: (u8, F), all: &[(u8, u8, u8)]) -> (u8, u8, u8)", &[]);
+    check("fn none()", &[]);
+}
+
+#[test]
 fn literals_and_comments_are_no_code() {
     let check =
         |source: &str, code: &str| assert_eq!(code_of(source).replace(' ', ""), code.replace(' ', ""), "{source}");
