@@ -4,7 +4,7 @@
 //! Rules of a table that name the same set share it. Elements expire after the set's timeout, if it has one, or after
 //! their own. Nothing more goes into a full set, and a rule that would have to add something does not match; both are as
 //! in the kernel. Everything is exact over all workers. Elements that the file gives are kept beside those that packets
-//! add ([`given`](super::given)).
+//! add ([`initial_elements`](super::initial_elements)).
 
 use std::sync::Arc;
 

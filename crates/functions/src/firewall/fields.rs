@@ -1,7 +1,7 @@
 //! Fields that only few rules examine: lengths, TTLs, code points, VLANs, ICMP codes, IPv6 extension headers, numbers in
 //! TCP headers.
 //!
-//! They are read from a packet only if some rule needs them ([`looks`](super::looks)), and compared only where everything
+//! They are read from a packet only if some rule needs them ([`rare_fields`](super::rare_fields)), and compared only where everything
 //! else matches: rules without such conditions pay nothing.
 
 use std::fmt;
