@@ -179,6 +179,8 @@ fn a_capture_without_inside_addresses_is_pointed_out() {
     let (at, _) = words.iter().enumerate().find(|(_, word)| **word == "--inside").expect("an example");
     let follows = said(&format!("run --nf nat --in in.pcap --inside {}", words[at + 1]));
     assert!(!follows.contains("no packet comes from inside"), "{follows}");
+    let one = said("run --nf nat --in in.pcap --inside 203.0.113.7");
+    assert!(one.contains("no packet comes from inside (203.0.113.7/32)"), "a single address is a range too: {one}");
     assert!(!said("run --nf forward --in in.pcap").contains("inside"), "forward does not ask for sides");
 }
 

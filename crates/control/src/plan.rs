@@ -405,7 +405,7 @@ fn inside(written: Option<&Spanned<Vec<Spanned<String>>>>) -> Result<Vec<Prefix>
         return Err(Problem::new("`inside` names no range, so nothing would come in by port 0", help).at(list.span()));
     }
     let prefix = |text: &Spanned<String>| {
-        text.get_ref().parse::<Prefix>().map_err(|_| {
+        text.get_ref().trim().parse::<Prefix>().map_err(|_| {
             let what = format!("\"{}\" is no address range", text.get_ref());
             let help = "write 10.0.0.0/8, 2001:db8::/32, or a single address";
             Problem::new(what, help).at(text.span())

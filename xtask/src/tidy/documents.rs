@@ -41,13 +41,18 @@ pub fn links(file: &File, exists: &dyn Fn(&str) -> bool) -> Vec<Finding> {
 /// Number of characters in a line that can be reviewed, without the targets of links.
 const LINE_ADVISED: usize = 200;
 
-/// Points out lines that are hard to read and to review.
-pub fn advice(file: &File) -> Vec<Finding> {
-    let length =
-        |line: &str| line.chars().count() - link_targets(line).iter().map(|one| one.chars().count()).sum::<usize>();
-    let long = outside_code_blocks(&file.text).into_iter().filter(|(_, line)| length(line) > LINE_ADVISED);
-    long.map(|(number, line)| file.at(number, format!("{} characters, {LINE_ADVISED} are read at once", length(line))))
-        .collect()
+/// Points out a document with lines that are hard to read and to review, at the longest of them.
+pub fn advice(file: &File) -> Option<Finding> {
+    let targets = |line: &str| -> usize { link_targets(line).iter().map(|target| target.chars().count()).sum() };
+    let lines = outside_code_blocks(&file.text).into_iter();
+    let lengths = lines.map(|(number, line)| (line.chars().count() - targets(line), number));
+    let long: Vec<(usize, usize)> = lengths.filter(|(length, _)| *length > LINE_ADVISED).collect();
+    let (longest, number) = long.iter().max()?;
+    let lines = long.len();
+    Some(file.at(
+        *number,
+        format!("{longest} characters; {lines} lines have more than {LINE_ADVISED}, which are read at once"),
+    ))
 }
 
 /// The targets in `](...)`, ignoring inline code.

@@ -159,6 +159,15 @@ fn the_map_of_the_house_says_what_is_checked() {
 }
 
 #[test]
+fn documents_with_long_lines_are_pointed_out() {
+    let advice = |line: String| documents::advice(&file("docs/a.md", &format!("# Title\n{line}\n")));
+    assert_eq!(advice("a".repeat(200)), None);
+    assert_eq!(advice(format!("{}[a](docs/b.md)", "a".repeat(195))), None, "where a link leads is not read");
+    assert_eq!(advice(format!("```\n{}\n```", "a".repeat(300))), None);
+    assert!(advice("a".repeat(201)).is_some_and(|advice| advice.message.starts_with("201 characters; 1 lines")));
+}
+
+#[test]
 fn links_lead_to_files() {
     let check = |text: &str, count: usize| {
         let findings = documents::links(&file("docs/a.md", text), &|path| path == "docs/b.md");
