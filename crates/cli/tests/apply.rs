@@ -55,6 +55,29 @@ fn decided(stats: &Value, comment: &str) -> Option<u64> {
 }
 
 #[test]
+fn what_waits_in_a_shaper_that_is_removed_goes_on_and_is_not_lost() {
+    let braid = Braid::new();
+    let shaper =
+        "[[nf]]\nfunction = \"shaper\"\n[nf.config]\nbytes_per_s = 10000\nburst_bytes = 3000\nqueue_bytes = 60000\n";
+    braid.write("shaped.toml", &format!("{shaper}{COUNTER}"));
+    braid.write("plain.toml", COUNTER);
+    let traffic = TRAFFIC.replace("--workers 2", "--workers 1");
+    let mut run = Running::start(&braid, &format!("shaped.toml {traffic}"));
+    let waited = |stats: &Value| stats["dropped"]["waits_for_credit"].as_u64();
+    run.until("packets wait", |stats| waited(stats) > Some(1000));
+    let applied = braid.json("apply plain.toml --control control.sock");
+    assert_eq!(names(&applied["removed"]), ["shaper"]);
+    assert!(applied["released"].as_u64() > Some(0), "{applied}");
+    let now = run.until("figures", |_| true);
+    assert_eq!(now["dropped_elsewhere"]["shaper"]["waits_for_credit"].as_u64(), waited(&now));
+    assert_eq!((now["consumed"].as_u64(), now["packets_copied"].as_u64()), (waited(&now), waited(&now)), "{now}");
+    assert_eq!(now["consumed_elsewhere"]["shaper"].as_u64(), waited(&now));
+    let report = run.stop();
+    assert_eq!((report["consumed"].as_u64(), report["packets_copied"].as_u64()), (waited(&report), waited(&report)));
+    conserved(&report);
+}
+
+#[test]
 fn a_rule_file_that_has_changed_is_read_again_and_rules_that_have_not_count_on() {
     let braid = Braid::new();
     let rules = |first: &str| {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use braid_nf::packet::key::{FieldId, KeyError, KeyShape, SetDef};
 use braid_nf::state::StateObject;
-use braid_nf::{Hairpins, Round, ShareError, Stage};
+use braid_nf::{Hairpins, Reason, Round, ShareError, Stage};
 use braid_packet::fields::{FieldError, StageUse};
 use braid_packet::{Batch, Flags, Layout, Port, protocol};
 use braid_steer::planner::Changed;
@@ -60,6 +60,14 @@ pub struct Chain {
     course: Course,
     steering: Option<Arc<Steering>>,
     layout: Layout,
+    former: Vec<Former>,
+}
+
+/// What drops of a function that has been removed mean.
+#[derive(Clone, PartialEq, Eq)]
+struct Former {
+    name: String,
+    consumes: &'static [Reason],
 }
 
 impl std::fmt::Debug for Chain {
@@ -115,7 +123,16 @@ impl Chain {
         }
         let layout = Self::compose(&stages, own_fields, course.order)?;
         let rounds = (0..stages.len()).map(|position| round(&stages, position, course.order)).collect();
-        Ok(Chain { stages, groups, group_of, rounds, course: course.clone(), steering: None, layout })
+        Ok(Chain {
+            stages,
+            groups,
+            group_of,
+            rounds,
+            course: course.clone(),
+            steering: None,
+            layout,
+            former: Vec::new(),
+        })
     }
 
     /// Lets packets with different hashes under `steering` be reordered within a batch where the directions of a mirrored chain take turns.
@@ -127,6 +144,20 @@ impl Chain {
         };
         let is_told = self.groups.iter().all(kept) && !self.stages.iter().any(|stage| changes_hash(&**stage, steering));
         self.steering = is_told.then(|| Arc::clone(steering));
+        self
+    }
+
+    /// Follows another chain in the same run: what the functions that are removed with it have dropped keeps its meaning.
+    pub(crate) fn following(mut self, before: &Chain) -> Chain {
+        let removed = |stage: &&Box<dyn Stage>| self.stages.iter().all(|new| new.name() != stage.name());
+        let of = |stage: &Box<dyn Stage>| Former { name: stage.name().to_owned(), consumes: stage.consumes() };
+        let mut former = before.former.clone();
+        for gone in before.stages.iter().filter(removed).map(of) {
+            if !former.contains(&gone) {
+                former.push(gone);
+            }
+        }
+        self.former = former;
         self
     }
 
@@ -291,11 +322,15 @@ impl Chain {
 
     /// How many of these dropped packets are not lost: the functions that took them [consume](Stage::consumes) them.
     pub fn consumed(&self, drops: &Drops) -> u64 {
-        let consumes = |name: &str, reason: &str| {
-            let stage = self.stages.iter().find(|stage| stage.name() == name);
-            stage.is_some_and(|stage| stage.has_consumed(reason))
-        };
-        drops.iter().filter(|(name, reason, _)| consumes(name, reason)).map(|(.., count)| count).sum()
+        let consumed = drops.iter().filter(|(name, reason, _)| self.has_consumed(name, reason));
+        consumed.map(|(.., count)| count).sum()
+    }
+
+    /// Whether packets that the function of this name dropped for this reason are not lost, also if it has been removed since.
+    pub fn has_consumed(&self, name: &str, reason: &str) -> bool {
+        let now = self.stages.iter().filter(|stage| stage.name() == name).map(|stage| stage.consumes());
+        let before = self.former.iter().filter(|former| former.name == name).map(|former| former.consumes);
+        now.chain(before).flatten().any(|Reason(own)| *own == reason)
     }
 
     /// The layout of the metadata.

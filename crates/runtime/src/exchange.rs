@@ -25,7 +25,7 @@ use braid_steer::planner::Changed;
 use self::heritage::compare;
 use self::room::{Going, check_room, evict, evicts};
 use crate::chain::{Chain, ChainError, Sharing};
-use crate::live::{Live, Running, Unanswered};
+use crate::live::{Held, Live, Running, Unanswered};
 use crate::plan::{BuildError, Plan};
 use crate::worker::{Emptied, Gone, Prepared, Worker};
 
@@ -123,6 +123,8 @@ pub struct Exchanged {
     pub added: Vec<String>,
     /// Functions that were removed together with their state.
     pub removed: Vec<String>,
+    /// Packets that waited in these, and that went on at once.
+    pub released: usize,
     /// State objects that were copied because their size changed.
     pub copied: Vec<String>,
     /// Elements copied while packets were being handled, counted again if they changed and were copied again.
@@ -252,6 +254,7 @@ fn hand_over(
     let held = live.hold()?;
     let begun = Instant::now();
     let first = held.workers().next().ok_or(ExchangeError::NotRunning)?;
+    exchanged.released = release(&held, first, &running.chain, &exchanged.removed)?;
     let (before, after) = (Arc::clone(&running.chain), Arc::clone(&chain));
     let evict = move |worker: &mut Worker| {
         let evicted = worker.evict_down(room, usize::MAX, &|group| evicts(&before, group, &after));
@@ -282,6 +285,17 @@ fn hand_over(
     live.announce(Running { chain, ..running });
     exchanged.held = begun.elapsed();
     Ok(())
+}
+
+/// Has a worker send on what waits in functions that are removed: nobody else could. Returns how many packets these were.
+fn release(held: &Held<'_>, worker: usize, chain: &Chain, removed: &[String]) -> Result<usize, Unanswered> {
+    let stages = chain.stages().iter().enumerate();
+    let holding = stages.filter(|(_, stage)| stage.holds_packets() && removed.iter().any(|name| name == stage.name()));
+    let positions: Vec<usize> = holding.map(|(at, _)| at).collect();
+    if positions.is_empty() {
+        return Ok(0);
+    }
+    held.tell(worker, move |worker| worker.release(&positions))
 }
 
 /// Finishes moving packet sets after an earlier change, a few between two batches. A set for which its new table happens to have no free slot
@@ -342,7 +356,8 @@ fn build(plan: &Plan, running: &Running, heritage: Vec<Arc<dyn StateObject>>) ->
     let stages = (plan.build)(&mut builder)?;
     let is_local = |set: &SetDef, changed: Changed| plan.workers == 1 || plan.steering.keeps(set, changed);
     let sharing = &mut Sharing { is_local: &is_local, builder: &mut builder, capacity: plan.sets };
-    Ok(Arc::new(Chain::new(stages, &plan.own_fields, &plan.course, sharing)?.mark_by(&plan.steering)))
+    let chain = Chain::new(stages, &plan.own_fields, &plan.course, sharing)?;
+    Ok(Arc::new(chain.mark_by(&plan.steering).following(&running.chain)))
 }
 
 /// The object that `new`, of the same name and kind but another size, replaces.

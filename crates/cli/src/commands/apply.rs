@@ -41,7 +41,7 @@ pub fn run(args: &ApplyArgs) -> Result<ExitCode, Failure> {
 /// Formats what was applied, in lines.
 pub fn text(applied: &Applied) -> String {
     let Applied { changed, added, removed, kept, copied, elements, elements_held, .. } = applied;
-    let Applied { sets, moving, evicted, held_us, .. } = applied;
+    let Applied { sets, released, moving, evicted, held_us, .. } = applied;
     let lists = [("changed", changed), ("added", added), ("removed", removed), ("copied", copied), ("kept", kept)];
     if lists[..3].iter().all(|(_, list)| list.is_empty()) && sets.is_none() && *held_us == 0 {
         return "nothing differs\n".to_owned();
@@ -50,6 +50,10 @@ pub fn text(applied: &Applied) -> String {
     let mut text: String = lists.iter().filter(|(_, list)| !list.is_empty()).map(line).collect();
     if let Some((before, now)) = sets {
         text.push_str(&format!("sets     {before} → {now}\n"));
+    }
+    if *released > 0 {
+        let packets = counted(*released as u64, "packet");
+        text.push_str(&format!("{packets} that waited in what is removed went on at once\n"));
     }
     if *evicted > 0 {
         let sets = counted(*evicted as u64, "packet set");

@@ -57,6 +57,9 @@ pub struct Applied {
     pub added: Vec<String>,
     /// Functions that were removed, with their state.
     pub removed: Vec<String>,
+    /// Packets that waited in these, and that went on at once.
+    #[serde(default)]
+    pub released: usize,
     /// Functions that kept their state.
     pub kept: Vec<String>,
     /// State objects that were copied because their size changed.
@@ -148,13 +151,15 @@ impl Current {
         let exchanged = exchange(live, &self.compiled.run, &compiled.run, difference);
         let exchanged = exchanged.map_err(|error| not_exchanged(&error, (&self.plan, &plan), text))?;
         (self.file, self.plan, self.compiled) = (file, plan, Arc::new(compiled));
-        let Exchanged { kept, added, removed, copied, elements, elements_held, moving, evicted, held } = exchanged;
+        let Exchanged { kept, added, removed, released, copied, elements, elements_held, moving, evicted, held } =
+            exchanged;
         let (changed, held_us) = (changed.names, held.as_micros() as u64);
         let notes = Vec::new();
         Ok(Applied {
             changed,
             added,
             removed,
+            released,
             kept,
             copied,
             elements,

@@ -123,7 +123,9 @@ fn functions(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(), s
             (vec![("function", place.clone()), ("reason", reason.clone())], counter(*count))
         })
     });
-    let consumed = stats.functions.iter().map(|function| (named(function), counter(function.consumed)));
+    let consumed = stats.functions.iter().map(|function| (&function.name, &function.consumed));
+    let consumed = consumed.chain(&stats.consumed_elsewhere);
+    let consumed = consumed.map(|(place, count)| (vec![("function", place.clone())], counter(*count)));
     let words = "How many of the packets dropped by a function are not lost: it answered them, or sent them on later or in another way";
     family(encoder, ("consumed_packets", words, None), consumed)?;
     family(

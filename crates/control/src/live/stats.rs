@@ -45,8 +45,11 @@ pub struct Stats {
     pub findings: BTreeMap<String, Told>,
     /// The functions, in the order of the chain.
     pub functions: Vec<Function>,
-    /// Drops outside functions: by the source, the runtime and the sink.
+    /// Drops outside the chain's functions: by the source, the runtime and the sink, and by functions that have been removed.
     pub dropped_elsewhere: BTreeMap<String, BTreeMap<String, u64>>,
+    /// How many of them are not lost.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub consumed_elsewhere: BTreeMap<String, u64>,
     /// Figures of each port.
     pub ports: Vec<PortStats>,
     /// Figures of each worker.

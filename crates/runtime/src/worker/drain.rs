@@ -8,6 +8,7 @@ use braid_state::{ROW, Share, StateObject};
 use super::Worker;
 use super::ticks::periodic_ticks;
 use crate::attempt::run_event;
+use crate::chain::Chain;
 use crate::expiry::Expiring;
 
 /// Upper limit on the time that passes for held packets at the end of a run, or between two packets of a capture: one hour, in nanoseconds.
@@ -30,16 +31,42 @@ impl Worker {
         }
     }
 
+    /// Sends on what the functions at these positions hold, in the order in which it would have left but at once: they are removed from the chain.
+    /// Only they see their time pass; the functions behind them meet the packets now. Returns how many packets these were.
+    pub(crate) fn release(&mut self, positions: &[usize]) -> usize {
+        let chain = Arc::clone(&self.parts.chain);
+        let mut released = 0;
+        for &position in positions {
+            let ticks = chain.stages()[position].ticks();
+            let period_ns = ticks.iter().map(|every| every.as_nanos() as u64).min().unwrap_or(0).max(1);
+            let (mut at_ns, end_ns) = (self.last_ns, self.last_ns.saturating_add(DRAIN_MAX_NS));
+            while at_ns < end_ns
+                && let Some(due_ns) = self.holds_at(&chain, position)
+            {
+                at_ns = due_ns.min(end_ns).max(at_ns + period_ns);
+                for period in 0..ticks.len() {
+                    self.run_tick((position, Tick { period, share: Share::ALL }), at_ns, false);
+                }
+                released += self.logs.emitted.len();
+                self.send_made();
+            }
+        }
+        released
+    }
+
     /// The time at which the first packet held by any function is due; `None` if no function holds one.
     pub(super) fn holds(&mut self) -> Option<u64> {
-        let (chain, mut first) = (Arc::clone(&self.parts.chain), None::<u64>);
-        for stage in chain.stages() {
-            let (tx, emitted) = (&mut self.parts.tx, &mut self.logs.emitted);
-            run_event(tx, emitted, self.parts.ports, self.last_ns, &mut self.counters, |event| {
-                first = [first, stage.holds(event)?].into_iter().flatten().min();
-                Ok(())
-            });
-        }
+        let chain = Arc::clone(&self.parts.chain);
+        (0..chain.stages().len()).filter_map(|position| self.holds_at(&chain, position)).min()
+    }
+
+    /// The time at which the first packet held by the function at a position is due.
+    fn holds_at(&mut self, chain: &Chain, position: usize) -> Option<u64> {
+        let (tx, emitted, mut first) = (&mut self.parts.tx, &mut self.logs.emitted, None);
+        run_event(tx, emitted, self.parts.ports, self.last_ns, &mut self.counters, |event| {
+            first = chain.stages()[position].holds(event)?;
+            Ok(())
+        });
         first
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_runtime::aborts::AbortRow;
+use braid_runtime::chain::Chain;
 use braid_runtime::io::device::DeviceCounters;
 use braid_runtime::live::{Live, Running, Seen, Unanswered};
 use braid_runtime::nf::state::causes::{cause_of, operation};
@@ -40,14 +41,14 @@ impl Stats {
         for seen in seen.iter().flatten() {
             total.merge(&seen.counters);
         }
-        stats.count(&total);
+        stats.count(&total, &running.chain);
         for Seen { received, sent, .. } in seen.iter().flatten() {
             received.losses().into_iter().for_each(|(reason, count)| stats.lose_arriving(reason, count));
             sent.losses().into_iter().for_each(|(reason, count)| stats.lose_leaving(reason, count));
         }
         let splits: Vec<&TimeSplit> = seen.iter().flatten().filter_map(|seen| seen.split.as_ref()).collect();
         stats.functions = functions(&running, &total, &splits);
-        stats.consumed = stats.functions.iter().map(|function| function.consumed).sum();
+        stats.consumed = running.chain.consumed(&total.drops);
         stats.objects = objects(&running);
         stats.aborts = aborts(&running, &total);
         stats.top_sets = top_sets(&splits);
@@ -77,7 +78,7 @@ impl Stats {
         self
     }
 
-    fn count(&mut self, total: &WorkerCounters) {
+    fn count(&mut self, total: &WorkerCounters, chain: &Chain) {
         self.missing = total.missing();
         self.packets_in = total.packets_in;
         (self.packets_copied, self.packets_out) = (total.packets_copied, total.packets_out);
@@ -85,8 +86,12 @@ impl Stats {
         for (_, reason, count) in total.drops.iter() {
             *self.dropped.entry(reason.to_owned()).or_default() += count;
         }
-        for (_, reason, count) in total.drops.iter().filter(|(stage, ..)| *stage == "runtime") {
-            self.dropped_elsewhere.entry("runtime".to_owned()).or_default().insert(reason.to_owned(), count);
+        let is_elsewhere = |name: &str| chain.stages().iter().all(|stage| stage.name() != name);
+        for (place, reason, count) in total.drops.iter().filter(|(name, ..)| is_elsewhere(name)) {
+            self.dropped_elsewhere.entry(place.to_owned()).or_default().insert(reason.to_owned(), count);
+            if chain.has_consumed(place, reason) {
+                *self.consumed_elsewhere.entry(place.to_owned()).or_default() += count;
+            }
         }
         self.sets = Sets::of(total);
         self.ports = total.ports.iter().enumerate().map(port).collect();
