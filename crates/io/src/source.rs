@@ -52,18 +52,21 @@ pub struct RxCounters {
     pub injected_loss: u64,
     /// Frames that the device dropped before Braid received them, because they were not fetched in time.
     pub missed: u64,
+    /// Frames that a dispatcher dropped because the worker took none of those that waited for it.
+    pub ring_full: u64,
     /// Frames that arrived on this queue and were handed over to another one, to which the plan steers them.
     pub handed_on: u64,
 }
 
 impl RxCounters {
     /// Returns the frames that came and were not delivered, by reason.
-    pub fn losses(&self) -> [(&'static str, u64); 4] {
+    pub fn losses(&self) -> [(&'static str, u64); 5] {
         [
             ("frame_too_long", self.too_long),
             ("no_port", self.no_port),
             ("injected_loss", self.injected_loss),
             ("missed", self.missed),
+            ("ring_full", self.ring_full),
         ]
     }
 }

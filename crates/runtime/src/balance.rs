@@ -7,7 +7,7 @@
 //! certificate of such a run holds. An entry whose sets find no room, or whose new worker has
 //! ended, stays where it was.
 //!
-//! Nothing moves while sets are moving to other tables after a change of the plan. While load is being moved no worker gets packets; to keep
+//! Nothing moves while sets are moving to other tables after a change of the plan, while somebody else stops the workers, or if a worker hangs. While load is being moved no worker gets packets; to keep
 //! this a small part of the time, the next move is delayed in proportion to how long the last one took.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use braid_packet::{Batch, Buffers};
 use braid_steer::ring::Dispatcher;
 use braid_steer::{Reta, Steering};
 
-use crate::live::{Live, Unanswered};
+use crate::live::{Live, PATIENCE, Unanswered};
 use crate::worker::Worker;
 
 /// When load is moved.
@@ -109,18 +109,12 @@ impl Balancer {
         }
         // Between a set's departure and its arrival the state of the run must not be inspected.
         let live = Arc::clone(&self.live);
-        let _alone = live.alone();
-        // Nor may load move while sets are moving to other tables: all of them would have to move at once to be searched.
-        let left = live.ask_all(|worker| worker.sets_to_move());
-        if left.iter().flatten().any(|left| *left > 0) {
-            return;
-        }
-        while !dispatcher.is_drained() {
-            std::thread::yield_now();
-        }
-        for from in 0..after.workers() {
-            // A worker that does not answer has ended, or its desk is full; its sets stay where they are.
-            let _ = self.empty(from, &after);
+        let Some(_alone) = live.try_alone() else { return };
+        if may_move(&live) && has_drained(dispatcher, begun) && may_move(&live) {
+            for from in 0..after.workers() {
+                // A worker that does not answer has ended, or its desk is full; its sets stay where they are.
+                let _ = self.empty(from, &after);
+            }
         }
         let held = begun.elapsed();
         self.not_before = Some(Instant::now() + held.mul_f64(1.0 / self.balance.held_share - 1.0));
@@ -157,4 +151,25 @@ impl Balancer {
         }
         Ok(())
     }
+}
+
+/// Whether no worker hangs or has sets that move to other tables: all of them would have to move at once to be searched.
+fn may_move(live: &Live) -> bool {
+    let is_in_the_way = |left: Result<usize, Unanswered>| match left {
+        Ok(left) => left > 0,
+        Err(Unanswered::Late(_)) => true,
+        Err(Unanswered::Ended(_) | Unanswered::NoWorker(_)) => false,
+    };
+    !live.ask_all(|worker| worker.sets_to_move()).into_iter().any(is_in_the_way)
+}
+
+/// Waits until the workers have taken all packets that were handed to them; false if one of them does not.
+fn has_drained(dispatcher: &Dispatcher, begun: Instant) -> bool {
+    while !dispatcher.is_drained() {
+        if begun.elapsed() >= PATIENCE {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
 }

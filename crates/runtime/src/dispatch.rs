@@ -16,6 +16,10 @@ use crate::launch::Control;
 use crate::live::Live;
 use crate::plan::Plan;
 
+/// Longest wait for a worker of a live run whose ring is full. A worker that is stopped while the plan changes, or that gets no processor time,
+/// usually goes on within this time; one that hangs does not keep the others from their packets.
+const RING_WAIT_MAX: Duration = Duration::from_millis(100);
+
 /// What the dispatcher did.
 #[derive(Debug)]
 pub struct Dispatched {
@@ -64,7 +68,9 @@ pub(crate) fn open(
 ) -> Result<(Dispatching, Vec<Box<dyn RxQueue>>), OpenError> {
     let mut queues = source.open(1, Arc::new(FirstQueue))?;
     let Some(source) = queues.pop() else { return Err(OpenError::Nothing { what: "the source has no queue" }) };
-    let (dispatcher, inlets) = rings(plan.workers, RING_FRAMES_DEFAULT, WhenFull::Wait);
+    // Packets of interfaces come whether or not somebody takes them.
+    let when_full = source.bell().map_or(WhenFull::Wait, |_| WhenFull::WaitAtMost(RING_WAIT_MAX));
+    let (dispatcher, inlets) = rings(plan.workers, RING_FRAMES_DEFAULT, when_full);
     let horizon = Arc::new(AtomicU64::new(0));
     // Only where the dispatcher itself waits for packets is it worthwhile that workers sleep: otherwise packets come without a break.
     let bells: Option<Vec<Arc<Bell>>> =
@@ -190,7 +196,7 @@ impl RxQueue for RingQueue {
     }
 
     fn counters(&self) -> RxCounters {
-        self.counters
+        RxCounters { ring_full: self.inlet.lost(), ..self.counters }
     }
 
     fn has_parsed(&self) -> bool {

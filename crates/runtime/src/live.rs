@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use braid_io::{Bell, RxCounters, TxCounters};
@@ -329,6 +329,15 @@ impl Live {
     pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
         // The mutex guards no data that could be left half changed.
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Like [`alone`](Live::alone), but does not wait for others: `None` while one of them stops the workers.
+    pub(crate) fn try_alone(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.changing.try_lock() {
+            Ok(alone) => Some(alone),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Snapshots of all workers; for a worker that has ended, its last one.

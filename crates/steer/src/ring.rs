@@ -4,13 +4,16 @@
 //! ring, and each worker the only consumer of its ring, so neither locks. Frames of one packet set keep their order, because they go through
 //! the same first-in-first-out ring. Frames move in chunks, with one publication per worker and batch.
 //!
-//! A full ring causes back-pressure: [`WhenFull::Wait`] stalls the dispatcher, and with it the source, and loses nothing;
-//! [`WhenFull::Drop`] is for live traffic, where the NIC would drop instead, and counts every frame.
+//! A full ring causes back-pressure: [`WhenFull::Wait`] stalls the dispatcher, and with it the source, and loses nothing.
+//! [`WhenFull::WaitAtMost`] is for live traffic: a worker that takes nothing does not keep the others from their packets, and every frame that is
+//! dropped for it is counted.
 //!
 //! A ring owns the buffers of the frames in it. A worker must end only when [`Inlet::is_finished`] says so; frames in a ring whose worker
 //! ended early are lost to the pool.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
 
 use braid_packet::{BATCH_MAX, Batch, Buffers, Frame};
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -26,8 +29,14 @@ pub enum WhenFull {
     /// Waits until the worker has taken some frames; nothing is lost.
     #[default]
     Wait,
-    /// Drops the newest frames and counts them.
-    Drop,
+    /// Waits so long at most, then drops the newest frames and counts them. From then on it drops them at once, until the worker takes some again.
+    WaitAtMost(Duration),
+}
+
+impl WhenFull {
+    fn is_over(self, begun: Instant) -> bool {
+        matches!(self, WhenFull::WaitAtMost(most) if begun.elapsed() >= most)
+    }
 }
 
 /// The counters of a dispatcher since its creation.
@@ -53,6 +62,10 @@ pub struct Dispatcher {
     /// Whether each worker had frames in the latest batch.
     handed: Vec<bool>,
     when_full: WhenFull,
+    /// For each worker whether its ring has been waited for in vain.
+    stuck: Vec<bool>,
+    /// Frames dropped because a worker's ring was full, as the workers see it.
+    lost: Vec<Arc<AtomicU64>>,
     counters: DispatchCounters,
 }
 
@@ -60,14 +73,17 @@ pub struct Dispatcher {
 #[derive(Debug)]
 pub struct Inlet {
     ring: Consumer<Frame>,
+    lost: Arc<AtomicU64>,
 }
 
 /// Creates a dispatcher with a ring of `frames` frames (at least one batch) for each worker.
 pub fn rings(workers: usize, frames: usize, when_full: WhenFull) -> (Dispatcher, Vec<Inlet>) {
     let capacity = frames.max(BATCH_MAX);
-    let (rings, inlets) = (0..workers)
-        .map(|_| RingBuffer::new(capacity))
-        .map(|(producer, consumer)| (producer, Inlet { ring: consumer }))
+    let lost: Vec<Arc<AtomicU64>> = (0..workers).map(|_| Arc::default()).collect();
+    let (rings, inlets) = lost
+        .iter()
+        .map(|lost| (RingBuffer::new(capacity), Arc::clone(lost)))
+        .map(|((producer, ring), lost)| (producer, Inlet { ring, lost }))
         .unzip();
     let dispatcher = Dispatcher {
         rings,
@@ -75,6 +91,8 @@ pub fn rings(workers: usize, frames: usize, when_full: WhenFull) -> (Dispatcher,
         workers: [0; BATCH_MAX],
         handed: vec![false; workers],
         when_full,
+        stuck: vec![false; workers],
+        lost,
         counters: DispatchCounters { packets: vec![0; workers], ..DispatchCounters::default() },
     };
     (dispatcher, inlets)
@@ -125,18 +143,28 @@ impl Dispatcher {
     fn hand_over(&mut self, worker: usize, dropped: &mut Batch) {
         let (ring, staged) = (&mut self.rings[worker], &mut self.staged[worker]);
         self.handed[worker] = !staged.is_empty();
-        let packets = &mut self.counters.packets[worker];
-        *packets += push_oldest(ring, staged);
+        let (packets, is_stuck) = (&mut self.counters.packets[worker], &mut self.stuck[worker]);
+        let pushed = push_oldest(ring, staged);
+        *packets += pushed;
+        *is_stuck &= pushed == 0;
         if staged.is_empty() {
             return;
         }
         self.counters.full += 1;
-        while !staged.is_empty() && self.when_full == WhenFull::Wait && !ring.is_abandoned() {
+        let begun = Instant::now();
+        while !staged.is_empty() && !*is_stuck && !ring.is_abandoned() {
             std::thread::yield_now();
             *packets += push_oldest(ring, staged);
+            *is_stuck = !staged.is_empty() && self.when_full.is_over(begun);
         }
-        let lost = if ring.is_abandoned() { &mut self.counters.worker_gone } else { &mut self.counters.ring_full };
-        *lost += staged.len() as u64;
+        let lost = staged.len() as u64;
+        if ring.is_abandoned() {
+            self.counters.worker_gone += lost;
+        } else {
+            self.counters.ring_full += lost;
+            // Relaxed: a counter.
+            self.lost[worker].fetch_add(lost, Ordering::Relaxed);
+        }
         staged.drain(..).for_each(|frame| dropped.push(frame));
     }
 
@@ -191,6 +219,12 @@ impl Inlet {
     /// The next frame, if it has already arrived.
     pub fn next_frame(&self) -> Option<&Frame> {
         self.ring.peek().ok()
+    }
+
+    /// The number of frames for this ring that were dropped because it was full.
+    pub fn lost(&self) -> u64 {
+        // Relaxed: a counter.
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// The number of frames waiting in the ring.

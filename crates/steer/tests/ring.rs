@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_packet::{Batch, Buffers, FrameInfo, Layout, Pool, PoolConfig};
 use braid_steer::ring::{WhenFull, rings};
@@ -82,20 +83,46 @@ fn every_frame_arrives_once_and_flows_keep_their_order() {
 #[test]
 fn a_full_ring_drops_the_newest_frames_and_counts_them() {
     let (pool, layout) = (pool(), Arc::new(Layout::capture()));
-    let (mut dispatcher, mut inlets) = rings(1, 256, WhenFull::Drop);
+    let (mut dispatcher, mut inlets) = rings(1, 256, WhenFull::WaitAtMost(Duration::ZERO));
     let (mut batch, mut buffers) = (Batch::new(&pool, &layout), Buffers::new(&pool));
     for first in [0, 200] {
         fill(&mut batch, &mut buffers, first, 200);
         dispatcher.dispatch(&mut batch, &steering(1), &mut buffers);
     }
     let counters = dispatcher.counters();
-    assert_eq!((counters.packets[0], counters.full, counters.ring_full), (256, 1, 144));
+    assert_eq!((counters.packets[0], counters.full, counters.ring_full, inlets[0].lost()), (256, 1, 144, 144));
     assert_eq!(inlets[0].waiting(), 256);
     assert_eq!(inlets[0].receive(&mut batch, 256), 256);
     assert!((0..256).all(|i| batch.sequence(i) == i as u64), "the oldest stay, in order");
     batch.release(&mut buffers);
     drop(buffers);
     assert_eq!(pool.shared_free(), BUFFERS as usize);
+}
+
+#[test]
+fn a_worker_that_takes_nothing_does_not_keep_the_others_from_their_packets() {
+    let (pool, layout) = (pool(), Arc::new(Layout::capture()));
+    let (mut dispatcher, mut inlets) = rings(2, 256, WhenFull::WaitAtMost(Duration::from_millis(1)));
+    let (mut batch, mut buffers) = (Batch::new(&pool, &layout), Buffers::new(&pool));
+    let mut blocked = inlets.pop().expect("two");
+    let mut taken = 0;
+    for first in 0..20 {
+        fill(&mut batch, &mut buffers, first * 200, 200);
+        dispatcher.dispatch(&mut batch, &steering(2), &mut buffers);
+        taken += inlets[0].receive(&mut batch, 256) as u64;
+        batch.release(&mut buffers);
+    }
+    let counters = dispatcher.counters();
+    assert_eq!((counters.packets[0], counters.packets[1]), (taken, 256));
+    assert_eq!(counters.ring_full, 4000 - taken - 256);
+    assert_eq!((inlets[0].lost(), blocked.lost()), (0, counters.ring_full));
+    // It goes on once it takes some again.
+    assert_eq!(blocked.receive(&mut batch, 256), 256);
+    batch.release(&mut buffers);
+    fill(&mut batch, &mut buffers, 4000, 200);
+    dispatcher.dispatch(&mut batch, &steering(2), &mut buffers);
+    assert_eq!(inlets[0].receive(&mut batch, 256) + blocked.receive(&mut batch, 256), 200);
+    batch.release(&mut buffers);
 }
 
 #[test]
