@@ -191,6 +191,26 @@ fn a_packet_that_is_longer_than_its_block_is_damage() {
 }
 
 #[test]
+fn a_section_of_another_major_version_is_damage() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("out.pcapng");
+    let packet = Packet { port: 0, link: Link::Ethernet, timestamp_ns: 1, wire_len: 60, bytes: vec![7; 60] };
+    write(&path, Precision::Microseconds, &[packet]);
+    let mut bytes = std::fs::read(&path).expect("readable");
+    // The versions stand behind the byte-order magic. A later minor version is read.
+    for (version, is_read) in [([1u16, 0], true), ([1, 2], true), ([2, 0], false), ([0, 1], false)] {
+        bytes[12..14].copy_from_slice(&version[0].to_le_bytes());
+        bytes[14..16].copy_from_slice(&version[1].to_le_bytes());
+        let mut reader = CaptureReader::new(&path, std::io::Cursor::new(bytes.clone())).expect("opens");
+        let read = reader.advance();
+        assert_eq!(read.is_ok(), is_read, "{version:?}: {read:?}");
+        if let Err(damage) = read {
+            assert!(damage.to_string().ends_with("of pcapng, of which only 1 is known"), "{damage}");
+        }
+    }
+}
+
+#[test]
 fn a_block_with_two_lengths_is_damage() {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("out.pcapng");

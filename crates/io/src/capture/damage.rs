@@ -65,7 +65,7 @@ pub enum Flaw {
         room: usize,
     },
     /// A packet refers to an interface that no block has described.
-    #[error("interface {interface} was not described, only {described} were")]
+    #[error("interface {interface} was not described; the section describes {described}")]
     NoInterface {
         /// The interface number.
         interface: u32,
@@ -77,6 +77,14 @@ pub enum Flaw {
     ByteOrder {
         /// The bytes in its place.
         magic: [u8; 4],
+    },
+    /// A section is of a version that nobody has defined.
+    #[error("the section is of version {major}.{minor} of pcapng, of which only 1 is known")]
+    Version {
+        /// The major version.
+        major: u16,
+        /// The minor version.
+        minor: u16,
     },
     /// Reading or decompressing failed.
     #[error("{0}")]

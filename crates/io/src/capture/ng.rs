@@ -104,6 +104,10 @@ impl Ng {
                 return Err(Flaw::Lengths { first: len as u32, repeated });
             }
             match kind {
+                // Readers must not interpret sections of another major version (draft-ietf-opsawg-pcapng section 4.1).
+                SECTION if self.half(block, 12) != 1 => {
+                    return Err(Flaw::Version { major: self.half(block, 12), minor: self.half(block, 14) });
+                }
                 INTERFACE => {
                     let interface = self.interface(block);
                     self.interfaces.push(interface);

@@ -139,6 +139,13 @@ impl FromStr for PortSpec {
 
     fn from_str(text: &str) -> Result<PortSpec, SpecError> {
         let wrong = |what: String| SpecError { text: text.to_owned(), what };
+        if let Some((number, device)) = text.split_once('=')
+            && number.parse::<u16>().is_ok()
+        {
+            return Err(wrong(format!(
+                "ports are numbered from 0 in the order in which they are written, so write {device} at its place"
+            )));
+        }
         let (device, keys) = text.split_once('?').unwrap_or((text, ""));
         let (back_end, name) = match device.split_once(':') {
             None => (BackEnd::Best, device),
@@ -154,6 +161,11 @@ impl FromStr for PortSpec {
         match back_end {
             BackEnd::Memif if name.is_empty() => {
                 return Err(wrong("behind memif: stands the path of a socket".to_owned()));
+            }
+            BackEnd::Memif if let Some(meant) = with_question_mark(name) => {
+                return Err(wrong(format!(
+                    "keys stand behind a question mark and are joined by `&`: write memif:{meant}"
+                )));
             }
             BackEnd::Dpdk if name.is_empty() || name.contains([' ', '\0']) => {
                 let what = "behind dpdk: stands a device, as 0000:03:00.0 or net_af_packet0,iface=eth0";
@@ -245,6 +257,13 @@ impl PortSpec {
     }
 }
 
+/// What was meant by the path of a socket to which keys are joined in another way, as DPDK and VPP write them.
+fn with_question_mark(name: &str) -> Option<String> {
+    let begins_keys = |at: &usize| ["role=", "id=", "secret="].iter().any(|key| name[at + 1..].starts_with(key));
+    let at = name.match_indices([',', '&']).map(|(at, _)| at).find(begins_keys)?;
+    Some(format!("{}?{}", &name[..at], name[at + 1..].replace(',', "&")))
+}
+
 /// The size of a ring, at least `least`.
 fn ring(frames: &str, least: u32) -> Result<u32, String> {
     let sizes = least..=*RING.end();
@@ -313,5 +332,10 @@ mod tests {
         check("dpdk:net_ring0?queues=0", "from 1 to 64");
         check("memif:", "path of a socket");
         check("memif:/run/m.sock?role=master", "role=client|server");
+        check("1=eth0", "write eth0 at its place");
+        check("memif:/run/m.sock,role=server", "write memif:/run/m.sock?role=server");
+        check("memif:/run/a,b.sock,id=1,role=server", "write memif:/run/a,b.sock?id=1&role=server");
+        check("memif:/run/m.sock&role=server&secret=x", "write memif:/run/m.sock?role=server&secret=x");
+        assert_eq!("memif:/run/a,b.sock".parse::<PortSpec>().unwrap().name, "/run/a,b.sock");
     }
 }
