@@ -79,6 +79,7 @@ fn ended_in_words(ended: &EndedEntries) -> String {
     }
     let configured = match ended.configured {
         0 => String::new(),
+        1 => "; 1 entry of the configuration stays: another plan ends it".to_owned(),
         count => format!("; {} of the configuration stay: another plan ends those", number_of(count)),
     };
     format!("{} ended{configured}\n", number_of(ended.ended))

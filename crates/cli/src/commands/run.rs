@@ -253,11 +253,24 @@ fn told_of_packets(report: &RunReport, json: bool, plan: &Plan) -> Result<ExitCo
     if let Some(note) = about_sides(plan, report) {
         asideln!("note: {note}");
     }
+    if let Some(note) = about_stations(report) {
+        asideln!("note: {note}");
+    }
     debug_assert!(report.adds_up(), "a packet is neither out nor dropped: {report:?}");
     match report.lost.first() {
         Some(lost) => Err(Failure::new(Kind::Io, lost.clone(), "what was written before is readable")),
         None => input::undamaged(&report.damages).map(|()| ExitCode::SUCCESS),
     }
+}
+
+/// A note on a router that nobody has sent anything to.
+fn about_stations(report: &RunReport) -> Option<String> {
+    const OTHER_STATION: &str = "other_station";
+    let others = report.dropped.get(OTHER_STATION).copied().filter(|others| others * 10 > report.packets_in * 9)?;
+    let packets = counted(others, "packet");
+    Some(format!(
+        "{OTHER_STATION}: {packets} were for other Ethernet addresses than the router's; `promiscuous = true` in its configuration takes those too"
+    ))
 }
 
 /// A note on packets that arrived on the wrong side, if a list of prefixes determines on which port they arrive.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use braid_control::plan_file::{PlanFile, unplaced};
+use braid_control::profile::counted;
 use braid_control::{Carry, Catalog, HugePages, Plan};
 use braid_testkit::scenario::{self, Scenario};
 
@@ -46,7 +47,7 @@ pub fn run(args: &ScenarioArgs, catalog: &Catalog) -> Result<ExitCode, Failure> 
         }
     }
     let and_refused = if refused.is_empty() { String::new() } else { format!(", {} refused", refused.len()) };
-    print(&format!("{} scenarios, {failed} failed{and_refused}\n", files.len()))?;
+    print(&format!("{}, {failed} failed{and_refused}\n", counted(files.len() as u64, "scenario")))?;
     Ok(match refused.first() {
         _ if failed > 0 => ExitCode::from(Kind::Failed as u8),
         Some(failure) => failure.exit_code(),

@@ -208,7 +208,6 @@ impl NetworkFunction for Router {
         local::MEMBERSHIP_QUERY,
         local::FOR_ROUTER,
         advertise::SOLICITATION,
-        objections::OTHER_STATION,
     ];
 
     /// Neighbours are kept; sets repeat the lookup if interfaces or routes have changed.

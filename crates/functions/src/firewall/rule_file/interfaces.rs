@@ -41,8 +41,11 @@ pub(super) fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Pa
                 rest.scope.note(&format!("no port of the plan is named `{name}`: nothing comes or leaves by it"));
                 continue;
             }
+            let index = if word.starts_with('o') { "oif 0" } else { "iif 0" };
+            // A pattern is no name of a port.
+            let named = name.strip_suffix('*').map_or_else(|| name.to_owned(), |stem| format!("{stem}0"));
             let instead = format!(
-                "write its port: interfaces = [\"{name}\", …] in the plan, a name for each port in their order; or iif 0"
+                "write its port: interfaces = [\"{named}\", …] in the plan, a name for each port in their order; or {index}"
             );
             return wrong(format!("no port of the plan is named `{name}`"), instead);
         }
