@@ -68,7 +68,7 @@ pub enum Leg {
     /// by this port; `None`: the port by which its cause would have left.
     Back(Option<Port>),
     /// None: a packet that waited is not sent after all, for this reason.
-    Lost(Reason),
+    Lost(Reason, u32),
 }
 
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl Emitted {
     /// Like [`iter`](Self::iter), from number `from` on, without those that are [lost](Leg::Lost).
     pub fn sent_from(&self, from: usize) -> impl Iterator<Item = (u16, Port, &[u8])> {
         let all = self.iter().zip(&self.list).skip(from);
-        all.filter(|(_, own)| !matches!(own.leg, Leg::Lost(_))).map(|(packet, _)| packet)
+        all.filter(|(_, own)| !matches!(own.leg, Leg::Lost(..))).map(|(packet, _)| packet)
     }
 
     /// Returns, in order of creation, the batch index of the packet that caused each packet, its port and its bytes.
@@ -259,7 +259,12 @@ impl<'a> Cx<'a> {
     /// function [`CONSUMES`](crate::NetworkFunction::CONSUMES). Like one that is sent on it counts as a copy, and that is dropped for
     /// this reason: so it is lost once.
     pub fn lose(&mut self, reason: Reason) {
-        self.emitted.push(self.index, 0, &[], Leg::Lost(reason));
+        self.lose_many(reason, 1);
+    }
+
+    /// Like [`lose`](Self::lose), of so many packets.
+    pub fn lose_many(&mut self, reason: Reason, packets: u32) {
+        self.emitted.push(self.index, 0, &[], Leg::Lost(reason, packets));
     }
 
     /// Returns what a hairpin of this function meets: a packet that it sends back inside. For [`Round::Onward`] the

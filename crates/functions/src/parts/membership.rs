@@ -31,10 +31,11 @@ pub struct Query {
 }
 
 impl Query {
-    /// Reads a query that a host has to answer (RFC 3810 section 6.2, RFC 2710 section 4): from a neighbour's link-local address, with hop limit 1.
+    /// Reads a query that a host has to answer (RFC 3810 section 6.2, RFC 2710 section 4): from a neighbour's link-local address, with hop
+    /// limit 1 and a router alert.
     pub fn of(packet: &Packet<'_>) -> Option<Query> {
         let is_query = packet.icmpv6().is_some_and(|icmp| icmp.kind() == QUERY);
-        if !is_query || packet.ttl() != Some(1) || !is_link_local_v6(packet.src_ip()) || !packet.checksums_ok() {
+        if !is_query || !is_of_link(packet) || !is_link_local_v6(packet.src_ip()) || !packet.checksums_ok() {
             return None;
         }
         let body = packet.ip_payload();
@@ -42,6 +43,27 @@ impl Query {
         let group = (asked != IpAddress::UNSPECIFIED).then_some(asked);
         let is_addressed = packet.dst_ip() == group.unwrap_or(ALL_NODES);
         is_addressed.then_some(Query { group, is_v1: body.len() == QUERY_V1_LEN })
+    }
+}
+
+/// Whether a message of MLD is from a neighbour: it has hop limit 1 and, in a hop-by-hop header, a router alert (RFC 2710 section 3, RFC 3810
+/// section 5).
+pub fn is_of_link(packet: &Packet<'_>) -> bool {
+    packet.ttl() == Some(1) && has_router_alert(packet)
+}
+
+/// Whether the first extension header has a router alert for MLD (RFC 2711 section 2.1).
+fn has_router_alert(packet: &Packet<'_>) -> bool {
+    let Some(first) = packet.ipv6().and_then(|ip| ip.extensions().next()) else { return false };
+    let mut options = first.bytes.get(2..).filter(|_| first.number == protocol::HOP_BY_HOP).unwrap_or_default();
+    loop {
+        options = match options {
+            [5, 2, 0, 0, ..] => return true,
+            // The only option without a length.
+            [0, rest @ ..] => rest,
+            [_, len, rest @ ..] => rest.get(usize::from(*len)..).unwrap_or_default(),
+            _ => return false,
+        };
     }
 }
 

@@ -29,7 +29,9 @@ pub(super) struct Gathered {
     /// The farthest offset that any fragment reaches, in bytes.
     pub(super) reached: u32,
     /// Bytes of the first fragment; 0 until it has arrived.
-    pub(super) first: u32,
+    pub(super) first: u16,
+    /// Fragments that have arrived.
+    pub(super) pieces: u16,
     /// 0, or why the datagram cannot be completed: [`OVERLAPS`] or [`FULL`].
     pub(super) ended: u8,
     pub(super) link_len: u8,
@@ -59,6 +61,7 @@ impl Gathered {
             total: 0,
             reached: 0,
             first: 0,
+            pieces: 0,
             ended: 0,
             link_len: 0,
             header_len: 0,
@@ -80,6 +83,7 @@ impl Gathered {
     /// Counts a fragment, and keeps the headers of the first one.
     pub(super) fn take_in(&mut self, piece: &Piece<'_>, packet: &Packet<'_>) {
         self.have += piece.bytes.len() as u32;
+        self.pieces = self.pieces.saturating_add(1);
         self.reached = self.reached.max(piece.end() as u32);
         if !piece.more {
             self.total = piece.end() as u32;
@@ -94,7 +98,7 @@ impl Gathered {
                 self.head[link.len() + NEXT] = piece.next;
             }
             (self.link_len, self.header_len) = (link.len() as u8, header.len() as u8);
-            self.first = if link.is_empty() { 0 } else { piece.bytes.len() as u32 };
+            self.first = if link.is_empty() { 0 } else { piece.bytes.len() as u16 };
         }
     }
 
@@ -106,11 +110,11 @@ impl Gathered {
     /// Rebuilds the first fragment as received, up to the bytes that are quoted, without IPv6 headers before the fragment
     /// header.
     pub(super) fn first_piece(&self, datagram: &Datagram, bytes: &[u8]) -> Vec<u8> {
-        let (header, first) = (self.header(), &bytes[..bytes.len().min(self.first as usize)]);
+        let (header, first) = (self.header(), &bytes[..bytes.len().min(self.first.into())]);
         let mut piece = header.to_vec();
         if header.len() == Ipv6::LEN && header[0] >> 4 == 6 {
             let next = std::mem::replace(&mut piece[NEXT], protocol::FRAGMENT);
-            piece[4..6].copy_from_slice(&(self.first as u16 + 8).to_be_bytes());
+            piece[4..6].copy_from_slice(&(self.first + 8).to_be_bytes());
             piece.extend([next, 0, 0, 1]);
             piece.extend(datagram.identification().to_be_bytes());
         }

@@ -12,7 +12,7 @@ use super::interface::Interface;
 use super::neighbours::{Says, Station};
 use super::objections::BAD_CHECKSUM;
 use super::pieces::echo_whole;
-use super::{Complaint, Router, Way};
+use super::{Complaint, Router, Way, fragment};
 use crate::parts::discovery::{self, By, Message};
 use crate::parts::icmpv6::{ALL_NODES, ALL_ROUTERS, Node};
 use crate::parts::membership::Query;
@@ -159,7 +159,7 @@ impl Router {
             Answer::Echo if number_at > headers::FIRST => {
                 echo_whole(cx, packet, interface, datagram, packet.ip_payload());
             }
-            Answer::Echo => echo_back(cx, packet, interface.mac, packet.dst_ip()),
+            Answer::Echo => echo_back(cx, packet, interface, packet.dst_ip()),
             Answer::Reset => {
                 if self.errors.admits(cx, packet)? {
                     answer::refuse(cx, packet, packet.dst_ip());
@@ -191,7 +191,7 @@ impl Router {
             && let Some(own) = interface.address_towards(packet.src_ip())
             && self.errors.admits_by(cx, packet.port())?
         {
-            echo_back(cx, packet, interface.mac, own);
+            echo_back(cx, packet, interface, own);
         }
         Ok(Verdict::Drop(FOR_ROUTER))
     }
@@ -225,8 +225,8 @@ impl Answer {
 }
 
 /// Turns an echo request into its reply and sends it back to where it came from (RFC 1812 section 4.3.3.6, RFC 4443 section
-/// 4.2), through the functions that have changed the request.
-fn echo_back(cx: &mut Cx<'_>, packet: &mut Packet<'_>, mac: MacAddress, own: IpAddress) {
+/// 4.2), through the functions that have changed the request; fragmented if it is too long for its link (RFC 1812 section 4.2.2.7).
+fn echo_back(cx: &mut Cx<'_>, packet: &mut Packet<'_>, interface: &Interface, own: IpAddress) {
     let source = packet.src_ip();
     let asker = packet.ethernet().map(Ethernet::source).unwrap_or_default();
     packet.set_src_ip(own);
@@ -239,7 +239,19 @@ fn echo_back(cx: &mut Cx<'_>, packet: &mut Packet<'_>, mac: MacAddress, own: IpA
     }
     packet.fill_checksums();
     lengths::cut_tail(packet);
-    packet.set_eth_src(mac);
+    packet.set_eth_src(interface.mac);
     packet.set_eth_dst(asker);
-    cx.emit_back(packet.port(), packet.bytes());
+    let (port, frame, mtu) = (packet.port(), packet.bytes(), interface.mtu);
+    match frame.len() - l3 <= usize::from(mtu) {
+        true => cx.emit_back(port, frame),
+        false if is_v4 => {
+            fragment::cut_frame(frame, l3, mtu, |piece| cx.emit_back(port, piece));
+        }
+        false => {
+            // The requests of an asker are told apart by their identifiers and numbers, which its replies have too.
+            let numbers = packet.ip_payload().get(4..).and_then(|rest| rest.first_chunk());
+            let identification = numbers.copied().map_or(0, u32::from_be_bytes);
+            fragment::cut_own_v6(frame, l3, mtu, identification, |piece| cx.emit_back(port, piece));
+        }
+    }
 }

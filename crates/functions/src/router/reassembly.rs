@@ -37,6 +37,9 @@ const OVERLAP: Reason = Reason("pieces_overlap");
 /// There is no room for the fragment, or there was none for an earlier one of its datagram.
 const NO_ROOM: Reason = Reason("no_room_for_pieces");
 
+/// A fragment has waited, and its datagram was never completed.
+const IN_VAIN: Reason = Reason("piece_waited_in_vain");
+
 /// The schedule of the sweep, and the most datagrams that one ends.
 const SWEEP: Sweep = Sweep { every: SWEEP_EVERY, round: Duration::from_secs(1) };
 const SWEPT: u32 = 256;
@@ -185,6 +188,8 @@ impl Reassembly {
             return Ok(Outcome::Ends(NO_ROOM));
         }
         if !self.put_down(cx, (&datagram, &piece), expired)? {
+            // This fragment has not waited.
+            gathered.pieces -= 1;
             return self.end(cx, &datagram, gathered, FULL);
         }
         if gathered.have != gathered.total {
@@ -275,7 +280,8 @@ impl Reassembly {
     /// Marks a datagram as impossible to complete: its bytes are released, and fragments still to come will be dropped.
     fn end(&self, cx: &mut Cx<'_>, datagram: &Datagram, mut gathered: Gathered, why: u8) -> Result<Outcome, Conflict> {
         self.take_out(cx, datagram, &gathered)?;
-        (gathered.ended, gathered.reached) = (why, 0);
+        lose_waiting(cx, &gathered);
+        (gathered.ended, gathered.reached, gathered.pieces) = (why, 0, 0);
         self.datagrams.insert(cx, datagram, &gathered)?;
         Ok(Outcome::Ends(if why == FULL { NO_ROOM } else { OVERLAP }))
     }
@@ -299,6 +305,7 @@ impl Reassembly {
             return Ok(None);
         }
         self.in_vain.update(cx, ALL, |count| *count += 1)?;
+        lose_waiting(cx, &gathered);
         // Without the first fragment no error is sent.
         if gathered.first == 0 {
             return Ok(None);
@@ -345,6 +352,13 @@ impl Over<Datagram, Gathered> for Old {
     fn ended(&mut self, _: &mut Cx<'_>, datagram: &Datagram, gathered: &Gathered) -> Result<(), Conflict> {
         self.ended.push((*datagram, *gathered));
         Ok(())
+    }
+}
+
+/// Says that the fragments of a datagram that have arrived are lost.
+fn lose_waiting(cx: &mut Cx<'_>, gathered: &Gathered) {
+    if gathered.pieces > 0 {
+        cx.lose_many(IN_VAIN, gathered.pieces.into());
     }
 }
 

@@ -50,7 +50,7 @@ impl Worker {
             (Leg::Past(Came { by, .. }), _) => (by, Route::Past),
             (Leg::Back(Some(was_going)), _) => (was_going, Route::Back(port)),
             (Leg::Back(None), Some((_, cause))) => (self.was_going(cause, port), Route::Back(port)),
-            (Leg::Straight | Leg::Lost(_), _) | (_, None) => return false,
+            (Leg::Straight | Leg::Lost(..), _) | (_, None) => return false,
         };
         // A packet for every port is always queued, because only the sending of a batch makes copies.
         let meets_any = port == EVERY_PORT || !route.functions(chain, maker).is_empty();

@@ -96,9 +96,9 @@ impl Worker {
         let emitted = std::mem::take(&mut self.logs.emitted);
         for ((cause, port, bytes), (maker, leg)) in emitted.iter().zip(emitted.legs()) {
             let i = if (cause as usize) < self.batch.len() { cause as usize } else { 0 };
-            if let Leg::Lost(reason) = leg {
-                self.counters.packets_copied += 1;
-                self.counters.drops.add(self.parts.chain.stages()[maker].name(), reason, 1);
+            if let Leg::Lost(reason, packets) = leg {
+                self.counters.packets_copied += u64::from(packets);
+                self.counters.drops.add(self.parts.chain.stages()[maker].name(), reason, packets.into());
                 continue;
             }
             let record = self.batch.records().get(i);
@@ -119,7 +119,7 @@ impl Worker {
             let goes_straight = match leg {
                 Leg::Straight => true,
                 Leg::Onward(None) | Leg::Back(None) => usize::from(cause) >= self.batch.len(),
-                Leg::Onward(Some(_)) | Leg::Past(_) | Leg::Back(Some(_)) | Leg::Lost(_) => false,
+                Leg::Onward(Some(_)) | Leg::Past(_) | Leg::Back(Some(_)) | Leg::Lost(..) => false,
             };
             self.counters.packets_copied += 1;
             if leg != Leg::Straight && self.put_aside((cause, maker, leg), port, bytes, info) {

@@ -5,6 +5,7 @@ use braid_nf::packet::{IpAddress, IpVersion, checksum};
 use braid_nf::prelude::*;
 
 use crate::parts::icmpv6::ALL_NODES;
+use crate::parts::membership::is_of_link;
 use crate::parts::scope;
 
 /// The protocol number of IGMP.
@@ -61,12 +62,13 @@ impl<'p> Message<'p> {
         let (width, number) = if version == IpVersion::V4 { (4, IGMP) } else { (16, protocol::ICMPV6) };
         let group_at = if version == IpVersion::V4 { 4 } else { 8 };
         let group = bytes.get(group_at..group_at + width).map(address);
-        if packet.protocol() != number {
+        if packet.protocol() != number || version == IpVersion::V6 && !is_mld(packet, version) {
             return None;
         }
         let is_general = group.is_none_or(|group| group == asking(version));
         let next = match (bytes.first()?, group) {
-            (0x11 | 130, _) if may_ask(packet.src_ip()) => Next::One(Said::Query {
+            // One of IGMP without a source comes from a bridge that acts in place of a router (RFC 4541 section 2.1.1 (1) c).
+            (0x11 | 130, _) => Next::One(Said::Query {
                 is_routers: packet.src_ip() != IpAddress::from_v4([0; 4]),
                 answer_s: is_general.then(|| answer_s(bytes, version)),
                 group: group
@@ -153,16 +155,19 @@ fn address(bytes: &[u8]) -> IpAddress {
     }
 }
 
-/// Whether a query from this source is accepted. An MLD query must come from a link-local address (RFC 3810 section 5.1.14). An
-/// IGMP query without a source comes from a bridge that acts in place of a router (RFC 4541 section 2.1.1 (1) c).
-fn may_ask(source: IpAddress) -> bool {
-    source.is_v4() || scope::is_link_local_v6(source)
-}
-
-/// Whether a packet is an MLD message.
+/// Whether a packet is an MLD message of this link; any other is multicast like any other. Queries must come from a link-local address (RFC 3810
+/// section 5.1.14), and all else from one or from a host that has none yet (section 7.4, RFC 3590).
 pub(super) fn is_mld(packet: &Packet<'_>, version: IpVersion) -> bool {
-    let is_icmp = packet.protocol() == protocol::ICMPV6 && version == IpVersion::V6;
-    is_icmp && matches!(packet.ip_payload().first(), Some(130 | 131 | 132 | 143))
+    if packet.protocol() != protocol::ICMPV6 || version != IpVersion::V6 {
+        return false;
+    }
+    let source = packet.src_ip();
+    let is_right = match packet.ip_payload().first() {
+        Some(130) => scope::is_link_local_v6(source),
+        Some(131 | 132 | 143) => source == IpAddress::UNSPECIFIED || scope::is_link_local_v6(source),
+        _ => false,
+    };
+    is_right && is_of_link(packet)
 }
 
 /// What is wrong with a message: its checksums, and that of the IP header before it, or its form. For fragments and what a capture has cut
