@@ -47,6 +47,16 @@ pub enum WhenFull {
 
 braid_nf::plain!(WhenFull);
 
+/// Prefix lengths as far as they are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Written {
+    /// For IPv4; 32 by default.
+    pub v4: Option<u8>,
+    /// For IPv6; 64 by default, and 128 with `by = "destination"`: the servers of a link are different hosts.
+    pub v6: Option<u8>,
+}
+
 /// Configuration of [`ConnectionLimiter`](super::ConnectionLimiter).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -54,7 +64,7 @@ pub struct Config {
     /// Which end owns a connection.
     pub by: By,
     /// Prefix lengths of the address ranges that are limited.
-    pub prefix: Lengths,
+    pub prefix: Written,
     /// Concurrent connections per owner; 0: no limit.
     pub connections_max: u32,
     /// New connections per second; `None`: no limit.
@@ -91,7 +101,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             by: By::Source,
-            prefix: Lengths::default(),
+            prefix: Written::default(),
             connections_max: 1000,
             connections_per_s: None,
             burst: None,
@@ -123,6 +133,13 @@ impl Config {
             return Err(ConfigError::new("connections_max", "nothing is limited", instead));
         }
         Ok(Most { connections: self.connections_max, per_second })
+    }
+
+    /// Which addresses are one owner.
+    pub(super) fn lengths(&self) -> Result<Lengths, ConfigError> {
+        let Lengths { v4, v6 } = Lengths::default();
+        let v6 = if self.by == By::Destination { 128 } else { v6 };
+        Lengths { v4: self.prefix.v4.unwrap_or(v4), v6: self.prefix.v6.unwrap_or(v6) }.check("prefix")
     }
 
     pub(super) fn timeouts(&self) -> Result<Timeouts, ConfigError> {

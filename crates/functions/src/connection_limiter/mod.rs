@@ -59,7 +59,7 @@ impl FromConfig for ConnectionLimiter {
         let uncounted = DistributedConfig { name: "uncounted".into(), staleness_ns: 0 };
         Ok(ConnectionLimiter {
             by: config.by,
-            lengths: config.prefix.check("prefix")?,
+            lengths: config.lengths()?,
             sides: config.sides(ports)?,
             action: config.action,
             when_full: config.when_full,

@@ -202,7 +202,7 @@ proptest! {
 #[track_caller]
 fn refuse(config: &str, expected: &str) {
     let config: Config = crate::parse(config.parse().unwrap()).unwrap();
-    let lengths = config.most().map(drop).and(config.prefix.check("prefix").map(drop));
+    let lengths = config.most().map(drop).and(config.lengths().map(drop));
     let error = lengths.and(config.timeouts().map(drop)).and(config.sides(2).map(drop)).unwrap_err();
     assert_eq!(error.to_string(), expected);
 }

@@ -5,6 +5,10 @@
 //! the same table. Health does not change it: if the backend at a place is down, the caller hashes again, so flows of
 //! live backends stay put.
 
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
 use braid_nf::state::hash;
 
 /// A backend, as the table sees it.
@@ -19,8 +23,12 @@ pub(super) struct Candidate {
 /// The table: a candidate number for each place.
 #[derive(Clone, Debug)]
 pub(super) struct Maglev {
-    places: Box<[u16]>,
+    places: Arc<[u16]>,
 }
+
+/// The tables that are in use, by what they are made of. A table takes milliseconds to fill and is the same as before wherever neither a backend nor
+/// a weight of its service has changed, as when a check finds a backend of another service down.
+static IN_USE: Mutex<Option<HashMap<String, Weak<[u16]>>>> = Mutex::new(None);
 
 /// The paper's small table size: shares are within 1 % of even for up to about 600 backends.
 pub(super) const SIZE_DEFAULT: u32 = 65_537;
@@ -28,30 +36,22 @@ const SEEDS: [u64; 2] = [0x6d61_676c_6576_0001, 0x6d61_676c_6576_0002];
 const NOBODY: u16 = u16::MAX;
 
 impl Maglev {
-    /// Builds a table of `size` places, a prime number. At least one candidate must have a weight.
+    /// A table of `size` places, a prime number: one that is in use, or a new one. At least one candidate must have a weight.
     pub(super) fn new(size: u32, candidates: &[Candidate]) -> Maglev {
-        let size = size as usize;
-        let most = candidates.iter().map(|candidate| u64::from(candidate.weight)).max().unwrap_or(0);
-        let mut turns: Vec<Turns> =
-            candidates.iter().enumerate().map(|(number, candidate)| Turns::new(number, candidate, size)).collect();
-        turns.sort_by(|a, b| a.name.cmp(b.name));
-        let mut places = vec![NOBODY; size].into_boxed_slice();
-        let mut left = if most == 0 { 0 } else { size };
-        while left > 0 {
-            for turn in &mut turns {
-                // The greatest weight gets a turn in every round, half that weight in every other round.
-                turn.credit += turn.weight;
-                if turn.credit < most || left == 0 {
-                    continue;
-                }
-                turn.credit -= most;
-                while places[turn.next] != NOBODY {
-                    turn.advance(size);
-                }
-                places[turn.next] = turn.number;
-                left -= 1;
-            }
+        let mut made_of = size.to_string();
+        for Candidate { name, weight } in candidates {
+            let _ = write!(made_of, "; {name} {weight}");
         }
+        let lock = || IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock().as_ref().and_then(|tables| tables.get(&made_of)?.upgrade());
+        let places = known.unwrap_or_else(|| {
+            let places: Arc<[u16]> = fill(size, candidates).into();
+            let mut tables = lock();
+            let tables = tables.get_or_insert_default();
+            tables.retain(|_, table| table.strong_count() > 0);
+            tables.insert(made_of, Arc::downgrade(&places));
+            places
+        });
         Maglev { places }
     }
 
@@ -67,6 +67,33 @@ impl Maglev {
     pub(super) fn places(&self) -> &[u16] {
         &self.places
     }
+}
+
+/// Gives each place of a table to a candidate.
+fn fill(size: u32, candidates: &[Candidate]) -> Box<[u16]> {
+    let size = size as usize;
+    let most = candidates.iter().map(|candidate| u64::from(candidate.weight)).max().unwrap_or(0);
+    let mut turns: Vec<Turns> =
+        candidates.iter().enumerate().map(|(number, candidate)| Turns::new(number, candidate, size)).collect();
+    turns.sort_by(|a, b| a.name.cmp(b.name));
+    let mut places = vec![NOBODY; size].into_boxed_slice();
+    let mut left = if most == 0 { 0 } else { size };
+    while left > 0 {
+        for turn in &mut turns {
+            // The greatest weight gets a turn in every round, half that weight in every other round.
+            turn.credit += turn.weight;
+            if turn.credit < most || left == 0 {
+                continue;
+            }
+            turn.credit -= most;
+            while places[turn.next] != NOBODY {
+                turn.advance(size);
+            }
+            places[turn.next] = turn.number;
+            left -= 1;
+        }
+    }
+    places
 }
 
 /// A candidate's permutation of the places: an offset and a step that is coprime to the table size.

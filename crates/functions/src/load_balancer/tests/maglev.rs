@@ -64,3 +64,13 @@ fn the_size_of_a_table_is_prime() {
     assert!(is_prime(65_537) && is_prime(655_373) && is_prime(2) && is_prime(101));
     assert!(!is_prime(0) && !is_prime(1) && !is_prime(65_536) && !is_prime(65_535));
 }
+
+#[test]
+fn a_table_that_is_in_use_is_not_made_again() {
+    let [a, b] = [30, 30].map(|count| Maglev::new(SIZE_DEFAULT, &candidates(count)));
+    assert!(std::ptr::eq(a.places(), b.places()));
+    let mut heavier = candidates(30);
+    heavier[3].weight += 1;
+    assert_ne!(Maglev::new(SIZE_DEFAULT, &heavier).places(), a.places());
+    assert_ne!(Maglev::new(251, &candidates(30)).places().len(), a.places().len());
+}
