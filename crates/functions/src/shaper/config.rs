@@ -13,7 +13,7 @@ use crate::config::{ConfigError, check_port, span_ns};
 use crate::parts::counted::{BytesOf, Counted};
 use crate::parts::many::Many;
 use crate::parts::{NS_PER_MS, Prefix, SECOND, units};
-use crate::policer::By;
+use crate::policer::{By, Lengths};
 use crate::token_bucket::Limit;
 
 /// Configuration of [`Shaper`](super::Shaper).
@@ -34,6 +34,8 @@ pub struct Config {
     pub queue_packets: u32,
     /// Whether source or destination addresses are shaped.
     pub by: By,
+    /// The prefix lengths of address ranges to shape instead of addresses.
+    pub prefix: Option<Lengths>,
     /// Shape only packets that arrive by this port; `None`: all packets.
     pub from_port: Option<Port>,
     /// What all addresses together may have.
@@ -69,6 +71,7 @@ impl Default for Config {
             queue_bytes: None,
             queue_packets: 4096,
             by: By::Destination,
+            prefix: None,
             from_port: None,
             link: None,
             ceil_bytes_per_s: None,
@@ -203,6 +206,10 @@ impl Config {
             ceil_bytes_per_s: self.ceil_bytes_per_s,
             ceil_burst_bytes: self.ceil_burst_bytes,
         };
+        if self.prefix.is_some() {
+            let instead = "leave it out, or leave out `ceil_bytes_per_s`";
+            return Err(ConfigError::new("prefix", "addresses that borrow do so each for itself", instead));
+        }
         let counted = self.counted()?;
         let each = each.limits("", counted)?;
         let (Some(link), Some(Link { bytes_per_s: rate, .. })) = (self.link_limit()?, self.link) else {

@@ -11,8 +11,9 @@ use braid_nf::Part;
 use braid_nf::prelude::*;
 use braid_nf::state::{AllocatorConfig, StateBuilder, StateObject, VectorConfig};
 
-use super::store::{Store, Waiting};
+use super::store::{HELD_MAX, Store, Waiting};
 use super::wheel::Departure;
+use super::{ADDRESS_TABLE_FULL, NO_ROOM, QUEUE_FULL, Shaped, Shaper, TOO_LONG, WAITS};
 use crate::ConfigError;
 use crate::token_bucket::{Bucket, Limit};
 
@@ -185,5 +186,55 @@ impl Part for SharedLink {
         self.credit.objects(into);
         self.leases.objects(into);
         self.queues.objects(into);
+    }
+}
+
+impl Shaper {
+    /// Sends a packet that finds credit of its address and of the link, and no packet that waits; any other waits in the queue
+    /// of its address.
+    pub(super) fn shape_for(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        shaped: &mut Shaped,
+        link: &SharedLink,
+    ) -> Handled {
+        let (now, cost) = (cx.now(), self.counted.cost(packet));
+        let known = link.queue(cx, shaped.place)?;
+        let is_first = known.is_none_or(|queue| queue.packets == 0);
+        let before = known.map_or(shaped.bucket, |queue| queue.bucket);
+        let mut bucket = before;
+        let due_ns = self.limit.take_after(&mut bucket, now, cost);
+        if is_first && due_ns == now && self.wheel.progress(cx)?.waiting == 0 && link.take(cx, cost)? {
+            known.iter().try_for_each(|queue| link.close(cx, queue))?;
+            *shaped = Shaped { bucket, place: Place::default(), ..*shaped };
+            return Ok(cx.pass());
+        }
+        let is_full = match is_first {
+            true => due_ns - now > self.wait_max_ns,
+            false => known.is_some_and(|queue| queue.bytes + u64::from(cost) > self.queue_bytes),
+        };
+        if is_full {
+            return Ok(Verdict::Drop(QUEUE_FULL));
+        }
+        if packet.bytes().len() > HELD_MAX {
+            return Ok(Verdict::Drop(TOO_LONG));
+        }
+        let Some(queue) = known.map_or_else(|| link.open(cx, before), |queue| Ok(Some(queue)))? else {
+            return Ok(Verdict::Drop(ADDRESS_TABLE_FULL));
+        };
+        // Only the first packet of an address is in the wheel; when others are due is known when it has left.
+        let stored = match is_first {
+            true => self.wheel.hold(cx, packet, (cost, due_ns, queue.index()))?,
+            false => self.wheel.store().put(cx, packet, (cost, now, queue.index()), None)?,
+        };
+        let Some(stored) = stored else {
+            if known.is_none() {
+                link.close(cx, &queue)?;
+            }
+            return Ok(Verdict::Drop(NO_ROOM));
+        };
+        shaped.place = link.append(cx, self.wheel.store(), queue, (stored, cost))?;
+        Ok(Verdict::Drop(WAITS))
     }
 }

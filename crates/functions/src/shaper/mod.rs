@@ -9,6 +9,7 @@ mod bands;
 mod borrow;
 mod config;
 mod link;
+mod ranges;
 mod store;
 mod wheel;
 
@@ -16,9 +17,11 @@ pub use bands::Fits;
 pub use borrow::{Borrower, Class};
 pub use config::{Config, Group, Link, Rates};
 pub use link::SharedLink;
+pub use ranges::Ranges;
 pub use store::{HELD_MAX, Store, Waiting};
 pub use wheel::{Departure, Wheel};
 
+use std::iter::once;
 use std::time::Duration;
 
 use braid_nf::prelude::*;
@@ -28,7 +31,7 @@ use crate::config::READS_WIRE_LEN;
 use crate::parts::SECOND;
 use crate::parts::counted::Counted;
 use crate::parts::scope::pass_unless_damaged;
-use crate::policer::By;
+use crate::policer::{By, Lengths};
 use crate::token_bucket::{Bucket, LARGER_THAN_BURST, Limit};
 use crate::{ConfigError, FromConfig};
 use link::Place;
@@ -46,6 +49,8 @@ const TOO_LONG: Reason = Reason("too_long_to_wait");
 
 /// The period at which packets that are due are sent.
 const TICK: Duration = Duration::from_millis(1);
+/// The number of the period at which ranges are forgotten.
+const SWEEPS: usize = 1;
 /// The most addresses of which packets wait for a link, unless the plan says otherwise.
 const ADDRESSES_MAX: u32 = 65_536;
 /// The shortest timeout of a set: a set whose packets wait must not be forgotten.
@@ -75,6 +80,7 @@ network_function! {
         from_port: Option<Port>,
         link: Option<SharedLink>,
         queue_bytes: u64,
+        ranges: Option<Ranges>,
         wheel: Wheel,
     }
 }
@@ -86,16 +92,23 @@ impl FromConfig for Shaper {
         config.without_borrowing()?;
         let addresses = config.addresses_max.unwrap_or(ADDRESSES_MAX);
         let link = config.link_limit()?.map(|limit| SharedLink::new(builder, limit, addresses)).transpose()?;
+        let limit = config.limit()?;
+        if let Some(Lengths { v4, v6, .. }) = config.prefix {
+            builder.agree("ranges", format!("a shaper's rates of /{v4} and /{v6}: {}", limit.in_words("bytes")));
+        }
+        let timeout_ns = limit.timeout_ns().max(TIMEOUT_MIN_NS);
+        let ranges = config.prefix.map(|lengths| Ranges::new(builder, lengths, timeout_ns)).transpose()?;
         let store = Store::new(builder, config.queue_packets, config.mark_ns()?);
         let wheel = store.and_then(|store| Wheel::new(builder, store));
         Ok(Shaper {
-            limit: config.limit()?,
+            limit,
             counted: config.counted()?,
             wait_max_ns: config.wait_max_ns()?,
             by: config.by,
             from_port: config.checked_port(ports)?,
             link,
             queue_bytes: config.queue_bytes()?,
+            ranges,
             wheel: wheel.map_err(|error| ConfigError::state("queue_packets", &error))?,
         })
     }
@@ -109,8 +122,9 @@ impl NetworkFunction for Shaper {
     /// Credit keeps its value under any limit, and waiting packets keep their times.
     fn inherits(&self, older: &Self) -> Result<(), String> {
         let room = |of: &Self| (of.wheel.store().room(), of.link.as_ref().map(SharedLink::addresses));
-        if self.by != older.by || room(self) != room(older) {
-            let stays = "`by`, `queue_packets`, `addresses_max` and whether there is a `link` stay";
+        let bits = |of: &Self| of.ranges.as_ref().map(Ranges::bits);
+        if self.by != older.by || room(self) != room(older) || bits(self) != bits(older) {
+            let stays = "`by`, `prefix`, `queue_packets`, `addresses_max` and whether there is a `link` stay";
             return Err(format!("packets wait where they lie: {stays}"));
         }
         Ok(())
@@ -134,12 +148,19 @@ impl NetworkFunction for Shaper {
     }
 
     fn ticks(&self) -> Vec<Duration> {
-        vec![TICK]
+        once(TICK).chain(self.ranges.iter().map(|_| Ranges::SWEEP_EVERY)).collect()
+    }
+
+    fn divides(&self, period: usize) -> bool {
+        period == SWEEPS
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Shaped>) -> Handled {
         if !self.shapes(packet) {
             return Ok(cx.pass());
+        }
+        if let Some(ranges) = &self.ranges {
+            return self.shape_range(cx, packet, ranges);
         }
         let mut shaped = Shaped { bucket: self.limit.full(cx.now()), ..Shaped::default() };
         // The set is registered first: a packet that waits without a set could be overtaken.
@@ -173,7 +194,10 @@ impl NetworkFunction for Shaper {
         self.link.iter().try_for_each(|link| link.forget(cx, shaped.place))
     }
 
-    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
+    fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
+        if tick.period == SWEEPS {
+            return self.ranges.iter().try_for_each(|ranges| ranges.sweep(cx, tick.share, self.link.as_ref()));
+        }
         let now = cx.now();
         self.wheel.release(cx, |cx, packet| match &self.link {
             Some(link) => link.departure(cx, self.wheel.store(), &self.limit, packet),
@@ -230,48 +254,6 @@ impl Shaper {
             return Ok(Verdict::Drop(NO_ROOM));
         }
         *shaped = Shaped { bucket, last_ns: due_ns, last_turn: wheel::turn(due_ns), ..*shaped };
-        Ok(Verdict::Drop(WAITS))
-    }
-
-    /// Sends a packet that finds credit of its address and of the link, and no packet that waits; any other waits in the queue
-    /// of its address.
-    fn shape_for(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, shaped: &mut Shaped, link: &SharedLink) -> Handled {
-        let (now, cost) = (cx.now(), self.counted.cost(packet));
-        let known = link.queue(cx, shaped.place)?;
-        let is_first = known.is_none_or(|queue| queue.packets == 0);
-        let before = known.map_or(shaped.bucket, |queue| queue.bucket);
-        let mut bucket = before;
-        let due_ns = self.limit.take_after(&mut bucket, now, cost);
-        if is_first && due_ns == now && self.wheel.progress(cx)?.waiting == 0 && link.take(cx, cost)? {
-            known.iter().try_for_each(|queue| link.close(cx, queue))?;
-            *shaped = Shaped { bucket, place: Place::default(), ..*shaped };
-            return Ok(cx.pass());
-        }
-        let is_full = match is_first {
-            true => due_ns - now > self.wait_max_ns,
-            false => known.is_some_and(|queue| queue.bytes + u64::from(cost) > self.queue_bytes),
-        };
-        if is_full {
-            return Ok(Verdict::Drop(QUEUE_FULL));
-        }
-        if packet.bytes().len() > HELD_MAX {
-            return Ok(Verdict::Drop(TOO_LONG));
-        }
-        let Some(queue) = known.map_or_else(|| link.open(cx, before), |queue| Ok(Some(queue)))? else {
-            return Ok(Verdict::Drop(ADDRESS_TABLE_FULL));
-        };
-        // Only the first packet of an address is in the wheel; when others are due is known when it has left.
-        let stored = match is_first {
-            true => self.wheel.hold(cx, packet, (cost, due_ns, queue.index()))?,
-            false => self.wheel.store().put(cx, packet, (cost, now, queue.index()), None)?,
-        };
-        let Some(stored) = stored else {
-            if known.is_none() {
-                link.close(cx, &queue)?;
-            }
-            return Ok(Verdict::Drop(NO_ROOM));
-        };
-        shaped.place = link.append(cx, self.wheel.store(), queue, (stored, cost))?;
         Ok(Verdict::Drop(WAITS))
     }
 }
