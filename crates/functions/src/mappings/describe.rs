@@ -90,11 +90,13 @@ impl<K: Kept> Mappings<K> {
 
     fn shown(&self, now: u64, inside: &Inside, entry: &Entry) -> TableEntry {
         let is_static = entry.ends_ns == NEVER;
+        // It ends with the last of them.
+        let is_held = self.counts_sets(inside.protocol) && entry.counts() && entry.sets > 0 && self.holds(now, entry);
         TableEntry {
             kind: "mapping",
             about: About::Traffic { protocol: inside.protocol, ends: self.ends(inside, entry) },
             detail: self.detail(now, inside, entry),
-            left_ns: (!is_static).then(|| entry.ends_ns.saturating_sub(now)),
+            left_ns: (!is_static && !is_held).then(|| entry.ends_ns.saturating_sub(now)),
             is_configured: is_static,
         }
     }

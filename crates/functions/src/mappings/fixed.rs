@@ -48,10 +48,20 @@ struct List {
 impl List {
     /// Adds one, which a configuration writes so; no two have an end in common.
     fn add(&mut self, fixed: Fixed, (inside, external): (&dyn Display, &dyn Display)) -> Result<(), ConfigError> {
-        let is_new = self.insides.insert(fixed.inside) & self.externals.insert(fixed.external);
-        if !is_new {
-            let reason = format!("{inside} or {external} stands there twice");
-            return Err(ConfigError::new("static", reason, "write it once"));
+        let is_new = [self.insides.insert(fixed.inside), self.externals.insert(fixed.external)];
+        let (reason, instead) = match is_new {
+            [true, true] => (String::new(), String::new()),
+            [false, false] => {
+                (format!("{inside} and {external} stand in an earlier one"), "write them once".to_owned())
+            }
+            [true, false] => (format!("{external} leads to another host already"), "write another port".to_owned()),
+            [false, true] => {
+                let instead = format!("let the host listen at a second port, for {external}");
+                (format!("{inside} has an external endpoint already, and an inside endpoint has one"), instead)
+            }
+        };
+        if !reason.is_empty() {
+            return Err(ConfigError::new("static", reason, instead));
         }
         self.all.push(fixed);
         Ok(())

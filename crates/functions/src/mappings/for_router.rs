@@ -1,6 +1,9 @@
 //! Packets to an external address that a router behind a translator also has, and that match no mapping: the router takes
 //! the configured kinds.
 
+use std::collections::HashSet;
+use std::net::Ipv4Addr;
+
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::headers::{icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
@@ -11,26 +14,43 @@ use super::networks::Behind;
 use crate::config::ConfigError;
 use crate::parts::{Fate, Fragments};
 
-/// The packets to one address that are left to the router behind, unless they match a mapping.
+/// The packets to some addresses that are left to the router behind, unless they match a mapping.
 #[derive(Clone, Debug)]
 pub(crate) struct LeftToRouter {
-    address: IpAddress,
+    addresses: HashSet<IpAddress>,
     kinds: Box<[ForRouter]>,
 }
 
 impl LeftToRouter {
-    /// `address` is configured under `key`. Packets to addresses that are not external pass without this.
+    /// `address` is configured under `key`, `others` under `for_router_addresses`. Packets to addresses that are not external pass without this.
     pub(crate) fn check(
         kinds: &[ForRouter],
-        (key, address): (&str, IpAddress),
-        is_external: bool,
+        (key, address): (&str, Ipv4Addr),
+        others: &[Ipv4Addr],
+        is_external: impl Fn(Ipv4Addr) -> bool,
     ) -> Result<LeftToRouter, ConfigError> {
-        if !kinds.is_empty() && !is_external {
+        let wrong = |key: &str, reason: String, instead: String| Err(ConfigError::new(key, reason, instead));
+        if !kinds.is_empty() && !is_external(address) {
             let reason = format!("`{key}`, {address}, is no external address, so nothing comes for it here");
             let instead = format!("write as `{key}` the external address that the router behind has");
-            return Err(ConfigError::new("for_router", reason, instead));
+            return wrong("for_router", reason, instead);
         }
-        Ok(LeftToRouter { address, kinds: kinds.into() })
+        if kinds.is_empty() && !others.is_empty() {
+            let instead = "write for_router = [\"echo\"] too, or leave it out".to_owned();
+            return wrong("for_router_addresses", "nothing is left to a router".to_owned(), instead);
+        }
+        let mut addresses = HashSet::from([IpAddress::from(address)]);
+        for other in others {
+            if !is_external(*other) {
+                let reason = format!("{other} is no external address, so nothing comes for it here");
+                return wrong("for_router_addresses", reason, "write an address of `external`".to_owned());
+            }
+            if !addresses.insert(IpAddress::from(*other)) {
+                let reason = format!("{other} stands there twice, or is `{key}`");
+                return wrong("for_router_addresses", reason, "write it once".to_owned());
+            }
+        }
+        Ok(LeftToRouter { addresses, kinds: kinds.into() })
     }
 
     /// Whether a packet to `to` is left to the router.
@@ -45,12 +65,12 @@ impl LeftToRouter {
             }
             _ => return false,
         };
-        to == self.address && self.kinds.contains(&kind)
+        self.kinds.contains(&kind) && self.addresses.contains(&to)
     }
 
     /// Whether a fragment of an ICMP message to `to` may belong to one that is left to the router.
     pub(crate) fn takes_echoes(&self, to: IpAddress) -> bool {
-        to == self.address && self.kinds.contains(&ForRouter::Echo)
+        self.kinds.contains(&ForRouter::Echo) && self.addresses.contains(&to)
     }
 }
 

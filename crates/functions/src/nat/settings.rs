@@ -293,8 +293,8 @@ fn check_meant(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError>
 
 fn for_router(config: &Config, pool: &Pool) -> Result<LeftToRouter, ConfigError> {
     let outside = config.outside_router.unwrap_or(config.router);
-    let is_external = pool.is_external_v4(outside.octets());
-    LeftToRouter::check(&config.for_router, ("outside_router", outside.into()), is_external)
+    let is_external = |address: Ipv4Addr| pool.is_external_v4(address.octets());
+    LeftToRouter::check(&config.for_router, ("outside_router", outside), &config.for_router_addresses, is_external)
 }
 
 fn fixed(config: &Config, pool: &Pool, place: (&Nets, Port)) -> Result<Box<[Fixed]>, ConfigError> {

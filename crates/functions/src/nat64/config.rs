@@ -85,6 +85,7 @@ pub struct Config {
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
     pub for_router: Vec<ForRouter>,
+    pub for_router_addresses: Vec<Ipv4Addr>,
     pub counts_hops: CountsHops,
     pub icmp_errors_per_s: u64,
 }
@@ -146,6 +147,7 @@ impl Default for Config {
             router: Ipv4Addr::new(192, 0, 0, 8),
             router_v6: None,
             for_router: Vec::new(),
+            for_router_addresses: Vec::new(),
             counts_hops: CountsHops::All,
             icmp_errors_per_s: 1000,
         }
@@ -212,8 +214,9 @@ impl Settings {
             counts_hops: config.counts_hops,
             for_router: LeftToRouter::check(
                 &config.for_router,
-                ("router", config.router.into()),
-                pool.is_external_v4(config.router.octets()),
+                ("router", config.router),
+                &config.for_router_addresses,
+                |address| pool.is_external_v4(address.octets()),
             )?,
             router: Router::check(("router", config.router), ("router_v6", config.router_v6))?,
             proxy: Proxy::check(config.mac)?,

@@ -43,7 +43,15 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error(&fixed("198.51.100.1:5100-5000", "10.0.0.1:5000-5100"), backwards);
     let two = fixed("198.51.100.1:5000-5100", "10.0.0.1:5000-5100")
         .replace("}]", "}, { protocol = 'tcp', external = '198.51.100.1:5100', inside = '10.0.0.2:80' }]");
-    check_error(&two, "`static[1]`: 10.0.0.2:80 or 198.51.100.1:5100 stands there twice; write it once");
+    check_error(&two, "`static[1]`: 198.51.100.1:5100 leads to another host already; write another port");
+    let two = |external: &str| {
+        let more = format!("}}, {{ protocol = 'tcp', external = '{external}', inside = '10.0.0.1:80' }}]");
+        fixed("198.51.100.1:8080", "10.0.0.1:80").replace("}]", &more)
+    };
+    let twice = "`static[1]`: 10.0.0.1:80 and 198.51.100.1:8080 stand in an earlier one; write them once";
+    check_error(&two("198.51.100.1:8080"), twice);
+    let one = "`static[1]`: 10.0.0.1:80 has an external endpoint already, and an inside endpoint has one; let the host listen at a second port, for 198.51.100.1:8081";
+    check_error(&two("198.51.100.1:8081"), one);
     let told = |key: &str| fixed("198.51.100.1:8080", "10.0.0.1:80").replace(" }]", &format!(", {key} }}]"));
     check_error(
         &told("vlan = 10"),
@@ -117,6 +125,15 @@ fn ranges_and_networks_that_add_nothing_are_refused() {
     let nobody =
         "`for_router`: `outside_router`, 192.0.0.8, is no external address, so nothing comes for it here; write";
     check_error("for_router = ['echo']", nobody);
+    let without =
+        "`for_router_addresses`: nothing is left to a router; write for_router = [\"echo\"] too, or leave it out";
+    check_error("for_router_addresses = ['198.51.100.1']", without);
+    let left = |others: &str| {
+        format!("outside_router = '198.51.100.1'\nfor_router = ['echo']\nfor_router_addresses = [{others}]")
+    };
+    let twice = "`for_router_addresses`: 198.51.100.1 stands there twice, or is `outside_router`; write it once";
+    check_error(&left("'198.51.100.1'"), twice);
+    check_error(&left("'203.0.113.7'"), "`for_router_addresses`: 203.0.113.7 is no external address");
 }
 
 #[test]
