@@ -25,7 +25,7 @@ use braid_steer::planner::Changed;
 use self::heritage::compare;
 use self::room::{Going, check_room, evict, evicts};
 use crate::chain::{Chain, ChainError, Sharing};
-use crate::live::{Held, Live, Running, Unanswered};
+use crate::live::{Live, Running, Stopped, Unanswered};
 use crate::plan::{BuildError, Plan};
 use crate::worker::{Emptied, Gone, Prepared, Worker};
 
@@ -288,14 +288,14 @@ fn hand_over(
 }
 
 /// Has a worker send on what waits in functions that are removed: nobody else could. Returns how many packets these were.
-fn release(held: &Held<'_>, worker: usize, chain: &Chain, removed: &[String]) -> Result<usize, Unanswered> {
+fn release(stopped: &Stopped<'_>, worker: usize, chain: &Chain, removed: &[String]) -> Result<usize, Unanswered> {
     let stages = chain.stages().iter().enumerate();
     let holding = stages.filter(|(_, stage)| stage.holds_packets() && removed.iter().any(|name| name == stage.name()));
     let positions: Vec<usize> = holding.map(|(at, _)| at).collect();
     if positions.is_empty() {
         return Ok(0);
     }
-    held.tell(worker, move |worker| worker.release(&positions))
+    stopped.tell(worker, move |worker| worker.release(&positions))
 }
 
 /// Finishes moving packet sets after an earlier change, a few between two batches. A set for which its new table happens to have no free slot

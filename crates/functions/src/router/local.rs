@@ -3,7 +3,7 @@
 
 use braid_nf::packet::headers::{Arp, ArpOperation, Ethernet, Header, Icmp, icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, IpVersion, MacAddress};
+use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
 use braid_nf::{Cx, Handled};
 
