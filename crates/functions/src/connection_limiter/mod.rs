@@ -8,7 +8,7 @@ mod config;
 mod connection;
 mod owners;
 
-pub use config::{Action, By, Config, WhenFull};
+pub use config::{Action, By, Config, WhenFull, Written};
 pub use connection::{Connection, Timeouts, opens};
 pub use owners::{Most, Owners};
 
