@@ -22,9 +22,12 @@ fn to_group(port: u16, source: &str, group: &str, protocol: u8, content: &[u8]) 
         content[2..4].copy_from_slice(&sum.to_be_bytes());
     }
     if protocol == 58 {
-        // Messages of MLD stand behind a hop-by-hop header with a router alert.
+        // Messages of MLD stand behind a hop-by-hop header with a router alert, which is announced in place of "no next header".
         let content = [&[58, 0, 5, 2, 0, 0, 1, 0][..], &content].concat();
-        return Frame::ip(source, group, 0).ttl(1).payload(&content).mac([2, 0, 0, 0, 1, port as u8], mac).bytes();
+        let mut frame =
+            Frame::ip(source, group, 59).ttl(1).payload(&content).mac([2, 0, 0, 0, 1, port as u8], mac).bytes();
+        frame[20] = 0;
+        return frame;
     }
     Frame::ip(source, group, protocol).payload(&content).mac([2, 0, 0, 0, 1, port as u8], mac).bytes()
 }

@@ -206,10 +206,6 @@ fn lines_that_are_no_rules_are_refused_with_what_to_write() {
         "line 1: no port of the plan is named `7`; write its port: interfaces = [\"7\", …] in the plan, a name for each port in their order; or iif 0",
     );
     check_error(
-        "oifname \"wg*\" accept",
-        "line 1: no port of the plan is named `wg*`; write its port: interfaces = [\"wg0\", …] in the plan, a name for each port in their order; or oif 0",
-    );
-    check_error(
         "udp dport 22 reject with tcp reset",
         "line 1: no protocol fits all that the rule says; write two rules, or what can hold together",
     );
