@@ -135,7 +135,8 @@ impl Nat {
         }
         let inward = self.settings.is_external(destination);
         // The owner of an external endpoint answers also a host inside with a public address from there, if it sees an external one.
-        let outward = is_ours || side == Side::Inside && inward && !is_error();
+        // Errors are translated by what they quote: any router may have sent them.
+        let outward = side == Side::Inside && (is_ours || inward || self.is_about_inside(packet));
         let remote = if side == Side::Inside { destination } else { source };
         if !inward && (self.settings.is_exempt(remote) || side == Side::Outside && self.is_about_exempt(packet)) {
             return Ok(self.untranslated(side, across));
@@ -211,6 +212,12 @@ impl Nat {
             Side::Outside => Found::No(NO_MAPPING),
         }
     }
+    /// Whether a packet is an ICMP error about one to a host inside.
+    fn is_about_inside(&self, packet: &Packet<'_>) -> bool {
+        let quoted = packet.embedded().and_then(|quoted| quoted.dst_ip.v4());
+        quoted.is_some_and(|to| self.settings.is_inside(to))
+    }
+
 
     #[inline(always)]
     pub(super) fn find_translation(

@@ -1,7 +1,8 @@
 //! ICMP errors, translated with the packet that they quote (RFC 5508 section 4).
 //!
 //! An inbound error quotes a packet that went out, so the quoted source is an external endpoint. An outbound one quotes a
-//! packet that came in, so the quoted destination is an inside endpoint. Errors do not change or prolong mappings (RFC
+//! packet that came in, so the quoted destination is an inside endpoint; who sends it does not matter, because routers inside often have
+//! addresses that are not translated. Errors do not change or prolong mappings (RFC
 //! 4787 REQ-12, RFC 5508 REQ-6). They come from any router, so a filter asks whether the owner of the mapping has sent to the quoted destination.
 
 use braid_nf::packet::parse::protocol;
@@ -13,8 +14,8 @@ use super::find::{Course, Found};
 use crate::mappings::endpoint::{Endpoint, is_told_by_port};
 use crate::mappings::flows::{FILTERED, NO_MAPPING};
 use crate::mappings::networks::Behind;
-use crate::parts::Side;
 use crate::parts::turn::turn;
+use crate::parts::{Side, scope};
 
 /// An ICMP error whose own checksum or whose quoted header's checksum is wrong.
 pub const BAD_CHECKSUM: Reason = Reason("bad_checksum");
@@ -62,11 +63,12 @@ impl Nat {
         if !is_sound(packet) {
             return Ok(Err(BAD_CHECKSUM));
         }
-        let Some((source, destination)) = packet.embedded().and_then(|quoted| quoted_ends(&quoted)) else {
-            return Ok(Err(NO_MAPPING));
-        };
+        let Some(quoted) = packet.embedded() else { return Ok(Err(NO_MAPPING)) };
+        let Some((source, destination)) = quoted_ends(&quoted) else { return Ok(Err(NO_MAPPING)) };
         let has_ports = is_told_by_port(source.protocol);
         let mut rewrite = QuotedRewrite { to: course.across, ..QuotedRewrite::default() };
+        // A later piece quotes no ports: then only hosts with an address of their own are known.
+        let is_whole = !has_ports || quoted.ports.is_some() || quoted.icmp_id.is_some();
         // The error must be addressed to the sender of the quoted packet.
         if packet.dst_ip() != source.ip() {
             return Ok(Err(NO_MAPPING));
@@ -83,7 +85,7 @@ impl Nat {
             let (end, home, network) = if let Some(owner) = owner {
                 (Endpoint::new(owner.address, source.port, source.protocol), owner.home, owner.network)
             } else {
-                let mapping = if has_ports { self.flows.mappings.inward(cx, source)? } else { None };
+                let mapping = if has_ports && is_whole { self.flows.mappings.inward(cx, source)? } else { None };
                 let Some(mapping) = mapping else { return Ok(Err(NO_MAPPING)) };
                 // From inside nothing is filtered.
                 if !course.outward && !self.flows.has_sent(cx, &mapping, destination)? {
@@ -100,14 +102,12 @@ impl Nat {
             let inside = self.settings.inside(packet, destination);
             let external = match self.own_external(inside) {
                 None if has_ports => self.flows.mappings.external_of(cx, inside)?,
+                None if !is_whole => None,
                 None => self.portless_external(cx, inside, source)?,
                 own => own,
             };
             let Some(external) = external else { return Ok(Err(NO_MAPPING)) };
-            // An inside router has no mapping of its own, so the quoted host's address is used (RFC 5508 REQ-5). A router
-            // behind this function that answers packets from outside may have an outside address.
-            let is_inside = packet.src_ip().v4().is_some_and(|source| self.settings.is_inside(source));
-            rewrite.source = is_inside.then(|| external.ip());
+            rewrite.source = self.source_of_error(packet, external);
             rewrite.quoted_destination = Some(external);
             if !course.inward {
                 rewrite.behind = Behind::Outside;
@@ -117,6 +117,15 @@ impl Nat {
     }
 
     /// Rewrites both headers and sends the error on.
+    /// The new source of an error from inside: its sender's own external address, or else that of the quoted host (RFC 5508 REQ-5 d), which
+    /// hides a private one. A public router is shown, as in traces of packets that are not translated.
+    fn source_of_error(&self, packet: &Packet<'_>, external: Endpoint) -> Option<IpAddress> {
+        let source = packet.src_ip();
+        let own = self.own_external(self.settings.inside(packet, Endpoint::new(source.v4()?, 0, protocol::ICMP)));
+        let hides = |source| self.settings.is_inside(source) || scope::is_private_v4(source);
+        own.or_else(|| hides(source.v4()?).then_some(external)).map(|end| end.ip())
+    }
+
     pub(super) fn send_error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, rewrite: &QuotedRewrite) -> Handled {
         if let Some(end) = self.end(cx, packet, (rewrite.to, rewrite.behind), 1)? {
             return Ok(end);
@@ -162,11 +171,11 @@ fn is_sound(packet: &Packet<'_>) -> bool {
     unknown || (checksum::ipv4_header(message) == 0 && header.get(..len).is_none_or(checksum::ipv4_header_ok))
 }
 
-/// Both endpoints of a quoted packet, if enough of it is quoted; with port 0 if its protocol has no ports.
+/// Both endpoints of a quoted packet; with port 0 if its protocol has no ports, or they are not quoted.
 fn quoted_ends(quoted: &Embedded) -> Option<(Endpoint, Endpoint)> {
     let (source, destination) = match quoted.protocol {
-        protocol::TCP | protocol::UDP => quoted.ports?,
-        protocol::ICMP => quoted.icmp_id.map(|id| (id, id))?,
+        protocol::TCP | protocol::UDP => quoted.ports.unwrap_or_default(),
+        protocol::ICMP => quoted.icmp_id.map_or((0, 0), |id| (id, id)),
         _ => (0, 0),
     };
     let end = |address: IpAddress, port| Some(Endpoint::new(address.v4()?, port, quoted.protocol));

@@ -108,7 +108,9 @@ impl Nat64 {
             });
         };
         // A source under the prefix would be an IPv4 host; such packets would loop (RFC 6146 section 3.5).
-        let is_ours = self.settings.pool.inside.iter().any(|range| range.contains(source));
+        // An error counts by what it quotes, since any router may have sent it (RFC 6146 section 3.6).
+        let is_inside = |address| self.settings.pool.inside.iter().any(|range| range.contains(address));
+        let is_ours = is_inside(source) || packet.embedded().is_some_and(|quoted| is_inside(quoted.dst_ip));
         if side != Side::Inside || !is_ours || self.settings.prefix.contains(source) {
             return Ok(Found::No(NOT_INSIDE));
         }
@@ -119,7 +121,7 @@ impl Nat64 {
             return Ok(Found::No(NOT_UNICAST));
         }
         let is_external = self.settings.pool.is_external(IpAddress::from_v4(server));
-        if !self.settings.private && !is_external && is_private(server) {
+        if !self.settings.private && !is_external && scope::is_private_v4(server) {
             return Ok(Found::No(NOT_GLOBAL));
         }
         if scope::is_link_local_v4(IpAddress::from_v4(server)) {
@@ -424,11 +426,4 @@ fn quoted_ports(quoted: &Embedded) -> Option<(u8, u16, u16)> {
         protocol::ICMP | protocol::ICMPV6 => quoted.icmp_id.map(|id| (protocol::ICMP, id, id)),
         _ => None,
     }
-}
-
-/// Whether an address is not global (RFC 6052 section 3.1): private (RFC 1918, RFC 6598), of a link (RFC 3927) or of protocols (RFC 6890,
-/// 192.0.0.0/24). Addresses for documentation and benchmarks count as global, so that examples can be tried.
-fn is_private(address: [u8; 4]) -> bool {
-    let is_of_hosts = matches!(address, [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..]);
-    is_of_hosts || matches!(address, [169, 254, ..] | [192, 0, 0, _])
 }

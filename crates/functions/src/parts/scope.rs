@@ -44,6 +44,13 @@ pub fn is_link_local_v4(address: IpAddress) -> bool {
     matches!(address.v4(), Some([169, 254, ..]))
 }
 
+/// Whether an IPv4 address is not global (RFC 6052 section 3.1): private (RFC 1918, RFC 6598), of a link (RFC 3927) or of protocols (RFC 6890,
+/// 192.0.0.0/24). Addresses for documentation and benchmarks count as global, so that examples can be tried.
+pub fn is_private_v4(address: [u8; 4]) -> bool {
+    let is_of_hosts = matches!(address, [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..]);
+    is_of_hosts || matches!(address, [169, 254, ..] | [192, 0, 0, _])
+}
+
 /// Whether an address is IPv6 link-local (RFC 4291 section 2.5.6).
 pub fn is_link_local_v6(address: IpAddress) -> bool {
     let [a, b, ..] = address.octets();
