@@ -1,14 +1,15 @@
 //! Filtering: which outside hosts may send to a mapping (RFC 4787 section 5).
 //!
 //! For every live outward packet set its peer is noted and counted; with address-dependent filtering several sets share
-//! one peer. If inbound packets prolong mappings they also hold their peer, for the same time. An endpoint-independent
-//! filter notes nothing.
+//! one peer. If inbound packets prolong mappings they also hold their peer, for the same time. ICMP queries have no sets, so
+//! each holds its peer as long as it holds its mapping. An endpoint-independent filter notes nothing.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use braid_nf::Part;
+use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, Share, StateObject};
 
@@ -19,7 +20,7 @@ use crate::config::ConfigError;
 use crate::parts::aged;
 use crate::parts::sweep::{Over, Sweep, make_room, take_out};
 
-/// An inside endpoint and a peer that it has sent to; with address-dependent filtering the peer's port is 0.
+/// An inside endpoint and a peer that it has sent to; with address-dependent filtering the peer's port is 0, and that of ICMP queries always.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Peer {
@@ -124,7 +125,8 @@ impl Filter {
     }
 
     fn peer(&self, inside: Inside, remote: Endpoint) -> Peer {
-        let port = if self.with_port { remote.port } else { 0 };
+        // Identifiers of queries are not ports.
+        let port = if self.with_port && remote.protocol != protocol::ICMP { remote.port } else { 0 };
         Peer { inside, remote: Endpoint::new(remote.address, port, remote.protocol) }
     }
 
@@ -161,13 +163,34 @@ impl Filter {
         hold: Hold,
     ) -> Result<bool, Conflict> {
         let Some(peers) = &self.peers else { return Ok(true) };
-        let (peer, until_ns) = (self.peer(inside, remote), hold.until_ns(cx.now()));
-        let one_more = |held: &mut PeerUse| *held = PeerUse::new(held.sets() + 1, held.until_ns().max(until_ns));
-        if peers.update(cx, &peer, one_more)?.is_some() {
+        let until_ns = hold.until_ns(cx.now());
+        self.hold(cx, peers, &self.peer(inside, remote), (1, until_ns))
+    }
+
+    /// Holds `remote`, to which `inside` has sent a packet of no set. False if there is no room for another peer.
+    pub(crate) fn note(&self, cx: &mut Cx<'_>, inside: Inside, remote: Endpoint, hold: Hold) -> Result<bool, Conflict> {
+        let Some(peers) = &self.peers else { return Ok(true) };
+        let (peer, now) = (self.peer(inside, remote), cx.now());
+        if peers.get(cx, &peer)?.is_some_and(|held| held.until_ns() >= now + hold.lives_ns) {
             return Ok(true);
         }
-        let enters = |cx: &mut Cx<'_>| Ok(peers.insert(cx, &peer, &PeerUse::new(1, until_ns))? != Inserted::Full);
-        Ok(enters(cx)? || (self.makes_room(cx, peers, &peer)? && enters(cx)?))
+        self.hold(cx, peers, &peer, (0, hold.until_ns(now)))
+    }
+
+    /// Holds a peer for so many more sets, and until then. False if there is no room for it.
+    fn hold(
+        &self,
+        cx: &mut Cx<'_>,
+        peers: &Map<Peer, PeerUse>,
+        peer: &Peer,
+        (sets, until_ns): (u64, u64),
+    ) -> Result<bool, Conflict> {
+        let longer = |held: &mut PeerUse| *held = PeerUse::new(held.sets() + sets, held.until_ns().max(until_ns));
+        if peers.update(cx, peer, longer)?.is_some() {
+            return Ok(true);
+        }
+        let enters = |cx: &mut Cx<'_>| Ok(peers.insert(cx, peer, &PeerUse::new(sets, until_ns))? != Inserted::Full);
+        Ok(enters(cx)? || (self.makes_room(cx, peers, peer)? && enters(cx)?))
     }
 
     /// Stops counting a set from `inside` to `remote`.

@@ -138,10 +138,11 @@ impl<K: Kept> Flows<K> {
         is_free: bool,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
         let Some(mapping) = self.mappings.inward(cx, destination)? else { return Ok(Err(NO_MAPPING)) };
-        // Identifiers of queries are not ports, so replies are not filtered; nor are packets to static mappings, which
-        // are open to everyone.
-        let is_free = is_free || source.protocol == protocol::ICMP || mapping.is_static();
-        if !is_free && !self.filter.admits(cx, mapping.inside, source, self.hold(source.protocol))? {
+        // Static mappings are open to everyone.
+        if !is_free
+            && !mapping.is_static()
+            && !self.filter.admits(cx, mapping.inside, source, self.hold(source.protocol))?
+        {
             return Ok(Err(FILTERED));
         }
         if let Use::Refresh(lives_ns) = self.use_of(source.protocol, Heading::Inward, Phase::after(0, flags)) {
@@ -150,10 +151,15 @@ impl<K: Kept> Flows<K> {
         Ok(Ok(mapping))
     }
 
+    /// Notes whom the owner of a mapping asks by an ICMP query, which has no set. False if the filter has no room for that.
+    pub(crate) fn asks(&self, cx: &mut Cx<'_>, mapping: &Mapping, remote: Endpoint) -> Result<bool, Conflict> {
+        let lives_ns = self.timeouts.after(remote.protocol, Phase::Opening);
+        self.filter.note(cx, mapping.inside, remote, Hold { lives_ns, spare_ns: self.refresh_ns })
+    }
+
     /// Whether the owner of a mapping has sent to `remote`, which an ICMP error from anywhere says; true where nothing is filtered.
     pub(crate) fn has_sent(&self, cx: &mut Cx<'_>, mapping: &Mapping, remote: Endpoint) -> Result<bool, Conflict> {
-        let is_free = remote.protocol == protocol::ICMP || mapping.is_static();
-        Ok(is_free || self.filter.has_sent(cx, mapping.inside, remote)?)
+        Ok(mapping.is_static() || self.filter.has_sent(cx, mapping.inside, remote)?)
     }
 
     /// How long inbound packets hold their sender in the filter: as long as they prolong the mapping.

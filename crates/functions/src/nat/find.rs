@@ -11,6 +11,7 @@ use super::rewrite::{Rewrite, Track};
 use super::{NO_MAPPING, Nat, UNWANTED};
 use crate::mappings::endpoint::{Endpoint, ends_between, is_told_by_port};
 use crate::mappings::flows::Counted;
+use crate::mappings::hosts::MAPPING_TABLE_FULL;
 use crate::mappings::networks::{Behind, NO_NETWORK};
 use crate::mappings::session::{Heading, Phase, Session};
 use crate::mappings::table::Mapping;
@@ -283,6 +284,11 @@ impl Nat {
             source: outward.map(|mapping| mapping.external),
             destination: inward.map(|mapping| mapping.inside.end()),
             to: inward.map_or(course.across, |mapping| mapping.home),
+        if let (Some(mapping), protocol::ICMP) = (&outward, source.protocol)
+            && !self.flows.asks(cx, mapping, destination)?
+        {
+            return Ok(Found::No(MAPPING_TABLE_FULL));
+        }
             behind: inward.map_or(Behind::Outside, |mapping| Behind::Network(mapping.inside.network)),
         };
         if let (Some(ours), Some(theirs), protocol::TCP) = (&outward, &inward, source.protocol) {

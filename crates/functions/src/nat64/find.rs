@@ -15,6 +15,7 @@ use super::rewrite::Rewrite;
 use super::transport::NewPorts;
 use super::{Nat64, Session};
 use crate::mappings::endpoint::{Endpoint, Inside};
+use crate::mappings::hosts::MAPPING_TABLE_FULL;
 use crate::mappings::networks::Behind;
 use crate::mappings::session::{Heading, Phase};
 use crate::mappings::table::Mapping;
@@ -195,6 +196,9 @@ impl Nat64 {
             Err(NO_MAPPING) => return Ok(Found::No(NO_MAPPING)),
             Err(reason) => return Ok(Found::Refused(reason)),
         };
+        if ends.number == protocol::ICMP && !self.flows.asks(cx, &ours, destination)? {
+            return Ok(Found::No(MAPPING_TABLE_FULL));
+        }
         if is_hairpin {
             return Ok(match self.flows.inward(cx, (ours.external, destination), ends.flags, true)? {
                 Ok(theirs) if ends.number == protocol::TCP => {
