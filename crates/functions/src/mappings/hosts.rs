@@ -12,12 +12,14 @@ use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateError, StateObject, Tx};
 use braid_nf::{Findings, Part, Reason};
+use foldhash::HashMap;
 
 use super::bitmap::Bits;
 use super::block_log::{BlockLog, Change};
 use super::claim::Claim;
 use super::config::{Allocation, Pooling};
 use super::endpoint::Inside;
+use super::fixed::Fixed;
 use super::networks::{self, Network};
 use super::pool::Pool;
 use super::reclaim::Holder;
@@ -87,7 +89,7 @@ pub(crate) struct Entered {
 }
 
 /// A host or subscriber in its network: an IPv4 address, or the prefix of an IPv6 subscriber.
-#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Name {
     address: IpAddress,
@@ -140,6 +142,8 @@ pub(crate) struct Hosts {
     inside_len: u64,
     networks: networks::List,
     subscriber_bits: u8,
+    /// The numbers of the external addresses of hosts with configured mappings, the first one of each, if there are several addresses.
+    bound: HashMap<Name, u32>,
     /// Whether all mappings are counted; otherwise only those that are not where their host would start now.
     counts_all: bool,
     /// Present only if state of hosts has to be kept.
@@ -151,7 +155,11 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    pub(crate) fn new(builder: &mut StateBuilder, pool: &Pool, roster: &Roster) -> Result<Hosts, ConfigError> {
+    pub(crate) fn new(
+        builder: &mut StateBuilder,
+        (pool, fixed): (&Pool, &[Fixed]),
+        roster: &Roster,
+    ) -> Result<Hosts, ConfigError> {
         let state = |key: &'static str| move |error: StateError| ConfigError::state(key, &error);
         let blocks = match pool.allocation {
             Allocation::Blocks { size, .. } => {
@@ -173,7 +181,8 @@ impl Hosts {
             }
             _ => None,
         };
-        Ok(Hosts {
+        let mut hosts = Hosts {
+            bound: HashMap::default(),
             allocation: pool.allocation,
             pooling: pool.pooling,
             quota: pool.quota,
@@ -187,7 +196,13 @@ impl Hosts {
             table,
             blocks,
             log,
-        })
+        };
+        for Fixed { inside, external, .. } in fixed.iter().rev().filter(|_| pool.external.len() > 1) {
+            if let Some(address) = roster.number(external.address) {
+                hosts.bound.insert(hosts.name(*inside), address);
+            }
+        }
+        Ok(hosts)
     }
 
     /// The host or subscriber that an inside endpoint belongs to.
@@ -203,9 +218,15 @@ impl Hosts {
         let number = self.name(inside).number();
         let home = match self.allocation {
             Allocation::Deterministic { size } => self.deterministic(roster, inside, size).map_or(0, |place| place.0),
-            _ => roster.home(number),
+            _ => self.start(inside).unwrap_or_else(|| roster.home(number)),
         };
         Claim { inside, number, home, host: Host::default(), own: Holder::Nobody }
+    }
+
+    /// The external address of a host with a configured mapping, where its other endpoints belong too (RFC 4787 REQ-2).
+    #[inline(always)]
+    fn start(&self, inside: Inside) -> Option<u32> {
+        if self.bound.is_empty() { None } else { self.bound.get(&self.name(inside)).copied() }
     }
 
     /// Whether two inside endpoints belong to the same host.
@@ -231,7 +252,7 @@ impl Hosts {
     ) -> Result<(), Conflict> {
         claim.host = table.get(tx, &self.name(claim.inside))?.unwrap_or_default();
         if !matches!(self.allocation, Allocation::Deterministic { .. }) {
-            claim.home = match claim.host.home(roster) {
+            claim.home = match claim.host.home(roster).or_else(|| self.start(claim.inside)) {
                 Some(home) => home,
                 None => roster.home_unless_counted(tx, claim.number)?,
             };
@@ -263,7 +284,8 @@ impl Hosts {
         place: Place,
     ) -> Result<Option<Entered>, Conflict> {
         let name = self.name(inside);
-        if !self.counts_all && (self.pooling != Pooling::Paired || roster.home(name.number()) == place.0) {
+        let start = || self.start(inside).unwrap_or_else(|| roster.home(name.number()));
+        if !self.counts_all && (self.pooling != Pooling::Paired || start() == place.0) {
             return Ok(Some(Entered::default()));
         }
         let mut host = table.get(tx, &name)?.unwrap_or_default();

@@ -95,7 +95,7 @@ impl<K: Kept> Mappings<K> {
             ports: Ports::new(builder, roster.room(), pool.first_port, pool.last_port)
                 .map_err(|error| ConfigError::state("external", &error))?
                 .reserving(fixed::reserved(fixed, &roster)),
-            hosts: Hosts::new(builder, pool, &roster)?,
+            hosts: Hosts::new(builder, (pool, fixed), &roster)?,
             census: Census::new(builder, pool.networks.clone())
                 .map_err(|error| ConfigError::state("networks", &error))?,
             searched: Pause::new(builder, "searched", 1 + row(0, roster.room()))
