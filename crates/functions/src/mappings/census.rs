@@ -1,29 +1,42 @@
 //! Counts the mappings that each of several inside networks has and has had, and the refused ones: what an operator asks
-//! about a customer. Static mappings are not counted.
+//! about a customer, and what keeps one customer from taking the mappings of all. Static mappings are not counted.
 
 use std::sync::Arc;
 
 use braid_nf::prelude::*;
 use braid_nf::state::{StateError, StateObject, Tx};
-use braid_nf::{Findings, Part};
+use braid_nf::{Findings, Part, Reason};
 
 use super::networks::List;
+use super::pool::Pool;
 use crate::parts::tallies::{Tallies, Tally};
+
+/// The inside network has as many mappings as it may.
+pub const NETWORK_QUOTA: Reason = Reason("network_quota");
 
 /// The tallies of all networks by number; empty if there is only one network.
 pub(crate) struct Census {
     tallies: Tallies,
     networks: List,
+    /// The maximum number of mappings of a network; 0: no limit.
+    quota: u32,
 }
 
 /// Tallies per state object.
 const STEP: u32 = 4096;
 
 impl Census {
-    pub(crate) fn new(builder: &mut StateBuilder, networks: List) -> Result<Census, StateError> {
+    pub(crate) fn new(builder: &mut StateBuilder, pool: &Pool) -> Result<Census, StateError> {
+        let (networks, quota) = (pool.networks.clone(), pool.network_quota);
         let last = networks.last().filter(|_| networks.len() > 1);
         let count = last.map_or(0, |network| u32::from(network.number) + 1);
-        Ok(Census { tallies: Tallies::new(builder, "networks", count, STEP)?, networks })
+        Ok(Census { tallies: Tallies::new(builder, "networks", count, STEP)?, networks, quota })
+    }
+
+    /// Whether a network has as many mappings as it may, resting ones included, as all workers have counted.
+    #[inline(always)]
+    pub(crate) fn is_full(&self, cx: &mut Cx<'_>, network: u16) -> Result<bool, Conflict> {
+        Ok(self.quota > 0 && self.tallies.sum(cx, network.into())?.live() >= u64::from(self.quota))
     }
 
     /// Counts that a mapping begins, ends, or could not be made.

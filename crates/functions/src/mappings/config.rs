@@ -44,6 +44,7 @@ pub(crate) struct Config {
     pub refresh_ms: u64,
     pub rest_s: u64,
     pub mappings_max: u32,
+    pub mappings_per_network: u32,
 }
 
 impl Default for Config {
@@ -76,6 +77,7 @@ impl Default for Config {
             refresh_ms: 30_000,
             rest_s: 120,
             mappings_max: 1 << 20,
+            mappings_per_network: 0,
         }
     }
 }
@@ -111,6 +113,7 @@ macro_rules! keys_of {
             refresh_ms: $config.refresh_ms,
             rest_s: $config.rest_s,
             mappings_max: $config.mappings_max,
+            mappings_per_network: $config.mappings_per_network,
         }
     };
 }

@@ -8,7 +8,7 @@
 
 mod bitmap;
 mod block_log;
-mod census;
+pub(crate) mod census;
 mod claim;
 pub(crate) mod config;
 pub(crate) mod describe;

@@ -3,6 +3,7 @@
 use braid_nf::prelude::*;
 use braid_nf::state::Vacancy;
 
+use super::census::NETWORK_QUOTA;
 use super::claim::Claim;
 use super::endpoint::{Inside, Kept, slot};
 use super::entry::{Entry, Heard, NEVER};
@@ -38,6 +39,9 @@ impl<K: Kept> Mappings<K> {
             && let Some(mapping) = self.make_at_once(cx, fixed)?
         {
             return Ok(Ok(mapping));
+        }
+        if self.census.is_full(cx, inside.network)? {
+            return self.refuse(cx, inside, NETWORK_QUOTA);
         }
         self.hosts.recall(cx, &self.roster, &mut claim)?;
         // The preferred port may belong to a mapping that has ended.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use braid_nf::packet::IpAddress;
 
-use super::config::{Allocation, AllocationKind, Config, Pooling};
+use super::config::{Allocation, AllocationKind, Config, Networks, Pooling};
 use super::hosts::BLOCKS_MAX;
 use super::networks;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
@@ -31,6 +31,8 @@ pub(crate) struct Pool {
     /// The maximum number of mappings of a subscriber; 0: no limit.
     pub(crate) quota: u32,
     pub(crate) mappings_max: u32,
+    /// The maximum number of mappings of an inside network; 0: no limit.
+    pub(crate) network_quota: u32,
     /// The maximum number of logged block events.
     pub(crate) block_log_max: u32,
     /// The collector to which block events are sent immediately.
@@ -66,6 +68,7 @@ impl Pool {
             pooling: config.pooling,
             quota: config.ports_per_host,
             mappings_max: config.mappings_max,
+            network_quota: config.mappings_per_network,
             block_log_max: config.block_log_max,
             block_syslog: config.block_syslog.map(|to| Syslog::check("block_syslog", to, ports)).transpose()?,
             inside: config.inside.clone().into(),
@@ -187,6 +190,10 @@ fn known(open: &[[u8; 4]], draining: &[[u8; 4]]) -> Result<Box<[[u8; 4]]>, Confi
 /// Checks that every key that is set matters for this kind of allocation.
 fn check_meant(config: &Config) -> Result<(), ConfigError> {
     let (usual, kind) = (Config::default(), config.allocation);
+    if config.mappings_per_network > 0 && config.networks == Networks::One {
+        let instead = "write `mappings_max`, or tell networks apart by `networks`";
+        return Err(ConfigError::new("mappings_per_network", "says nothing: there is one network", instead));
+    }
     let (has_blocks, is_shared) = (kind == AllocationKind::Blocks, kind == AllocationKind::Shared);
     let idle = [
         ("block_size", is_shared && config.block_size != usual.block_size, "blocks"),

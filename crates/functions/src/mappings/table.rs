@@ -96,8 +96,7 @@ impl<K: Kept> Mappings<K> {
                 .map_err(|error| ConfigError::state("external", &error))?
                 .reserving(fixed::reserved(fixed, &roster)),
             hosts: Hosts::new(builder, (pool, fixed), &roster)?,
-            census: Census::new(builder, pool.networks.clone())
-                .map_err(|error| ConfigError::state("networks", &error))?,
+            census: Census::new(builder, pool).map_err(|error| ConfigError::state("networks", &error))?,
             searched: Pause::new(builder, "searched", 1 + row(0, roster.room()))
                 .map_err(|error| ConfigError::state("external", &error))?,
             searched_by_hosts: (pool.allocation != Allocation::Shared)

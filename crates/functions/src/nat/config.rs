@@ -67,6 +67,7 @@ pub struct Config {
     pub held_max: u32,
     pub fragment_s: u64,
     pub ipv6: Others,
+    pub mappings_per_network: u32,
     pub non_ip: Others,
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
@@ -150,6 +151,7 @@ impl Default for Config {
             fragment_s: 30,
             ipv6: Others::Pass,
             non_ip: Others::Pass,
+            mappings_per_network: of_mappings.mappings_per_network,
             // The IPv4 dummy address (RFC 7600 section 4.8), for routers that have no address of their own.
             router: Ipv4Addr::new(192, 0, 0, 8),
             router_v6: None,

@@ -32,6 +32,7 @@ pub use output::TOO_LONG;
 pub use portless::NO_FREE_ADDRESS;
 
 pub use crate::mappings::config::{
+pub use crate::mappings::census::NETWORK_QUOTA;
     AllocationKind, Filtering, ForRouter, Networks, NextHop, Pooling, Static, StaticProtocol,
 };
 pub use crate::mappings::flows::{FILTERED, NO_MAPPING};

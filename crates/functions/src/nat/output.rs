@@ -8,6 +8,7 @@ use super::find::{Found, NOT_TRANSLATABLE};
 use super::icmp::BAD_CHECKSUM;
 use super::rewrite::{Rewrite, Track};
 use super::steady::translated;
+use crate::mappings::census::NETWORK_QUOTA;
 use crate::mappings::endpoint::is_told_by_port;
 use crate::mappings::flows::{FILTERED, NO_MAPPING};
 use crate::mappings::for_router;
@@ -22,7 +23,7 @@ use crate::parts::{Fragments, Side, answer, lengths};
 pub const TOO_LONG: Reason = Reason("too_long");
 
 /// Reasons to drop a first fragment that its later fragments do not reveal, so that they have to be remembered.
-pub(super) const ENDS: [Reason; 11] = [
+pub(super) const ENDS: [Reason; 12] = [
     Reason::TTL_EXCEEDED,
     Reason::MALFORMED,
     Reason::SET_TABLE_FULL,
@@ -32,6 +33,7 @@ pub(super) const ENDS: [Reason; 11] = [
     NOT_TRANSLATABLE,
     NO_FREE_PORT,
     PORT_QUOTA,
+    NETWORK_QUOTA,
     MAPPING_TABLE_FULL,
     BAD_CHECKSUM,
 ];

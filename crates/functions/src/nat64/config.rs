@@ -72,6 +72,7 @@ pub struct Config {
     pub rest_s: u64,
     #[serde(deserialize_with = "capacity")]
     pub mappings_max: u32,
+    pub mappings_per_network: u32,
     pub fragments_max: u32,
     pub held_max: u32,
     pub fragment_s: u64,
@@ -133,6 +134,7 @@ impl Default for Config {
             refresh_ms: of_mappings.refresh_ms,
             rest_s: of_mappings.rest_s,
             mappings_max: of_mappings.mappings_max,
+            mappings_per_network: of_mappings.mappings_per_network,
             fragments_max: 4096,
             held_max: 256,
             fragment_s: 30,

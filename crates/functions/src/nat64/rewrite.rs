@@ -11,7 +11,7 @@ use super::transport::{self, Addresses, NewPorts};
 use super::{Nat64, Session};
 use crate::mappings::networks::Behind;
 use crate::mappings::session::Heading;
-use crate::nat::{FILTERED, MAPPING_TABLE_FULL, NO_FREE_PORT, NO_MAPPING, NOT_TRANSLATABLE, PORT_QUOTA};
+use crate::nat::{FILTERED, MAPPING_TABLE_FULL, NETWORK_QUOTA, NO_FREE_PORT, NO_MAPPING, NOT_TRANSLATABLE, PORT_QUOTA};
 use crate::parts::hairpin::Way;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::turn::turn;
@@ -29,7 +29,7 @@ pub const SOURCE_ROUTE: Reason = Reason("source_route");
 pub const NO_ROOM: Reason = Reason("no_room");
 
 /// Reasons to drop a first fragment that its later fragments do not reveal, so that they have to be remembered.
-pub(super) const ENDS: [Reason; 13] = [
+pub(super) const ENDS: [Reason; 14] = [
     Reason::TTL_EXCEEDED,
     Reason::MALFORMED,
     Reason::SET_TABLE_FULL,
@@ -41,6 +41,7 @@ pub(super) const ENDS: [Reason; 13] = [
     NOT_TRANSLATABLE,
     NO_FREE_PORT,
     PORT_QUOTA,
+    NETWORK_QUOTA,
     MAPPING_TABLE_FULL,
     FRAGMENTED_ICMP,
 ];
