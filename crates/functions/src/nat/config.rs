@@ -1,6 +1,6 @@
 //! The configuration, as written in a plan file. The README explains each key.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 use braid_nf::Port;
 use serde::Deserialize;
@@ -9,6 +9,7 @@ use crate::config::capacity;
 use crate::mappings;
 use crate::mappings::config::{AllocationKind, Filtering, ForRouter, Networks, NextHop, Pooling, Static};
 use crate::parts::WrittenMac;
+use crate::parts::endpoints::Endpoints;
 use crate::parts::hairpin::Return;
 use crate::parts::others::{CountsHops, Others};
 use crate::parts::prefix::{self, Prefix};
@@ -21,6 +22,7 @@ use crate::parts::tags::{OuterTag, TagRange};
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs)]
 pub struct Config {
+    #[serde(deserialize_with = "prefix::with_ends")]
     pub inside: Vec<Prefix>,
     pub inside_ports: Vec<Port>,
     pub outside_ports: Vec<Port>,
@@ -48,7 +50,9 @@ pub struct Config {
     #[serde(rename = "static")]
     pub fixed: Vec<Static>,
     pub one_to_one: Vec<OneToOne>,
+    #[serde(deserialize_with = "prefix::with_ends")]
     pub exempt: Vec<Prefix>,
+    pub only_to: Vec<Endpoints<SocketAddrV4>>,
     pub filtering: Filtering,
     pub inbound_refresh: bool,
     pub tcp_opening_s: u64,
@@ -63,11 +67,11 @@ pub struct Config {
     pub rest_s: u64,
     #[serde(deserialize_with = "capacity")]
     pub mappings_max: u32,
+    pub mappings_per_network: u32,
     pub fragments_max: u32,
     pub held_max: u32,
     pub fragment_s: u64,
     pub ipv6: Others,
-    pub mappings_per_network: u32,
     pub non_ip: Others,
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
@@ -133,6 +137,7 @@ impl Default for Config {
             fixed: Vec::new(),
             one_to_one: Vec::new(),
             exempt: Vec::new(),
+            only_to: Vec::new(),
             filtering: Filtering::EndpointIndependent,
             inbound_refresh: false,
             tcp_opening_s: of_mappings.tcp_opening_s,
@@ -146,12 +151,12 @@ impl Default for Config {
             refresh_ms: of_mappings.refresh_ms,
             rest_s: of_mappings.rest_s,
             mappings_max: of_mappings.mappings_max,
+            mappings_per_network: of_mappings.mappings_per_network,
             fragments_max: 4096,
             held_max: 256,
             fragment_s: 30,
             ipv6: Others::Pass,
             non_ip: Others::Pass,
-            mappings_per_network: of_mappings.mappings_per_network,
             // The IPv4 dummy address (RFC 7600 section 4.8), for routers that have no address of their own.
             router: Ipv4Addr::new(192, 0, 0, 8),
             router_v6: None,

@@ -150,6 +150,11 @@ impl Nat {
         if !inward && self.settings.is_inside(destination) {
             return Ok(match side {
                 Side::Inside => Found::Once(Rewrite::none(self.way_out.of_local(cx, packet.port()))),
+                Side::Outside if self.settings.only_to.leaves_out(packet, side) => self.untranslated(side, across),
+                // Its first piece says whether it is translated.
+                Side::Outside if packet.is_later_fragment() && !self.settings.only_to.is_everything() => {
+                    self.follow(cx, packet)?
+                }
                 Side::Outside => Found::No(NO_MAPPING),
             });
         }
@@ -159,6 +164,9 @@ impl Nat {
             && let Some(back) = self.way_out.back(cx, packet.port())
         {
             return Ok(Found::Once(Rewrite::none(back)));
+        }
+        if side == Side::Inside && !inward && self.settings.only_to.leaves_out(packet, side) {
+            return Ok(self.untranslated(side, across));
         }
         if !inward && self.flows.mappings.roster.is_leaving(cx, destination)? {
             return Ok(Found::No(ADDRESS_LEFT));
@@ -204,6 +212,12 @@ impl Nat {
             })
     }
 
+    /// Whether a packet is an ICMP error about one to a host inside.
+    fn is_about_inside(&self, packet: &Packet<'_>) -> bool {
+        let quoted = packet.embedded().and_then(|quoted| quoted.dst_ip.v4());
+        quoted.is_some_and(|to| self.settings.is_inside(to))
+    }
+
     /// What is routed as it is.
     fn untranslated(&self, side: Side, across: Port) -> Found {
         match side {
@@ -213,12 +227,6 @@ impl Nat {
             Side::Outside => Found::No(NO_MAPPING),
         }
     }
-    /// Whether a packet is an ICMP error about one to a host inside.
-    fn is_about_inside(&self, packet: &Packet<'_>) -> bool {
-        let quoted = packet.embedded().and_then(|quoted| quoted.dst_ip.v4());
-        quoted.is_some_and(|to| self.settings.is_inside(to))
-    }
-
 
     #[inline(always)]
     pub(super) fn find_translation(
@@ -248,11 +256,7 @@ impl Nat {
             return self.find_portless(cx, packet, (source, destination), course, rewrite);
         }
         if packet.is_later_fragment() {
-            return Ok(match self.fragments.follow(cx, packet)? {
-                Lead::Passed(fate) => Found::Once(Rewrite::from(fate)),
-                Lead::Ends(reason) => Found::No(reason),
-                Lead::Unknown => Found::Waits,
-            });
+            return self.follow(cx, packet);
         }
         if packet.icmp().is_some_and(|icmp| icmp.is_error()) {
             return Ok(self.find_error(cx, packet, course)?.unwrap_or_else(Found::No));
@@ -280,15 +284,15 @@ impl Nat {
                 Err(reason) => return Ok(Found::Refused(reason)),
             },
         };
-        let rewrite = Rewrite {
-            source: outward.map(|mapping| mapping.external),
-            destination: inward.map(|mapping| mapping.inside.end()),
-            to: inward.map_or(course.across, |mapping| mapping.home),
         if let (Some(mapping), protocol::ICMP) = (&outward, source.protocol)
             && !self.flows.asks(cx, mapping, destination)?
         {
             return Ok(Found::No(MAPPING_TABLE_FULL));
         }
+        let rewrite = Rewrite {
+            source: outward.map(|mapping| mapping.external),
+            destination: inward.map(|mapping| mapping.inside.end()),
+            to: inward.map_or(course.across, |mapping| mapping.home),
             behind: inward.map_or(Behind::Outside, |mapping| Behind::Network(mapping.inside.network)),
         };
         if let (Some(ours), Some(theirs), protocol::TCP) = (&outward, &inward, source.protocol) {
@@ -303,6 +307,15 @@ impl Nat {
                 Found::Flow(flow(packet, &mapping, (Heading::Inward, mapping.inside.end(), mapping.home)))
             }
             _ => Found::Once(rewrite),
+        })
+    }
+
+    /// A later fragment goes where the first one went.
+    fn follow(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
+        Ok(match self.fragments.follow(cx, packet)? {
+            Lead::Passed(fate) => Found::Once(Rewrite::from(fate)),
+            Lead::Ends(reason) => Found::No(reason),
+            Lead::Unknown => Found::Waits,
         })
     }
 

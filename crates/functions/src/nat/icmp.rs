@@ -45,7 +45,8 @@ impl Nat {
         }
         let quoted = packet.embedded().and_then(|quoted| quoted.dst_ip.v4());
         let outward = is_from_inside && self.settings.is_inside(quoted.unwrap_or(source));
-        if !inward && !outward {
+        let is_translated = inward || outward && !self.settings.only_to.leaves_out(packet, Side::Inside);
+        if !is_translated {
             return Ok(cx.pass());
         }
         let course = Course { outward, inward, across: cx.leaves_by() };
@@ -66,9 +67,9 @@ impl Nat {
         let Some(quoted) = packet.embedded() else { return Ok(Err(NO_MAPPING)) };
         let Some((source, destination)) = quoted_ends(&quoted) else { return Ok(Err(NO_MAPPING)) };
         let has_ports = is_told_by_port(source.protocol);
-        let mut rewrite = QuotedRewrite { to: course.across, ..QuotedRewrite::default() };
         // A later piece quotes no ports: then only hosts with an address of their own are known.
         let is_whole = !has_ports || quoted.ports.is_some() || quoted.icmp_id.is_some();
+        let mut rewrite = QuotedRewrite { to: course.across, ..QuotedRewrite::default() };
         // The error must be addressed to the sender of the quoted packet.
         if packet.dst_ip() != source.ip() {
             return Ok(Err(NO_MAPPING));
@@ -101,8 +102,8 @@ impl Nat {
         if course.outward {
             let inside = self.settings.inside(packet, destination);
             let external = match self.own_external(inside) {
-                None if has_ports => self.flows.mappings.external_of(cx, inside)?,
                 None if !is_whole => None,
+                None if has_ports => self.flows.mappings.external_of(cx, inside)?,
                 None => self.portless_external(cx, inside, source)?,
                 own => own,
             };
@@ -116,7 +117,6 @@ impl Nat {
         Ok(Ok(Found::Error(rewrite)))
     }
 
-    /// Rewrites both headers and sends the error on.
     /// The new source of an error from inside: its sender's own external address, or else that of the quoted host (RFC 5508 REQ-5 d), which
     /// hides a private one. A public router is shown, as in traces of packets that are not translated.
     fn source_of_error(&self, packet: &Packet<'_>, external: Endpoint) -> Option<IpAddress> {
@@ -126,6 +126,7 @@ impl Nat {
         own.or_else(|| hides(source.v4()?).then_some(external)).map(|end| end.ip())
     }
 
+    /// Rewrites both headers and sends the error on.
     pub(super) fn send_error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, rewrite: &QuotedRewrite) -> Handled {
         if let Some(end) = self.end(cx, packet, (rewrite.to, rewrite.behind), 1)? {
             return Ok(end);

@@ -16,6 +16,7 @@ pub(crate) mod describe;
 mod find;
 mod icmp;
 mod one_to_one;
+mod only_to;
 mod output;
 mod portless;
 mod portless_quota;
@@ -31,8 +32,8 @@ pub use icmp::BAD_CHECKSUM;
 pub use output::TOO_LONG;
 pub use portless::NO_FREE_ADDRESS;
 
-pub use crate::mappings::config::{
 pub use crate::mappings::census::NETWORK_QUOTA;
+pub use crate::mappings::config::{
     AllocationKind, Filtering, ForRouter, Networks, NextHop, Pooling, Static, StaticProtocol,
 };
 pub use crate::mappings::flows::{FILTERED, NO_MAPPING};

@@ -9,6 +9,7 @@ use braid_nf::{Hairpins, Packet, Port};
 
 use super::config::Config;
 use super::one_to_one::OneToOne;
+use super::only_to::OnlyTo;
 use crate::config::{ConfigError, check_port, idle_ns};
 use crate::mappings::config::{Allocation, Networks};
 use crate::mappings::endpoint::{Endpoint, Inside};
@@ -37,6 +38,7 @@ pub(super) struct Settings {
     pub(super) fixed: Box<[Fixed]>,
     pub(super) one_to_one: OneToOne,
     pub(super) exempt: PrefixesV4,
+    pub(super) only_to: OnlyTo,
     pub(super) timeouts: Timeouts,
     pub(super) fragment_ns: u64,
     pub(super) ipv6: Others,
@@ -86,6 +88,7 @@ impl Settings {
             one_to_one,
             networks,
             exempt: PrefixesV4::of(&config.exempt),
+            only_to: OnlyTo::check(config)?,
             timeouts: Timeouts::check(&of_mappings)?,
             fragment_ns: idle_ns("fragment_s", config.fragment_s)?,
             ipv6: config.ipv6,

@@ -98,6 +98,16 @@ impl<A: End> Endpoints<A> {
         (self.first.port()..=self.last).map(move |port| self.first.with_port(port))
     }
 
+    /// Their address.
+    pub fn address(&self) -> IpAddress {
+        self.first.address()
+    }
+
+    /// Whether a port is one of them.
+    pub fn has(&self, port: u16) -> bool {
+        (self.first.port()..=self.last).contains(&port)
+    }
+
     fn len(&self) -> usize {
         usize::from(self.last - self.first.port()) + 1
     }

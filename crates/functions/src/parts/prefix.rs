@@ -88,6 +88,18 @@ impl Prefix {
         let first = self.first().v4().map_or(0, u32::from_be_bytes);
         (0..self.len_v4().unwrap_or(0)).map(move |n| first.wrapping_add(n as u32).to_be_bytes())
     }
+
+    /// The fewest ranges that together have all IPv4 addresses from the first to the last, in order.
+    fn spanning(first: u32, last: u32) -> Vec<Prefix> {
+        let (mut ranges, mut next) = (Vec::new(), u64::from(first));
+        while next <= u64::from(last) {
+            // As many as the alignment allows, and as are left.
+            let most = (next as u32).trailing_zeros().min((u64::from(last) - next + 1).ilog2());
+            ranges.push(Prefix::new(IpAddress::from_v4((next as u32).to_be_bytes()), 32 - most as u8));
+            next += 1 << most;
+        }
+        ranges
+    }
 }
 
 /// Ranges of IPv4 addresses, in a form that can be searched for each first packet.
@@ -164,9 +176,6 @@ pub(crate) fn some_network<'de, D: Deserializer<'de>>(deserializer: D) -> Result
     network(deserializer).map(Some)
 }
 
-/// The most addresses that a range with two ends may have.
-const SPAN_MAX: u32 = 1 << 16;
-
 /// Reads address ranges in a plan file, including those with two ends: `198.51.100.3-198.51.100.9`.
 pub(crate) fn with_ends<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix>, D::Error> {
     let written = Vec::<Written>::deserialize(deserializer)?;
@@ -199,13 +208,10 @@ impl TryFrom<String> for Written {
         };
         let end = |text: &str| text.trim().parse::<Ipv4Addr>().ok().map(u32::from);
         match (end(first), end(last)) {
-            (Some(first), Some(last)) if first <= last && last - first < SPAN_MAX => {
-                let address = |number: u32| Prefix::new(IpAddress::from_v4(number.to_be_bytes()), 32);
-                Ok(Written((first..=last).map(address).collect()))
-            }
             (Some(first), Some(last)) if first > last => {
                 Err(WrittenError::Backwards(backwards(&text, Ipv4Addr::from(first), Ipv4Addr::from(last))))
             }
+            (Some(first), Some(last)) => Ok(Written(Prefix::spanning(first, last))),
             _ => Err(WrittenError::Other(text)),
         }
     }
@@ -255,11 +261,19 @@ mod tests {
 
     #[test]
     fn a_range_may_have_two_ends() {
-        let ranges = |text: &str| Written::try_from(text.to_owned()).map(|written| written.0.len());
-        assert_eq!(ranges("198.51.100.3-198.51.100.9"), Ok(7));
-        assert_eq!(ranges("198.51.100.3 - 198.51.100.3"), Ok(1));
-        assert_eq!(ranges("198.51.100.0/28"), Ok(1));
-        for wrong in ["10.0.0.0-10.255.255.255", "198.51.100.3-", "198.51.100.3-9", "::1-::2"] {
+        let ranges = |text: &str| {
+            let words = |written: Written| written.0.iter().map(Prefix::to_string).collect::<Vec<_>>().join(" ");
+            Written::try_from(text.to_owned()).map(words)
+        };
+        let is = |text: &str, expected: &str| assert_eq!(ranges(text), Ok(expected.to_owned()), "{text}");
+        is("198.51.100.3-198.51.100.9", "198.51.100.3/32 198.51.100.4/30 198.51.100.8/31");
+        is("198.51.100.3 - 198.51.100.3", "198.51.100.3/32");
+        is("198.51.100.0/28", "198.51.100.0/28");
+        is("10.0.0.0-10.255.255.255", "10.0.0.0/8");
+        is("0.0.0.0-255.255.255.255", "0.0.0.0/0");
+        is("0.0.0.0-9.255.255.255", "0.0.0.0/5 8.0.0.0/7");
+        is("255.255.255.254-255.255.255.255", "255.255.255.254/31");
+        for wrong in ["198.51.100.3-", "198.51.100.3-9", "::1-::2"] {
             assert_eq!(ranges(wrong), Err(WrittenError::Other(wrong.to_owned())));
         }
         let error = ranges("198.51.100.9-198.51.100.3").unwrap_err().to_string();

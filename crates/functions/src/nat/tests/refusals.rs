@@ -121,6 +121,14 @@ fn ranges_and_networks_that_add_nothing_are_refused() {
             check_error(&ranges(list), &within);
         }
     }
+    let only = "only_to = ['192.0.2.1:80']";
+    let other = "translates by other rules; leave one of them out";
+    check_error(&format!("{only}\nexempt = ['192.0.2.0/24']"), &format!("`only_to`: `exempt` {other}"));
+    check_error("only_to = ['10.0.0.1:80']", "`only_to`: 10.0.0.1:80 is inside; write endpoints outside");
+    check_error(
+        "mappings_per_network = 9",
+        "`mappings_per_network`: says nothing: there is one network; write `mappings_max`",
+    );
     check_error("outer_tag = '802.1q'", "`outer_tag`: says nothing: networks are not told by VLAN");
     let nobody =
         "`for_router`: `outside_router`, 192.0.0.8, is no external address, so nothing comes for it here; write";
