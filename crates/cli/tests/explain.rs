@@ -216,6 +216,11 @@ fn a_gateway_has_two_orders_and_keeps_connections_on_one_worker() {
     assert!(text.contains("order from outside: nat → firewall (port 1)"), "{text}");
     let text = braid.ok("plan --nf flow_counter,policer --workers 2");
     assert!(text.contains("order: flow_counter → policer, for packets of all ports"), "{text}");
+    // Who names no sides has the chain's, which is said where its own would be others.
+    braid.write("two.toml", "[[nf]]\nfunction = 'nat'\nname = 'first'\n[[nf]]\nfunction = 'nat'\n[nf.config]\ninside_ports = [1]\noutside_ports = [0]\n");
+    let text = braid.ok("plan two.toml");
+    assert!(text.contains("sides of first: those of the chain"), "{text}");
+    assert_eq!(braid.json("plan two.toml")["order"]["given_sides"], serde_json::json!(["first"]));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use braid_runtime::nf::{ShareError, Stage};
 use braid_runtime::steer::planner::{self, Changed, HashPlan, Locality, Member};
 use braid_runtime::steer::udp_ports::Why;
 use braid_runtime::steer::{Fields, Key, Pattern, Reta, Steering, Symmetry, Toeplitz, UdpPorts};
-use braid_runtime::{BuildError, Chain, ChainError, Distribution, Plan as RunPlan, Sharing, Time};
+use braid_runtime::{BuildError, Chain, ChainError, Course, Distribution, Plan as RunPlan, Sharing, Time};
 
 use crate::HugePages;
 use crate::catalog::Refusal;
@@ -355,10 +355,7 @@ fn build_all(
 /// The configuration with which a function is built: one that names no ports has the chain's inside and outside.
 fn with_sides(link: &PlannedFunction, mut config: toml::Table, Site { course, ports, .. }: &Site) -> toml::Table {
     let ports = *ports;
-    let is_silent = ["inside_ports", "outside_ports"].iter().all(|key| !config.contains_key(*key));
-    // By default odd ports are outside, for functions as for chains.
-    let is_unusual = |outside: &PortSet| (0..ports).any(|port| outside.has(port) != (port % 2 == 1));
-    if let Some(outside) = course.outside().filter(|outside| link.entry.sides && is_silent && is_unusual(outside)) {
+    if let Some(outside) = given_sides((link, &config), course, ports) {
         for (key, is_outside) in [("inside_ports", false), ("outside_ports", true)] {
             let list = (0..ports).filter(|port| outside.has(*port) == is_outside);
             let list = list.map(|port| toml::Value::Integer(port.into())).collect();
@@ -366,6 +363,14 @@ fn with_sides(link: &PlannedFunction, mut config: toml::Table, Site { course, po
         }
     }
     config
+}
+
+/// The chain's outside for a function that names no ports, if its own default would be another one.
+pub(crate) fn given_sides((link, config): (&Link, &toml::Table), course: &Course, ports: u16) -> Option<PortSet> {
+    let is_silent = ["inside_ports", "outside_ports"].iter().all(|key| !config.contains_key(*key));
+    // By default odd ports are outside, for functions as for chains.
+    let is_unusual = |outside: &PortSet| (0..ports).any(|port| outside.has(port) != (port % 2 == 1));
+    course.outside().filter(|outside| link.entry.sides && is_silent && is_unusual(outside))
 }
 
 /// The configuration key under which a function shares an object.

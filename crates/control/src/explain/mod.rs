@@ -21,9 +21,9 @@ use braid_runtime::steer::planner::{HashPlan, Locality, Outcome};
 use braid_runtime::steer::{Key, Pattern, UdpPorts, checker};
 use braid_runtime::{Chain, Direction, Full, When};
 
-use crate::compile::{Carry, Compiled};
+use crate::compile::{Carry, Compiled, given_sides};
 use crate::machine::Cache;
-use crate::plan::Plan;
+use crate::plan::{Link, Plan};
 use crate::plan_file::Problem;
 
 /// Explains a plan.
@@ -52,10 +52,12 @@ pub fn explain(plan: &Plan) -> Result<Explanation, Problem> {
 fn order(plan: &Plan, chain: &Chain) -> OrderPart {
     let name = |at: usize| chain.stages()[at].name().to_owned();
     let outside = plan.course.outside();
+    let has_given_sides = |link: &&Link| given_sides((link, &link.config.table()), &plan.course, plan.ports).is_some();
     OrderPart {
         from_inside: chain.positions(Direction::Forward).map(name).collect(),
         from_outside: outside.map(|_| chain.positions(Direction::Reverse).map(name).collect()),
         outside: outside.iter().flat_map(|outside| outside.iter(plan.ports)).collect(),
+        given_sides: plan.chain.iter().filter(has_given_sides).map(|link| link.name.clone()).collect(),
         atomic: if plan.course.atomic { "chain" } else { "function" },
     }
 }

@@ -40,6 +40,8 @@ pub struct OrderPart {
     pub from_outside: Option<Vec<String>>,
     /// The outside ports, if they matter.
     pub outside: Vec<u16>,
+    /// The functions that name no sides and have these, although by default theirs would be others.
+    pub given_sides: Vec<String>,
     /// How much of a packet's processing is one transaction: its part in each `function`, or in the whole `chain`.
     pub atomic: &'static str,
 }

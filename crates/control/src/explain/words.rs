@@ -55,7 +55,12 @@ impl fmt::Display for OrderPart {
         };
         let ports: Vec<String> = self.outside.iter().map(ToString::to_string).collect();
         writeln!(f, "order from inside:  {}", self.from_inside.join(" → "))?;
-        writeln!(f, "order from outside: {} (port {})", from_outside.join(" → "), ports.join(", "))
+        writeln!(f, "order from outside: {} (port {})", from_outside.join(" → "), ports.join(", "))?;
+        for name in &self.given_sides {
+            let sides = "those of the chain, since it names no ports (on its own its odd ports would be outside)";
+            writeln!(f, "  sides of {name}: {sides}")?;
+        }
+        Ok(())
     }
 }
 
