@@ -54,7 +54,6 @@ impl LoadBalancer {
             return Ok(send_direct(packet, server.mac, port));
         }
         let l3 = usize::from(packet.record().l3);
-        let ports = packet.ports().filter(|_| !packet.is_fragment());
         let Some(inner) = packet.bytes().get(l3..).and_then(Inner::read) else {
             return Ok(Verdict::Drop(Reason::MALFORMED));
         };
@@ -68,7 +67,7 @@ impl LoadBalancer {
             }
             return Ok(Verdict::Drop(TOO_BIG));
         }
-        let (client, origin) = (packet.src_ip(), Origin::of(packet));
+        let (flow, origin) = (FlowName::of(packet), Origin::of(packet));
         if cut == Cut::Inner {
             let room = mtu - overhead as u16;
             let send = |piece: &[u8]| {
@@ -82,7 +81,7 @@ impl LoadBalancer {
         let Some(inner) = packet.bytes().get(l3..).and_then(Inner::read) else {
             return Ok(Verdict::Drop(Reason::MALFORMED));
         };
-        let tunnel = self.tunnel(cx, server, (inner, is_long), (client, ports));
+        let tunnel = self.tunnel(cx, server, (inner, is_long), flow);
         let Some(tunnel) = tunnel.filter(|_| packet.push_front(overhead)) else {
             return Ok(Verdict::Drop(NO_TUNNEL));
         };
@@ -130,7 +129,7 @@ impl LoadBalancer {
             }
             Cut::Nothing | Cut::Outer => {}
         }
-        let tunnel = self.tunnel(cx, server, (inner, cut == Cut::Outer), (origin.client, None));
+        let tunnel = self.tunnel(cx, server, (inner, cut == Cut::Outer), origin.flow);
         let (Some(tunnel), Some(frame)) = (tunnel, room.get_mut(..overhead + piece.len())) else { return false };
         frame[..l3].copy_from_slice(&piece[..l3]);
         frame[overhead + l3..].copy_from_slice(&piece[l3..]);
@@ -144,22 +143,21 @@ impl LoadBalancer {
         true
     }
 
-    /// Builds the tunnel for a packet to a backend, from the client's address and, unless the packet is a fragment, both
-    /// ports. `is_long` says that the outer packet is to be fragmented. `None` if there is no source address for the
-    /// tunnel.
+    /// Builds the tunnel for a packet of a flow to a backend. `is_long` says that the outer packet is to be fragmented. `None` if there is
+    /// no source address for the tunnel.
     fn tunnel(
         &self,
         cx: &Cx<'_>,
         server: &Server,
         (inner, is_long): (Inner<'_>, bool),
-        (client, ports): (IpAddress, Option<(u16, u16)>),
+        flow: FlowName,
     ) -> Option<Tunnel> {
         let from = if server.address.is_v4() { self.settings.router.v4 } else { self.settings.router.v6? };
         // A packet that may be fragmented needs an identification that its neighbours do not share (RFC 6864 section
         // 4.2).
         let name = &inner.bytes[..inner.bytes.len().min(HASHED)];
         let identification = is_long.then(|| hash::mixed(name, cx.now()) as u16);
-        let entropy = entropy(client, ports.unwrap_or_default());
+        let entropy = flow.entropy();
         let (mode, to) = (server.mode, server.address);
         let Inner { len, class, version: carries, .. } = inner;
         Some(Tunnel { mode, from, to, carries, len, class, entropy, identification })
@@ -183,14 +181,33 @@ fn address(frame: &mut [u8], mac: MacAddress) -> bool {
     true
 }
 
-/// A source port that is the same for all packets of a flow, for routers that spread flows by ports.
-fn entropy(client: IpAddress, (source, destination): (u16, u16)) -> u16 {
-    let mut name = [0; 20];
-    name[..16].copy_from_slice(&client.octets());
-    name[16..18].copy_from_slice(&source.to_be_bytes());
-    name[18..].copy_from_slice(&destination.to_be_bytes());
-    // One of the dynamic ports (RFC 6335 section 6).
-    0xc000 | (hash::mixed(&name, 0) >> 48) as u16
+/// Which flow a packet belongs to, as outer headers show it: routers and network cards spread flows by these.
+#[derive(Clone, Copy)]
+struct FlowName {
+    client: IpAddress,
+    /// The client's port and the service's; 0 of a fragment, all of which have to go the same way.
+    ports: (u16, u16),
+}
+
+impl FlowName {
+    /// The flow of a packet; of an ICMP error that of the packet it quotes, which a service has sent to a client.
+    fn of(packet: &Packet<'_>) -> FlowName {
+        if let Some(quoted) = packet.embedded() {
+            let (service, client) = quoted.ports.unwrap_or_default();
+            return FlowName { client: quoted.dst_ip, ports: (client, service) };
+        }
+        let ports = packet.ports().filter(|_| !packet.is_fragment());
+        FlowName { client: packet.src_ip(), ports: ports.unwrap_or_default() }
+    }
+
+    /// A number that is the same for all packets of the flow.
+    fn entropy(self) -> u64 {
+        let mut name = [0; 20];
+        name[..16].copy_from_slice(&self.client.octets());
+        name[16..18].copy_from_slice(&self.ports.0.to_be_bytes());
+        name[18..].copy_from_slice(&self.ports.1.to_be_bytes());
+        hash::mixed(&name, 0)
+    }
 }
 
 /// The length of all outer headers in bytes, over a version of IP.
@@ -205,7 +222,7 @@ pub(super) fn overhead(mode: Mode, over: IpVersion) -> usize {
 
 /// Where a packet that is to be encapsulated came from; its pieces share it.
 pub(super) struct Origin {
-    client: IpAddress,
+    flow: FlowName,
     port: Port,
     link: Link,
 }
@@ -213,7 +230,8 @@ pub(super) struct Origin {
 impl Origin {
     /// The origin of a packet.
     pub(super) fn of(packet: &Packet<'_>) -> Origin {
-        Origin { client: packet.src_ip(), port: packet.port(), link: packet.link() }
+        let flow = FlowName { client: packet.src_ip(), ports: (0, 0) };
+        Origin { flow, port: packet.port(), link: packet.link() }
     }
 }
 
@@ -277,7 +295,7 @@ struct Tunnel {
     /// Length of the inner packet, in bytes.
     len: usize,
     class: u8,
-    entropy: u16,
+    entropy: u64,
     /// Set if the outer packet may be fragmented.
     identification: Option<u16>,
 }
@@ -309,12 +327,14 @@ impl Tunnel {
             }
             Mode::Gue => {
                 let (at, len) = (inner_at - Udp::LEN, self.len + Udp::LEN);
-                let words = [self.entropy, GUE_PORT, len as u16, 0];
+                // One of the dynamic ports (RFC 6335 section 6).
+                let source = 0xc000 | (self.entropy >> 48) as u16;
+                let words = [source, GUE_PORT, len as u16, 0];
                 let udp = frame[at..inner_at].chunks_exact_mut(2);
                 udp.zip(words).for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_be_bytes()));
                 // UDP needs no checksum over IPv4 (RFC 768), but does over IPv6 (RFC 8200 section 8.1).
                 if is_v6 && let Some(datagram) = frame.get(at..at + len) {
-                    let sum = checksum::transport(self.from, self.to, protocol::UDP, datagram);
+                    let sum = checksum::udp_zero(checksum::transport(self.from, self.to, protocol::UDP, datagram));
                     frame[at + 6..at + 8].copy_from_slice(&sum.to_be_bytes());
                 }
                 (protocol::UDP, len)
@@ -343,6 +363,8 @@ impl Tunnel {
                 ip.set_source(self.from.octets());
                 ip.set_destination(self.to.octets());
                 ip.set_traffic_class(self.class);
+                // RFC 6438 section 3; 0 would say that there is none.
+                ip.set_flow_label(((self.entropy >> 44) as u32).max(1));
                 ip.emit(bytes);
             }
         }

@@ -42,6 +42,37 @@ fn unwrap(bytes: &[u8], between: usize) -> (String, String) {
     (text, show::frame(&inner))
 }
 
+/// The flow label of an outer IPv6 header, or the source port of an outer UDP header over IPv4.
+fn spread_by(bytes: &[u8]) -> u32 {
+    match bytes[14] >> 4 {
+        6 => u32::from_be_bytes([0, bytes[15], bytes[16], bytes[17]]) & 0x000f_ffff,
+        _ => u16::from_be_bytes([bytes[34], bytes[35]]).into(),
+    }
+}
+
+#[test]
+fn outer_headers_spread_flows_and_keep_each_together() {
+    for (mode, backend) in [("ipip", "fd00::1"), ("gre", "fd00::1"), ("gue", "fd00::1"), ("gue", "10.0.0.1")] {
+        let service = "[[service]]\naddress = '203.0.113.10'\nmode";
+        let keys =
+            format!("router_v6 = '2001:db8::fe'\n{service} = '{mode}'\nbackends = [{{ address = '{backend}' }}]");
+        let mut lb = bench(&keys);
+        let mut of = |frame: Frame| spread_by(lb.send(1, 0, &frame.bytes()).only().1);
+        let client = |port: u16| format!("192.0.2.8:{port}");
+        let all: Vec<u32> = (1..=50).map(|port| of(Frame::udp(&client(port), "203.0.113.10:53"))).collect();
+        let mut distinct = all.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert!(distinct.len() > 45 && !all.contains(&0), "{mode}: {all:?}");
+        let again: Vec<u32> = (1..=50).map(|port| of(Frame::udp(&client(port), "203.0.113.10:53").len(99))).collect();
+        assert_eq!(again, all, "{mode}");
+        // What routers say of its answers goes the way of the connection.
+        let about = |port: u16| Frame::udp("203.0.113.10:53", &client(port)).bytes();
+        let errors = (1..=50).map(|port| of(Frame::unreachable("198.18.0.9", "203.0.113.10", &about(port))));
+        assert_eq!(errors.collect::<Vec<_>>(), all, "{mode}");
+    }
+}
+
 #[test]
 fn a_packet_reaches_its_backend_whole() {
     for (mode, between, v4, v6) in [("ipip", 0, 4, 41), ("gre", 4, 47, 47), ("gue", 8, 17, 17)] {
