@@ -138,7 +138,7 @@ impl LoadBalancer {
         Ok(chosen)
     }
 
-    /// The backend that the client persists on, if it still accepts connections; else the one that the hash gives.
+    /// The backend that the client persists on, if it still [keeps clients](Self::keeps_clients); else the one that the hash gives.
     pub(super) fn choose(
         &self,
         cx: &mut Cx<'_>,
@@ -152,7 +152,7 @@ impl LoadBalancer {
         let key = Client::of(service, client.0);
         if let Some(kept) = self.kept.get(cx, &key)? {
             let backend = kept.backend as u32;
-            if self.may_choose(cx, backend)? && self.accepts(cx, accepts, backend)? {
+            if self.keeps_clients(cx, backend)? && self.accepts(cx, accepts, backend)? {
                 return Ok(Some(backend));
             }
         }
@@ -167,7 +167,7 @@ impl LoadBalancer {
         let Some(service) = service else { return Ok(()) };
         let kept = self.kept.get(cx, &Client::of(service, client))?;
         let is_there = kept.is_none_or(|kept| kept.backend == u64::from(flow.backend));
-        if is_there && self.may_choose(cx, flow.backend.into())? {
+        if is_there && self.keeps_clients(cx, flow.backend.into())? {
             self.keep(cx, service, client, flow.backend.into())?;
         }
         Ok(())
@@ -231,6 +231,14 @@ impl LoadBalancer {
             }
         }
         Ok(first.map_or(none, |(backend, _)| Found::At(backend)))
+    }
+
+    /// Whether clients stay on a backend: it is up, and does not drain, or drains of clients as they go by themselves.
+    fn keeps_clients(&self, cx: &mut Cx<'_>, backend: u32) -> Result<bool, Conflict> {
+        match self.settings.when_draining {
+            WhenDown::Keep => self.is_up(cx, backend),
+            WhenDown::Move => self.may_choose(cx, backend),
+        }
     }
 
     /// Whether new flows may go to a backend: its weight is not 0 and it is up.

@@ -28,6 +28,7 @@ pub struct Config {
     pub monitors: Vec<IpAddr>,
     pub checkers: Vec<Prefix>,
     pub when_down: WhenDown,
+    pub when_draining: WhenDown,
     pub recheck_ms: u64,
     pub tcp_s: u64,
     pub tcp_opening_s: u64,
@@ -337,7 +338,7 @@ pub enum Transport {
     Udp,
 }
 
-/// What happens to the connections of a backend that goes down.
+/// What happens to the connections of a backend that goes down, or to clients that persist on one that drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenDown {
@@ -371,6 +372,7 @@ impl Default for Config {
             monitors: Vec::new(),
             checkers: Vec::new(),
             when_down: WhenDown::Move,
+            when_draining: WhenDown::Keep,
             recheck_ms: 1000,
             tcp_s: 900,
             tcp_opening_s: 60,

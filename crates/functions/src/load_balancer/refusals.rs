@@ -237,6 +237,7 @@ pub(super) fn check_meant(config: &Config) -> Result<(), ConfigError> {
         ("heartbeat_timeout_ms", !hears && config.heartbeat_timeout_ms != usual.heartbeat_timeout_ms, hear),
         ("persistence_s", !keeps && config.persistence_s != usual.persistence_s, keep),
         ("persistence_max", !keeps && config.persistence_max != usual.persistence_max, keep),
+        ("when_draining", !keeps && config.when_draining != usual.when_draining, keep),
         ("tcp_s", !tcp && config.tcp_s != usual.tcp_s, of_tcp),
         ("tcp_opening_s", !tcp && config.tcp_opening_s != usual.tcp_opening_s, of_tcp),
         ("tcp_closing_s", !tcp && config.tcp_closing_s != usual.tcp_closing_s, of_tcp),

@@ -176,6 +176,8 @@ pub(super) struct Settings {
     pub(super) checkers: Vec<Prefix>,
     pub(super) heartbeat_ns: u64,
     pub(super) when_down: WhenDown,
+    /// What clients do that persist on a backend without weight.
+    pub(super) when_draining: WhenDown,
     pub(super) recheck_ms: i32,
     /// Idle timeout by the phase of the flow.
     pub(super) idle_ns: [u64; Phase::COUNT],
@@ -226,6 +228,7 @@ impl Settings {
             checkers: config.checkers.clone(),
             heartbeat_ns: millis("heartbeat_timeout_ms", config.heartbeat_timeout_ms)?,
             when_down: config.when_down,
+            when_draining: config.when_draining,
             recheck_ms: (millis("recheck_ms", config.recheck_ms)? / NS_PER_MS) as i32,
             idle_ns: idle_by_phase(config)?,
             persistence_ns: idle_ns("persistence_s", config.persistence_s)?,

@@ -85,6 +85,40 @@ fn the_clients_of_one_that_leaves_go_elsewhere_and_no_others_do() {
 }
 
 #[test]
+fn clients_stay_with_a_backend_that_drains_until_they_are_forgotten() {
+    let with = |keys: &str, weight: u8| {
+        let drains = format!("{{ address = '10.0.0.1', weight = {weight} }}");
+        format!(
+            "tcp_opening_s = 5\npersistence_s = 60\n{keys}\n{}",
+            service("1 2").replace("{ address = '10.0.0.1' }", &drains)
+        )
+    };
+    let mut lb = Bench::with_sets(2, 1024, build(&with("", 1)));
+    let chosen = backends(&mut lb, 0);
+    let mut lb = lb.succeeded(build(&with("", 0)));
+    let again = |lb: &mut Bench, host: usize, port: u16, ms: u64| {
+        let frame = Frame::tcp(&format!("192.0.2.{host}:{port}"), "203.0.113.10:80").flags("S");
+        let sent = show::outcome(&lb.send(1, ms, &frame.bytes()));
+        sent.split(' ').nth(4).unwrap_or("?").trim_start_matches("10.0.0.").trim_end_matches(":80").to_owned()
+    };
+    // Another connection of each client, while its first one is open.
+    let second: Vec<String> = (1..=60).map(|host| again(&mut lb, host, 10, 1000)).collect();
+    assert_eq!(second, chosen);
+    // New clients go elsewhere.
+    assert!((61..=120).all(|host| again(&mut lb, host, 9, 1000) == "2"));
+    // Who has had no connection for a minute is forgotten.
+    for ms in (2..200).map(|second| second * 1000) {
+        lb.send(1, ms, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+    }
+    assert!((1..=60).all(|host| again(&mut lb, host, 11, 200_000) == "2"));
+    // Where clients are to move, their next connection does.
+    let mut lb = Bench::with_sets(2, 1024, build(&with("", 1)));
+    assert_eq!(backends(&mut lb, 0), chosen);
+    let mut lb = lb.succeeded(build(&with("when_draining = 'move'", 0)));
+    assert!((1..=60).all(|host| again(&mut lb, host, 10, 1000) == "2"));
+}
+
+#[test]
 fn one_that_has_left_is_told_as_long_as_it_has_connections() {
     let config = |backends: &str| {
         format!("udp_s = 10\n[[service]]\naddress = '203.0.113.10'\nport = 53\nbackends = [{backends}]")
