@@ -209,7 +209,8 @@ pub fn sink(plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
     Ok(match paths.pop() {
         None => Box::new(NullSink),
         Some(only) if !per_port => {
-            Box::new(CaptureSink::new(only).precision(Precision::Nanoseconds).named(input.port_names()))
+            let sink = CaptureSink::new(only).precision(Precision::Nanoseconds);
+            Box::new(sink.named(input.port_names()).of_ports(plan.ports))
         }
         Some(last) => {
             paths.push(last);

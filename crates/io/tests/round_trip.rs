@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use braid_io::capture::{CaptureReader, CaptureSink, CaptureSource, CaptureWriter, Precision};
+use braid_io::capture::{CaptureReader, CaptureSink, CaptureSource, CaptureWriter, Precision, interface_names};
 use braid_io::{FirstQueue, OpenError, QueueSelect, Received, RxQueue, Sink, SinkError, Source, TxCounters, TxQueue};
 use braid_packet::{Batch, Buffers, FrameInfo, Layout, Link, Pool, PoolConfig, Port};
 use braid_testkit::skip::skip;
@@ -152,6 +152,20 @@ proptest! {
             prop_assert_eq!(reader.advance(), Ok(false));
         }
     }
+}
+
+#[test]
+fn interfaces_have_the_numbers_of_their_ports_whatever_leaves_first() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("out.pcapng");
+    let writer = CaptureWriter::create(&path, Precision::Nanoseconds).expect("room");
+    let mut writer = writer.named(vec!["lan".to_owned()]).of_ports(2);
+    writer.write(&[0; 60], &FrameInfo { port: 1, wire_len: 60, ..FrameInfo::default() });
+    writer.finish().expect("whole");
+    assert_eq!(interface_names(&path), ["lan", "port 1"]);
+    let mut reader = CaptureReader::open(&path).expect("a capture");
+    assert!(reader.advance().expect("whole"));
+    assert_eq!(reader.captured().interface, 1);
 }
 
 #[test]

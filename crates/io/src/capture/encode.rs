@@ -82,6 +82,8 @@ pub struct CaptureWriter {
     interfaces: Vec<(Port, Link)>,
     /// What the ports are called, as far as they have names.
     names: Vec<String>,
+    /// The number of ports whose interfaces are described before the first packet.
+    ports: Port,
     begun: bool,
     scratch: Vec<u8>,
     failure: Option<SinkError>,
@@ -126,6 +128,7 @@ impl CaptureWriter {
             precision,
             interfaces: Vec::new(),
             names: Vec::new(),
+            ports: 0,
             begun: false,
             scratch: Vec::new(),
             failure: None,
@@ -135,6 +138,13 @@ impl CaptureWriter {
     /// Names the interfaces of a pcapng file by port; one without a name, or with an empty one, is called `port N`.
     pub fn named(mut self, names: Vec<String>) -> CaptureWriter {
         self.names = names;
+        self
+    }
+
+    /// Describes the interfaces of so many ports of a pcapng file before its first packet, so that each has the number of its
+    /// port, whatever leaves first. All others are described as they appear.
+    pub fn of_ports(mut self, ports: Port) -> CaptureWriter {
+        self.ports = ports;
         self
     }
 
@@ -274,6 +284,11 @@ impl CaptureWriter {
     fn enhanced_packet(&mut self, bytes: &[u8], info: &FrameInfo, comment: &str) {
         if !self.begun {
             self.begin_pcapng();
+        }
+        if self.interfaces.is_empty() {
+            for port in 0..self.ports {
+                self.interface(port, info.link);
+            }
         }
         let interface = self.interface(info.port, info.link);
         let time = match self.precision {

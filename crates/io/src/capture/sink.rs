@@ -38,6 +38,7 @@ pub struct CaptureSink {
     paths: Vec<PathBuf>,
     precision: Precision,
     names: Vec<String>,
+    ports: Port,
 }
 
 impl CaptureSink {
@@ -48,12 +49,18 @@ impl CaptureSink {
 
     /// Writes each port to its own file.
     pub fn per_port(paths: Vec<PathBuf>) -> CaptureSink {
-        CaptureSink { paths, precision: Precision::default(), names: Vec::new() }
+        CaptureSink { paths, precision: Precision::default(), names: Vec::new(), ports: 0 }
     }
 
     /// Sets the resolution of the timestamps.
     pub fn precision(mut self, precision: Precision) -> CaptureSink {
         self.precision = precision;
+        self
+    }
+
+    /// Tells how many ports there are: in a pcapng file for all of them, interfaces have the numbers of the ports.
+    pub fn of_ports(mut self, ports: Port) -> CaptureSink {
+        self.ports = ports;
         self
     }
 
@@ -74,7 +81,9 @@ impl Sink for CaptureSink {
         if self.paths.is_empty() || queues == 0 {
             return Err(OpenError::Nothing { what: "a sink needs a file and a queue" });
         }
-        let create = |path: &PathBuf| Ok(CaptureWriter::create(path, self.precision)?.named(self.names.clone()));
+        let ports = if self.paths.len() > 1 { 0 } else { self.ports };
+        let create =
+            |path: &PathBuf| Ok(CaptureWriter::create(path, self.precision)?.named(self.names.clone()).of_ports(ports));
         let files: Result<Vec<_>, OpenError> = self.paths.iter().map(create).collect();
         let (sender, loads) = bounded(LOADS_WAITING * queues);
         let (empties, empty) = bounded(2 * LOADS_WAITING * queues);
