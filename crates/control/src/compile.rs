@@ -366,7 +366,11 @@ fn with_sides(link: &PlannedFunction, mut config: toml::Table, Site { course, po
 }
 
 /// The chain's outside for a function that names no ports, if its own default would be another one.
-pub(crate) fn given_sides((link, config): (&Link, &toml::Table), course: &Course, ports: u16) -> Option<PortSet> {
+pub(crate) fn given_sides(
+    (link, config): (&PlannedFunction, &toml::Table),
+    course: &Course,
+    ports: u16,
+) -> Option<PortSet> {
     let is_silent = ["inside_ports", "outside_ports"].iter().all(|key| !config.contains_key(*key));
     // By default odd ports are outside, for functions as for chains.
     let is_unusual = |outside: &PortSet| (0..ports).any(|port| outside.has(port) != (port % 2 == 1));

@@ -23,7 +23,7 @@ use braid_runtime::{Chain, Direction, Full, When};
 
 use crate::compile::{Carry, Compiled, given_sides};
 use crate::machine::Cache;
-use crate::plan::{Link, Plan};
+use crate::plan::{Plan, PlannedFunction};
 use crate::plan_file::Problem;
 
 /// Explains a plan.
@@ -52,7 +52,8 @@ pub fn explain(plan: &Plan) -> Result<Explanation, Problem> {
 fn order(plan: &Plan, chain: &Chain) -> OrderPart {
     let name = |at: usize| chain.stages()[at].name().to_owned();
     let outside = plan.course.outside();
-    let has_given_sides = |link: &&Link| given_sides((link, &link.config.table()), &plan.course, plan.ports).is_some();
+    let has_given_sides =
+        |link: &&PlannedFunction| given_sides((link, &link.config.table()), &plan.course, plan.ports).is_some();
     OrderPart {
         from_inside: chain.positions(Direction::Forward).map(name).collect(),
         from_outside: outside.map(|_| chain.positions(Direction::Reverse).map(name).collect()),
