@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use braid_control::live::{Current, Request, Service, Snapshot};
-use braid_control::plan_file::PlanFile;
+use braid_control::plan::file::PlanFile;
 use braid_control::runtime::io::{
     NullSink, OpenError, Progress, QueueSelect, Received, RxCounters, RxQueue, Source, Unit,
 };

@@ -1,7 +1,7 @@
 //! Bytes as a plan file: a plan, or a refusal that names a place in the text. Never a panic.
 #![no_main]
 
-use braid_control::plan_file::PlanFile;
+use braid_control::plan::file::PlanFile;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -11,9 +11,9 @@ use crate::bench::traffic::{FLOWS_MAX, Trace};
 use crate::commands::bench::What;
 use crate::commands::model::WORKERS_MAX;
 use crate::failure::{Failure, Kind};
-use crate::numbers::{between, may_be_negative, whole};
+use crate::input::numbers::{between, may_be_negative, whole};
+use crate::run::successor::SIGNALS_HELD;
 use crate::stderr::aside;
-use crate::successor::SIGNALS_HELD;
 
 /// Write a network function as if one core ran it; Braid runs it on all of them, and proves that nobody could tell.
 #[derive(Debug, Parser)]
@@ -267,7 +267,7 @@ pub struct RunArgs {
     pub state: Option<PathBuf>,
     /// Who may watch and change it.
     #[command(flatten)]
-    pub operate: crate::operate::OperateArgs,
+    pub operate: crate::run::operate::OperateArgs,
     /// Report at the end why attempts were rolled back, what to change, and where the time went
     #[arg(long)]
     pub profile: bool,

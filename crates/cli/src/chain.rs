@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use braid_control::command_line::{CommandLine, Setting};
 use braid_control::frames::Frames;
 use braid_control::plan::PORTS_MAX;
-use braid_control::plan_file::{InputFile, OutputFile, PlanFile, place_of, unplaced};
+use braid_control::plan::command_line::{CommandLine, Setting};
+use braid_control::plan::file::{InputFile, OutputFile, PlanFile, place_of, unplaced};
 use braid_control::runtime::io::Sink;
 use braid_control::runtime::io::capture::{CaptureReader, Damage};
 use braid_control::{Carry, Catalog, Compiled, Plan, Problem};

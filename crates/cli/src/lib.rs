@@ -14,24 +14,12 @@ pub mod chain;
 pub mod commands;
 pub mod connect;
 pub mod failure;
-pub mod generated;
-mod hash_seed;
 pub mod input;
-mod inspect_capture;
-mod interface_lints;
-mod interfaces;
-mod knowledge;
-pub mod notify;
-mod numbers;
-pub mod operate;
-pub mod panics;
-mod plan_lints;
+mod lints;
 mod processor;
-mod saving;
+pub mod run;
 mod stderr;
 pub mod study;
-mod successor;
-pub mod watch;
 
 use std::process::ExitCode;
 
@@ -41,8 +29,8 @@ pub use braid_control as control;
 
 /// Runs the whole program. The user's own functions take precedence over those that come with Braid.
 pub fn main(own: Vec<Entry>) -> ExitCode {
-    panics::say_each_once();
-    watch::bear_limits_of_files();
+    run::panics::say_each_once();
+    run::watch::bear_limits_of_files();
     let done = processor::check().and_then(|()| {
         let cli = args::Cli::typed();
         act(cli.command, &catalog::catalog(own))

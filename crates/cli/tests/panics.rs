@@ -4,7 +4,7 @@ use std::panic::{catch_unwind, set_hook, take_hook};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use braid_cli::panics::say_each_once;
+use braid_cli::run::panics::say_each_once;
 
 #[test]
 fn each_line_that_panics_says_so_once() {

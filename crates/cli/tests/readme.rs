@@ -7,7 +7,7 @@ use braid_cli::catalog;
 use braid_cli::control::Plan;
 use braid_cli::control::certify::{Request, certify};
 use braid_cli::control::frames::Frames;
-use braid_cli::control::plan_file::{PlanFile, unplaced};
+use braid_cli::control::plan::file::{PlanFile, unplaced};
 use braid_cli::control::runtime::io::capture::CaptureSource;
 use braid_functions::FromConfig;
 use braid_nf::Instance;

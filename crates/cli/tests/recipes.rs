@@ -1,14 +1,14 @@
 //! A user's way from a slow function to a fast one: run the anti-DDoS as it comes, do only what the profile says.
 
 use braid_cli::catalog::catalog;
-use braid_cli::generated;
+use braid_cli::input::generated;
 use braid_control::frames::Frames;
 use braid_control::model::{Request, modelled};
-use braid_control::plan_text::plan_text;
+use braid_control::plan::text::plan_text;
 use braid_control::profile::{Profile, html};
 use braid_control::profile_run::profile;
 use braid_control::runtime::io::generate::Generator;
-use braid_control::runtime::virtual_time::{Costs, StageCosts};
+use braid_control::runtime::model::virtual_time::{Costs, StageCosts};
 use braid_control::tune::tune;
 use braid_control::{Plan, PlanFile};
 

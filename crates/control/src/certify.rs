@@ -14,14 +14,14 @@ use braid_runtime::launch::{Foundation, Record, build, run_once, snapshots};
 use braid_runtime::nf::packet::BATCH_MAX;
 use braid_runtime::nf::state::Tx;
 use braid_runtime::nf::{Port, Verdict};
-use braid_runtime::record::{Deed, Entry, Output, WorkerLog};
+use braid_runtime::observe::record::{Deed, Entry, Output, WorkerLog};
 use braid_runtime::replay::{Difference, Replay, SetContent};
 use braid_runtime::{Control, Live, Plan as RunPlan, Report, RunError, Watchdog, launch};
 
 use crate::compile::Carry;
 use crate::frames::Frames;
 use crate::plan::Plan;
-use crate::plan_file::Problem;
+use crate::plan::file::Problem;
 
 /// Time limit for minimising a failing input.
 const SHRINK_MAX: Duration = Duration::from_secs(4);

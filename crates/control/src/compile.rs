@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use braid_runtime::exchange::goes_on;
 use braid_runtime::io::device::{CardHash, EndOrder, TUPLE_MAX, TupleHash};
+use braid_runtime::live::exchange::goes_on;
 use braid_runtime::nf::packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_runtime::nf::packet::key::SetDef;
 use braid_runtime::nf::packet::{FieldId, PortSet};
@@ -19,10 +19,10 @@ use crate::HugePages;
 use crate::catalog::Refusal;
 use crate::explain::set_in_words;
 use crate::memory::{Memory, available};
-use crate::overridden::Overridden;
+use crate::plan::file::Problem;
+use crate::plan::overridden::Overridden;
+use crate::plan::surroundings::{self, Site};
 use crate::plan::{Plan, PlannedFunction, Share};
-use crate::plan_file::Problem;
-use crate::surroundings::{self, Site};
 
 /// Which metadata of each packet the sink needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

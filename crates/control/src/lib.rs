@@ -12,9 +12,7 @@
 
 pub mod catalog;
 pub mod certify;
-pub mod command_line;
 pub mod compile;
-mod course;
 pub mod explain;
 pub mod facts;
 pub mod filter;
@@ -23,24 +21,19 @@ pub mod live;
 pub mod machine;
 pub mod memory;
 pub mod model;
-mod overridden;
 pub mod plan;
-pub mod plan_file;
-pub mod plan_text;
 pub mod profile_run;
 pub mod report;
-mod surroundings;
 pub mod tune;
-mod written;
 
 pub use braid_profile as profile;
 pub use braid_runtime as runtime;
 
+pub use self::plan::file::{PlanFile, Problem};
 pub use catalog::{Catalog, DefaultSplit, Entry};
 pub use compile::{Carry, Compiled};
 pub use explain::{Explanation, explain};
 pub use plan::{Plan, PlannedFunction};
-pub use plan_file::{PlanFile, Problem};
 pub use report::RunReport;
 
 /// Page policy for packet buffers, tables and state objects.

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::explain::human_bytes;
 use crate::plan::Plan;
-use crate::plan_file::Problem;
+use crate::plan::file::Problem;
 
 /// Memory needs of a plan, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -2,11 +2,11 @@
 
 use braid_profile::{Balance, CauseAborts, HotElement, LineAborts, OverTime, Profile, Setting, TimePart, Tried};
 use braid_runtime::Report;
-use braid_runtime::aborts::AbortRow;
 use braid_runtime::nf::Relaxation;
 use braid_runtime::nf::packet::key::SetKey;
 use braid_runtime::nf::state::causes::{cause_of, operation};
-use braid_runtime::probe::TimeSplit;
+use braid_runtime::observe::aborts::AbortRow;
+use braid_runtime::observe::probe::TimeSplit;
 
 use crate::compile::Carry;
 use crate::model::{ModelError, Request, abort_share, real};

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use braid_profile::{counted, noun_of};
-use braid_runtime::counters::WorkerCounters;
 use braid_runtime::io::SinkError;
 use braid_runtime::nf::{Finding, Findings};
+use braid_runtime::observe::counters::WorkerCounters;
 use braid_runtime::{Balanced, Report};
 use serde::{Deserialize, Serialize};
 

@@ -10,7 +10,7 @@ use braid_nf::{FieldUse, Port};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 
-use crate::parts::elsewhere;
+use crate::parts::config::elsewhere;
 
 /// The longest idle timeout of a packet set, whose age is counted modulo 2³² milliseconds.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(24 * 24 * 60 * 60);

@@ -1,7 +1,8 @@
 //! Tests that a function outside this crate can answer with ICMP errors and resets like those inside it: built-in functions
 //! have no more rights than a user's.
 
-use braid_functions::parts::{AnswerRate, answer};
+use braid_functions::parts::AnswerRate;
+use braid_functions::parts::answers::answer;
 use braid_nf::Instance;
 use braid_nf::prelude::*;
 use braid_testkit::{Bench, Frame};

@@ -12,9 +12,9 @@ use braid_nf::{Emitted, Event, Interrupted, Pass, Reason, Stage, TakenBack, Tick
 use braid_packet::{BATCH_MAX, Batch};
 use braid_state::{Conflict, Tx};
 
-use crate::counters::WorkerCounters;
-use crate::course::Direction;
-use crate::probe::{Probe, Span};
+use crate::chain::course::Direction;
+use crate::observe::counters::WorkerCounters;
+use crate::observe::probe::{Probe, Span};
 
 /// Why packet sets end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

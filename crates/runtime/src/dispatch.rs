@@ -11,9 +11,9 @@ use braid_steer::Steering;
 use braid_steer::ring::{DispatchCounters, Dispatcher, Inlet, RING_FRAMES_DEFAULT, WhenFull, rings};
 
 use crate::balance::{Balance, Balanced, Balancer};
-use crate::idle::{Ending, Patience};
 use crate::launch::Control;
 use crate::live::Live;
+use crate::pacing::idle::{Ending, Patience};
 use crate::plan::Plan;
 
 /// Longest wait for a worker of a live run whose ring is full. A worker that is stopped while the plan changes, or that gets no processor time,

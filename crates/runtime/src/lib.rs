@@ -9,45 +9,30 @@
 //! each worker has got.
 #![forbid(unsafe_code)]
 
-pub mod aborts;
-mod abreast;
 pub mod attempt;
 pub mod balance;
 pub mod chain;
-pub mod clock;
-pub mod counters;
-pub mod course;
 mod dispatch;
-pub mod exchange;
 mod expiry;
-mod gather;
-mod idle;
 pub mod launch;
 pub mod live;
-mod places;
+pub mod model;
+pub mod observe;
+pub mod pacing;
 pub mod plan;
-pub mod probe;
-pub mod record;
 pub mod replay;
-pub mod saved;
-pub mod schedule;
-pub mod trace;
-mod turns;
-pub mod virtual_time;
-mod watchdog;
-mod whole;
 mod worker;
 
+pub use self::chain::course::{Course, Direction, Full, Order, When};
+pub use self::observe::counters::{Drops, PortCounters, WorkerCounters};
+pub use self::observe::watchdog::Watchdog;
+pub use self::pacing::clock::{Clock, Timeline};
 pub use balance::{Balance, Balanced};
 pub use chain::{Chain, ChainError, Sharing};
-pub use clock::{Clock, Timeline};
-pub use counters::{Drops, PortCounters, WorkerCounters};
-pub use course::{Course, Direction, Full, Order, When};
 pub use dispatch::Dispatched;
 pub use launch::{AtEnd, AtStart, Control, Report, RunError, launch};
 pub use live::{Live, Seen};
 pub use plan::{BuildError, Distribution, Plan, Time};
-pub use watchdog::Watchdog;
 pub use worker::{
     CopiedSets, DESCRIBED_MAX, Ended, EndedEntries, ListedEntries, ListedSet, Parts, SetCursor, Step, Worker,
 };

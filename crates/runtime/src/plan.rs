@@ -11,7 +11,7 @@ use braid_steer::reta::imbalance;
 use braid_steer::{Fields, Reta, Steering, Symmetry, toeplitz};
 
 use crate::balance::Balance;
-use crate::course::Course;
+use crate::chain::course::Course;
 
 /// Why a function cannot be built; the text says what to write instead.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use braid_nf::Stage;
 use braid_nf::packet::key::{SetDef, SetKey};
 use braid_nf::prelude::*;
 use braid_nf::state::{StateBuilder, VectorConfig};
-use braid_runtime::saved::Saved;
+use braid_runtime::live::saved::Saved;
 use braid_runtime::{AtEnd, Control, Live, Plan, launch};
 use traffic::{Sent, replayed};
 

@@ -10,7 +10,8 @@ const CHAINS: [&str; 4] = ["firewall", "policer", "bridge", "nat"];
 /// Maximum share of the counters in a packet's instructions, in percent.
 const MOST: f64 = 1.0;
 /// Source files whose only purpose is counting.
-const FILES: [&str; 3] = ["runtime/src/probe.rs", "runtime/src/counters.rs", "runtime/src/aborts.rs"];
+const FILES: [&str; 3] =
+    ["runtime/src/observe/probe/mod.rs", "runtime/src/observe/counters.rs", "runtime/src/observe/aborts.rs"];
 /// Text in a line of another file that marks the line as counting.
 const WORDS: [&str; 2] = ["counters.", "probe."];
 
@@ -84,7 +85,7 @@ mod tests {
     #[test]
     fn a_line_counts_if_its_file_does_nothing_else_or_it_names_a_counter() {
         let profile = "fl=other.rs\nfn=<X as braid_io::source::RxQueue>::receive\n10 5\n\
-                       fi=crates/runtime/src/counters.rs\n11 7\nfe=other.rs\n12 100\n";
+                       fi=crates/runtime/src/observe/counters.rs\n11 7\nfe=other.rs\n12 100\n";
         let counts = by_purpose(profile);
         assert_eq!((counts["counting"], counts["all"]), (7.0, 112.0));
     }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use braid_control::plan_file::unplaced;
+use braid_control::plan::file::unplaced;
 use braid_control::{Carry, Catalog};
 
 use super::rows::Trial;

@@ -1,7 +1,7 @@
 //! Makes flows end while others begin, indefinitely: with each pass over a trace, a share of its flows continues under other ports
 //! or addresses, and the former flows fall silent.
 
-use braid_control::plan_file::{PlanFile, unplaced};
+use braid_control::plan::file::{PlanFile, unplaced};
 use braid_control::runtime::io::Renewal;
 use braid_control::runtime::nf::packet::checksum::Change;
 

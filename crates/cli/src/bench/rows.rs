@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use braid_control::plan_file::{PlanFile, SetFile, unplaced};
+use braid_control::plan::file::{PlanFile, SetFile, unplaced};
 use braid_control::report::grouped;
 use braid_control::runtime::io::NullSink;
 use braid_control::runtime::{Chain, Control, launch};

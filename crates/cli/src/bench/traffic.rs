@@ -2,7 +2,7 @@
 //! neither drop nor flood it. First each flow sends once, unmeasured; then, depending on [`Trace`], all
 //! flows send in turn without locality, in another order, or under new names.
 
-use braid_control::plan_file::{PlanFile, SetFile, unplaced};
+use braid_control::plan::file::{PlanFile, SetFile, unplaced};
 use braid_control::runtime::io::generate::{Addresses, FrameSizes, GenConfig, Generator, Profile, Protocols};
 use braid_control::runtime::io::memory::{Repeat, ReplaySource};
 use braid_control::runtime::io::{FrameStream, Next};

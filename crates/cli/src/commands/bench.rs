@@ -22,7 +22,7 @@ use crate::bench::{latency, output};
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
 use crate::input::is_same_file;
-use crate::watch;
+use crate::run::watch;
 
 /// Time of a load of the latency measurement, and of a soak.
 const LOAD: Duration = Duration::from_secs(2);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use braid_control::Catalog;
 use braid_control::certify::{Request, certify};
-use braid_control::plan_file::unplaced;
+use braid_control::plan::file::unplaced;
 use braid_control::profile::certificate::Certificate;
 use braid_control::profile::counted;
 use braid_control::runtime::Watchdog;

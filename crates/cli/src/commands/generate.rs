@@ -12,7 +12,8 @@ use braid_control::runtime::io::{FrameStream, Next};
 use super::print;
 use crate::args::GenArgs;
 use crate::failure::{Failure, Kind};
-use crate::{generated, watch};
+use crate::input::generated;
+use crate::run::watch;
 
 /// Runs the command.
 pub fn run(args: &GenArgs) -> Result<ExitCode, Failure> {

@@ -8,8 +8,8 @@ use braid_control::model::{Request, model};
 use super::{Loaded, announce, loaded, print, print_json};
 use crate::args::{ChainArgs, InputArgs};
 use crate::failure::Failure;
+use crate::input::numbers::between;
 use crate::input::undamaged;
-use crate::numbers::between;
 
 /// Numbers of workers that are modelled by default.
 pub(super) const USUAL: [usize; 8] = [1, 2, 4, 8, 16, 23, 32, 64];

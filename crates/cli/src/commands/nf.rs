@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use braid_control::runtime::clock::wall_ns;
 use braid_control::runtime::nf::suggest::nearest;
+use braid_control::runtime::pacing::clock::wall_ns;
 use braid_control::{Catalog, Entry};
 use braid_functions::ConfigError;
 use braid_functions::firewall::{self, ExplainError, When};

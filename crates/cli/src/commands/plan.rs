@@ -8,7 +8,7 @@ use super::{print, print_json};
 use crate::args::PlanArgs;
 use crate::chain::Written;
 use crate::failure::Failure;
-use crate::plan_lints;
+use crate::lints::plan;
 use crate::stderr::asideln;
 
 /// Runs the command.
@@ -20,7 +20,7 @@ pub fn run(args: &PlanArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         written.check_ports(input.source()?.ports(), &plan)?;
     }
     written.check_outputs(&plan, input.as_ref())?;
-    plan_lints::notes(&plan).iter().for_each(|note| asideln!("note: {note}"));
+    plan::notes(&plan).iter().for_each(|note| asideln!("note: {note}"));
     let explanation = explain(&plan).map_err(|problem| written.failure(problem))?;
     if args.json {
         print_json(&explanation)?

@@ -13,8 +13,8 @@ use super::model::WORKERS_MAX;
 use super::{Loaded, announce, loaded, print, print_json, write};
 use crate::args::{ChainArgs, InputArgs};
 use crate::failure::Failure;
+use crate::input::numbers::between;
 use crate::input::undamaged;
-use crate::numbers::between;
 
 const NEXT: &str = "\nNext: `braid tune` with the same arguments tries every value that the functions allow, modelled on 23 workers, and \
 writes a plan file.\n";

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use braid_control::command_line::CommandLine;
 use braid_control::live::knowledge::WrittenConfigs;
 use braid_control::live::{Current, Snapshot};
-use braid_control::plan_file::{PortFile, unplaced};
+use braid_control::plan::command_line::CommandLine;
+use braid_control::plan::file::{PortFile, unplaced};
 use braid_control::profile::{Profile, counted};
 use braid_control::profile_run::profile;
 use braid_control::runtime::io::capture::{PortSplit, is_dash};
 use braid_control::runtime::io::device::{PortSpec, Ports, User};
 use braid_control::runtime::io::{Sink, Source};
+use braid_control::runtime::live::saved::fits;
 use braid_control::runtime::nf::packet::{Pool, PoolConfig};
-use braid_control::runtime::saved::fits;
 use braid_control::runtime::{AtStart, Control, Distribution, Live, RunError, Time, launch};
 use braid_control::{Carry, Catalog, Compiled, Plan, RunReport};
 
@@ -25,12 +25,14 @@ use super::{print, print_json};
 use crate::args::RunArgs;
 use crate::chain::{Written, command_line};
 use crate::failure::{Failure, Kind};
-use crate::interfaces::Interfaces;
-use crate::operate::Hangup;
-use crate::saving::{self, Saving};
+use crate::input;
+use crate::lints::knowledge;
+use crate::run::interfaces::Interfaces;
+use crate::run::operate::Hangup;
+use crate::run::saving::{self, Saving};
+use crate::run::watch;
+use crate::run::{hash_seed, notify, successor};
 use crate::stderr::{aside, asideln};
-use crate::watch;
-use crate::{hash_seed, input, knowledge, notify, successor};
 
 /// Everything prepared before the first packet.
 struct Prepared {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use braid_control::plan_file::{PlanFile, unplaced};
+use braid_control::plan::file::{PlanFile, unplaced};
 use braid_control::profile::counted;
 use braid_control::{Carry, Catalog, HugePages, Plan};
 use braid_testkit::scenario::{self, Scenario};

@@ -15,8 +15,8 @@ use super::{at_end, names_what_ends, print, print_json};
 use crate::args::{ChainArgs, InputArgs};
 use crate::connect::{ControlArgs, connect, is_of_run};
 use crate::failure::Failure;
+use crate::input::numbers::between;
 use crate::input::undamaged;
-use crate::numbers::between;
 
 /// `braid sets`.
 #[derive(Debug, clap::Args)]

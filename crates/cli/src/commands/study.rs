@@ -15,7 +15,7 @@ use super::{Loaded, loaded, print, writable, write};
 use crate::args::{ChainArgs, InputArgs};
 use crate::catalog::{catalog, own};
 use crate::failure::Failure;
-use crate::numbers::between;
+use crate::input::numbers::between;
 use crate::stderr::asideln;
 use crate::study::{Study, Variant, cost, dummy::Dummy, imbalance};
 

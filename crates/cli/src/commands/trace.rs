@@ -19,10 +19,10 @@ use crate::args::{ChainArgs, InputArgs};
 use crate::chain::Written;
 use crate::connect::{ControlArgs, connect, is_of_run};
 use crate::failure::{Failure, Kind};
+use crate::input::numbers::between;
 use crate::input::{spared, undamaged};
-use crate::numbers::between;
+use crate::run::watch;
 use crate::stderr::asideln;
-use crate::watch;
 
 /// `braid trace`.
 #[derive(Debug, clap::Args)]

@@ -5,15 +5,15 @@ use std::process::ExitCode;
 
 use braid_control::Catalog;
 use braid_control::model::Request;
-use braid_control::plan_text::plan_text;
+use braid_control::plan::text::plan_text;
 use braid_control::tune::{Tuned, tried, tune};
 
 use super::model::WORKERS_MAX;
 use super::{Loaded, announce, loaded, print, write};
 use crate::args::{ChainArgs, InputArgs};
 use crate::failure::Failure;
+use crate::input::numbers::between;
 use crate::input::undamaged;
-use crate::numbers::between;
 use crate::stderr::asideln;
 
 /// `braid tune`.

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use super::print;
 use crate::connect::{ControlArgs, connect, place};
 use crate::failure::{Failure, Kind};
+use crate::run::successor;
+use crate::run::watch::Asked;
 use crate::stderr::asideln;
-use crate::successor;
-use crate::watch::Asked;
 use braid_control::live::{Client, Continued, Request, Stats, Successor};
 use braid_control::runtime::io::device::Ports;
 

@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use braid_cli::catalog::catalog;
-use braid_cli::control::command_line::CommandLine;
 use braid_cli::control::live::knowledge::{Knowledge, WrittenConfigs};
 use braid_cli::control::live::{Current, Refused, Service};
-use braid_cli::control::plan_file::PlanFile;
+use braid_cli::control::plan::command_line::CommandLine;
+use braid_cli::control::plan::file::PlanFile;
 use braid_cli::control::runtime::io::NullSink;
 use braid_cli::control::runtime::{Control, Live, Report, launch};
 use braid_cli::control::{Carry, Plan};

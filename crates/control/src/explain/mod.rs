@@ -23,8 +23,8 @@ use braid_runtime::{Chain, Direction, Full, When};
 
 use crate::compile::{Carry, Compiled, given_sides};
 use crate::machine::Cache;
+use crate::plan::file::Problem;
 use crate::plan::{Plan, PlannedFunction};
-use crate::plan_file::Problem;
 
 /// Explains a plan.
 pub fn explain(plan: &Plan) -> Result<Explanation, Problem> {

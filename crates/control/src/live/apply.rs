@@ -8,9 +8,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use braid_runtime::exchange::{Difference, ExchangeError, Exchanged, exchange};
+use braid_runtime::live::exchange::{Difference, ExchangeError, Exchanged, exchange};
+use braid_runtime::live::saved::fits;
 use braid_runtime::nf::state::Beyond;
-use braid_runtime::saved::fits;
 use braid_runtime::{Course, Live};
 use serde::{Deserialize, Serialize};
 
@@ -19,11 +19,11 @@ use super::knowledge::{Knowledge, WrittenConfigs};
 use super::protocol::Refused;
 use super::snapshot::Snapshot;
 use crate::catalog::Catalog;
-use crate::command_line::CommandLine;
 use crate::compile::{Carry, Compiled};
 use crate::plan::Plan;
-use crate::plan_file::{PlanFile, Problem};
-use crate::plan_text;
+use crate::plan::command_line::CommandLine;
+use crate::plan::file::{PlanFile, Problem};
+use crate::plan::text;
 
 /// What runs now, as its plan describes it.
 #[derive(Debug)]
@@ -192,7 +192,7 @@ impl Current {
         let help = "nothing has changed; the state would not survive this plan";
         fits(&compiled.run, &saved).map_err(|error| Refused::new(error.to_string(), help))?;
         notes.extend(self.command_line.overruled_by(&file).into_iter().chain(self.notes_on(&plan)));
-        Ok((plan_text::text(&plan), notes))
+        Ok((text::text(&plan), notes))
     }
 
     /// Whether another process can continue with the current plan, since files that it names may have changed, and interfaces may be gone or
@@ -201,7 +201,7 @@ impl Current {
         let mut plan = self.plan.clone();
         let notes = interfaces.rename(&mut plan.devices);
         interfaces.check(&plan.devices)?;
-        let text = plan_text::text(&plan);
+        let text = text::text(&plan);
         let refused = |problem: Problem| Refused::new(format!("the plan that runs: {}", problem.what), problem.help);
         let file = PlanFile::parse(&text).map_err(refused)?;
         let mut plan = Plan::new(&file, &self.catalog).map_err(refused)?;

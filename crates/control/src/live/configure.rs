@@ -11,7 +11,7 @@ use toml::{Table, Value};
 
 use super::apply::{Applied, Changed, Current};
 use super::protocol::Refused;
-use crate::plan_file::Config;
+use crate::plan::file::Config;
 
 /// Maximum number of differences named in one log line.
 const TOLD_MAX: usize = 4;

@@ -10,7 +10,7 @@ use toml::Table;
 
 use super::apply::Current;
 use crate::plan::Plan;
-use crate::plan_file::{Config, PlanFile, Problem};
+use crate::plan::file::{Config, PlanFile, Problem};
 
 /// Answers of the program about its functions; by default it knows nothing.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use braid_runtime::Live;
 use braid_runtime::io::device::DeviceCounters;
-use braid_runtime::trace::{TraceOrder, Traced, Tracer};
+use braid_runtime::observe::trace::{TraceOrder, Traced, Tracer};
 use serde::Serialize;
 use serde_json::Value;
 

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use braid_runtime::exchange::settle;
 use braid_runtime::live::Unanswered;
+use braid_runtime::live::exchange::settle;
 use braid_runtime::nf::SetMeaning;
 use braid_runtime::nf::packet::key::SetKey;
 use braid_runtime::{Chain, ListedSet, Live, SetCursor, Worker};

@@ -8,7 +8,7 @@ use braid_runtime::live::Running;
 use braid_runtime::nf::Verdict;
 use braid_runtime::nf::packet::{FrameInfo, Link, Port};
 use braid_runtime::nf::state::causes::{MAP_BUCKETS, POOL_WATCH, operation};
-use braid_runtime::trace::{Traced, TracedStep};
+use braid_runtime::observe::trace::{Traced, TracedStep};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{Edit, edits, summary};

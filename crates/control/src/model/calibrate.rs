@@ -1,15 +1,15 @@
 //! Measures what operations cost on this machine, from a profile of the chain on one worker and two figures of the processor.
 //!
 //! The profile gives the time of each stage. Where handlers differ in what they log, the profile also shows the cost of an access
-//! including the work around it (creating a mapping costs more than reading one): [`Fit`](braid_runtime::probe::Fit). Time that no
+//! including the work around it (creating a mapping costs more than reading one): [`Fit`](braid_runtime::observe::probe::Fit). Time that no
 //! stage accounts for (memory touched for the first time) is the rest of the worker's processor time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use braid_runtime::model::virtual_time::{Costs, StageCosts};
 use braid_runtime::nf::state::{Domain, StateBuilder, Tx, Vector, VectorConfig};
-use braid_runtime::probe::{Attempts, Fit, Lap, StageTime};
-use braid_runtime::virtual_time::{Costs, StageCosts};
+use braid_runtime::observe::probe::{Attempts, Fit, Lap, StageTime};
 use braid_runtime::{Control, HugePages, Report};
 
 use super::{ModelError, Request, real_with};

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use braid_runtime::nf::packet::key::{FieldId, KeyError, KeyExtractor, SetDef};
 use toml::Spanned;
 
+use super::course::EVICT_OLDEST;
+use super::file::{Config, NfFile, Problem, SetFile, place_of};
 use super::named_once;
 use crate::catalog::{Catalog, Entry};
-use crate::course::EVICT_OLDEST;
-use crate::plan_file::{Config, NfFile, Problem, SetFile, place_of};
 use braid_runtime::nf::suggest::nearest;
 
 /// Maximum length of a function's name, which appears in every line of a report.

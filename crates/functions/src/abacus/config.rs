@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::config::ConfigError;
 use crate::parts::Prefix;
-use crate::parts::prefix::private;
+use crate::parts::config::prefix::private;
 
 /// What happens to a retransmitted segment with different bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -16,7 +16,8 @@ use braid_nf::packet::parse::protocol::TCP;
 use braid_nf::prelude::*;
 use braid_nf::{Instance, Relaxation, Stage};
 
-use crate::parts::{Unkept, dscp};
+use crate::parts::Unkept;
+use crate::parts::headers::dscp;
 use crate::{ConfigError, FromConfig};
 
 /// A new flow began while too many flows had a single packet.

@@ -8,8 +8,8 @@ use braid_nf::prelude::*;
 use braid_nf::state::{Share, StateBuilder, StateError, StateObject};
 use braid_nf::{Findings, Part};
 
-pub use crate::parts::aged::SWEEP_EVERY;
-use crate::parts::aged::Stamp;
+pub use crate::parts::tables::aged::SWEEP_EVERY;
+use crate::parts::tables::aged::Stamp;
 use crate::parts::{Aged, Lengths, Unkept};
 use crate::token_bucket::{Bucket, Limit};
 

@@ -131,7 +131,7 @@ fn with_mark_flows_pass_with_another_code_point() {
 
 #[track_caller]
 fn refuse(config: &str, expected: &str) {
-    crate::parts::refuse::refuse("anti_ddos", config, expected);
+    crate::parts::testing::refuse::refuse("anti_ddos", config, expected);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::Traffic;
 use crate::config::{ConfigError, span_ns};
 use crate::parts::Prefix;
-use crate::parts::prefix::private;
+use crate::parts::config::prefix::private;
 
 /// Configuration of [`AssetMonitor`](super::AssetMonitor).
 #[derive(Clone, Debug, PartialEq, Deserialize)]

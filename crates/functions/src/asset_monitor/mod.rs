@@ -13,7 +13,7 @@ use braid_nf::prelude::*;
 use braid_nf::{FieldUse, Relaxation};
 
 use crate::config::{READS_WIRE_LEN, idle_ns};
-use crate::parts::protocols::{Protocol, Transport, by_payload, by_port};
+use crate::parts::headers::protocols::{Protocol, Transport, by_payload, by_port};
 use crate::parts::{Alerts, NS_PER_MS, Prefix, Volume};
 use crate::{ConfigError, FromConfig};
 

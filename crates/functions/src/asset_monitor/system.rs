@@ -6,7 +6,7 @@
 use braid_nf::Packet;
 use braid_nf::packet::headers::tcp_flags;
 
-use crate::parts::named::named;
+use crate::parts::config::named::named;
 
 named! {
     /// A family of systems; a later variant is more specific.

@@ -17,7 +17,7 @@ use super::storm::StormConfig;
 use super::vlans::{PORTS_MAX, Vlans};
 use crate::config::{ConfigError, check_port, span_ns};
 use crate::parts::WrittenMac;
-use crate::parts::tags::VLAN_MAX;
+use crate::parts::headers::tags::VLAN_MAX;
 
 /// Configuration of [`Bridge`](super::Bridge).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -4,7 +4,7 @@ use braid_nf::prelude::*;
 
 use super::station::Known;
 use super::vlans::{self, Vlans};
-use crate::parts::tags::NO_ROOM_FOR_TAG;
+use crate::parts::headers::tags::NO_ROOM_FOR_TAG;
 
 /// Sends a frame out by the remembered port, with the tag required there.
 #[inline(always)]

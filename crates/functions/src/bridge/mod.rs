@@ -37,7 +37,7 @@ use braid_nf::state::Alone;
 use braid_nf::{EntryRange, Fate, FieldUse, Relaxation, TableEntry};
 
 use crate::config::READS_WIRE_LEN;
-use crate::parts::scope::BAD_SOURCE;
+use crate::parts::headers::scope::BAD_SOURCE;
 use crate::{ConfigError, FromConfig};
 
 const NOT_ETHERNET: Reason = Reason("not_ethernet");

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{Entry, Station};
 use crate::config::ConfigError;
-use crate::parts::tags::VLAN_MAX;
+use crate::parts::headers::tags::VLAN_MAX;
 
 /// `[[vlan]]`: a limit for one VLAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

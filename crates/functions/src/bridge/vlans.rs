@@ -7,7 +7,7 @@
 use braid_nf::packet::headers::{Ethernet, Header, ether_type};
 use braid_nf::{Packet, Port};
 
-use crate::parts::tags::{self, TAG, VLAN_MAX};
+use crate::parts::headers::tags::{self, TAG, VLAN_MAX};
 
 /// Priority and drop eligibility.
 const PRIORITY: u16 = 0xf000;

@@ -19,7 +19,8 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::DistributedConfig;
 
-use crate::parts::{Alerts, AnswerRate, Lengths, Side, Sides, answer, is_opening, seconds};
+use crate::parts::answers::answer;
+use crate::parts::{Alerts, AnswerRate, Lengths, Side, Sides, is_opening, seconds};
 use crate::{ConfigError, FromConfig};
 
 /// The first refusal of an owner.

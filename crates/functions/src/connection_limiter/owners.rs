@@ -12,7 +12,7 @@ use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, Share, StateBuilder, StateError, StateObject, Tx, Visit};
 
-use crate::parts::sweep::{Sweep, make_room};
+use crate::parts::tables::sweep::{Sweep, make_room};
 use crate::token_bucket::{Bucket, Limit};
 
 /// The owner has as many connections as it may.

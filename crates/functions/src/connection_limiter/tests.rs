@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::find;
-use crate::parts::show;
+use crate::parts::testing::show;
 
 fn bench(config: &str) -> Bench {
     let build = find("connection_limiter").unwrap().build;

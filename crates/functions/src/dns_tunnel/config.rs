@@ -7,7 +7,7 @@ use braid_nf::packet::IpAddress;
 use serde::Deserialize;
 
 use crate::config::{ConfigError, span_ns};
-use crate::parts::dns::Name;
+use crate::parts::headers::dns::Name;
 
 /// Configuration of [`DnsTunnel`](super::DnsTunnel).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

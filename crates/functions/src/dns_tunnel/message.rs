@@ -3,7 +3,7 @@
 use braid_nf::packet::IpAddress;
 use braid_nf::state::hash::mixed;
 
-use crate::parts::dns::Response;
+use crate::parts::headers::dns::Response;
 
 /// The bytes of the answers, if they hold no address.
 pub(super) fn answer_bytes(response: &Response<'_>) -> u64 {

@@ -13,9 +13,9 @@ use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use orphan::{LED, Orphan};
 
-use crate::parts::aged::{SWEEP_EVERY, Stamp};
-use crate::parts::dns::{Name, Response};
-use crate::parts::zone::{self, ZONE_SHOWN, Zone};
+use crate::parts::headers::dns::{Name, Response};
+use crate::parts::headers::zone::{self, ZONE_SHOWN, Zone};
+use crate::parts::tables::aged::{SWEEP_EVERY, Stamp};
 use crate::parts::{Aged, Alerts, Unkept, of_each, seconds};
 use crate::{ConfigError, FromConfig};
 

@@ -2,7 +2,7 @@
 
 use braid_nf::prelude::*;
 
-use crate::parts::aged::Stamp;
+use crate::parts::tables::aged::Stamp;
 
 /// A name that a client was told of, or the names of one zone that it was told with one address.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]

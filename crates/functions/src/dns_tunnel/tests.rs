@@ -268,7 +268,7 @@ fn orphans_of_different_windows_do_not_add_up() {
 #[test]
 fn no_answer_at_all_is_no_tunnel() {
     let expected = "`orphans`: 0 answers lead nowhere to anybody; write 1 for every one that does";
-    crate::parts::refuse::refuse("dns_tunnel", "orphans = 0", expected);
+    crate::parts::testing::refuse::refuse("dns_tunnel", "orphans = 0", expected);
 }
 
 #[test]

@@ -2,17 +2,18 @@
 
 use braid_nf::prelude::*;
 
+use super::conditions::facts::{Context, Facts, Observed, Quoted};
 use super::connection::Connection;
-use super::counts::Counts;
-use super::dynamic_sets::Met;
+use super::connection::counts::Counts;
+use super::connection::ends::{About, Ends};
+use super::connection::states::{Sender, State};
 use super::effects::Outcome;
-use super::ends::{About, Ends};
-use super::facts::{Context, Facts, Observed, Quoted};
-use super::marks::Marks;
+use super::effects::dynamic_sets::Met;
+use super::effects::marks::Marks;
 use super::rules::{Action, Reply};
-use super::states::{Sender, State};
 use super::{DENIED, Firewall, REJECTED, ends_of};
-use crate::parts::{Side, answer};
+use crate::parts::Side;
+use crate::parts::answers::answer;
 
 /// The result of the rules for a first packet.
 #[derive(Clone, Copy, Debug)]

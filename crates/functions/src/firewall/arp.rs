@@ -6,11 +6,11 @@
 use braid_nf::packet::headers::ether_type;
 use braid_nf::prelude::*;
 
+use super::conditions::facts::Context;
+use super::connection::states::State;
 use super::effects::Outcome;
-use super::facts::Context;
-use super::marks::Marks;
+use super::effects::marks::Marks;
 use super::rules::Action;
-use super::states::State;
 use super::{DENIED, Firewall};
 
 impl Firewall {

@@ -8,19 +8,19 @@ use braid_nf::state::Decided;
 use braid_nf::{Packet, Port};
 use serde::Deserialize;
 
-use super::clock::UtcOffset;
-use super::limits::Most;
+use super::conditions::clock::UtcOffset;
+use super::conditions::output_ports::Exits;
+use super::conditions::values::{Addresses, Forward};
+use super::connection::limits::Most;
+use super::connection::permit::Ways;
+use super::connection::timeouts::Timeouts;
 use super::non_ip::NonIp;
-use super::output_ports::Exits;
-use super::permit::Ways;
 use super::policy::Policy;
 use super::rule_file::{Hooks, Ports};
 use super::rules::{Action, Rule};
-use super::timeouts::Timeouts;
-use super::values::{Addresses, Forward};
 use crate::config::{ConfigError, idle_ns};
-use crate::parts::answer::Router;
-use crate::parts::others::Others;
+use crate::parts::answers::answer::Router;
+use crate::parts::forwarding::others::Others;
 use crate::parts::{Side, Sides};
 
 /// The IPv4 dummy address (RFC 7600 section 4.8), for routers that have no address of their own.

@@ -7,14 +7,14 @@ use braid_nf::packet::IpVersion;
 use std::hint::black_box;
 use std::time::Instant;
 
-use super::classifier::Classifier;
+use super::conditions::facts::Facts;
+use super::conditions::fields::Values;
+use super::conditions::values::{Addresses, PortRange, Protocol};
 use super::config::{Config, Settings};
-use super::facts::Facts;
-use super::fields::Values;
-use super::reachable_rules::Reach;
+use super::connection::states::State;
+use super::policy::classifier::Classifier;
+use super::policy::reachable_rules::Reach;
 use super::rules::{Action, Rule};
-use super::states::State;
-use super::values::{Addresses, PortRange, Protocol};
 use crate::config::ConfigError;
 use crate::parts::{Many, Side};
 

@@ -8,19 +8,19 @@ use braid_nf::packet::{Batch, Buffers, FrameInfo, Layout, Pool, PoolConfig};
 use braid_nf::state::HugePages;
 use braid_nf::{EVERY_PORT, Packet, Port, Reason};
 
-use super::clock::{self, DAYS, When};
+use super::conditions::clock::{self, DAYS, When};
+use super::conditions::facts::{Context, Facts, Observed};
+use super::conditions::fields::Field;
+use super::conditions::values::{IcmpKind, Protocol};
 use super::config::{Config, Settings};
-use super::counts::Counts;
-use super::facts::{Context, Facts, Observed};
-use super::fields::Field;
+use super::connection::counts::Counts;
+use super::connection::opening::objection;
+use super::connection::related::{Message, NO_QUERY, UNRELATED};
+use super::connection::states::State;
+use super::effects::marks::Marks;
 use super::live_packets::check;
-use super::marks::Marks;
-use super::opening::objection;
 use super::policy::Policy;
-use super::related::{Message, NO_QUERY, UNRELATED};
 use super::rules::{Action, Direction, Rule};
-use super::states::State;
-use super::values::{IcmpKind, Protocol};
 use crate::config::ConfigError;
 
 /// A packet cannot be judged.

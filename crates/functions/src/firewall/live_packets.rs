@@ -5,13 +5,14 @@ use braid_nf::packet::headers::tcp_flags;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
+use super::conditions::facts::Observed;
+use super::connection::states::Sender;
+use super::connection::window::Segment;
 use super::connection::{Connection, Phase, are_valid};
-use super::facts::Observed;
-use super::states::Sender;
-use super::window::Segment;
 use super::{Firewall, INVALID_TCP_FLAGS, OUT_OF_WINDOW, WRONG_SIDE, WindowCheck, ends_of};
-use crate::parts::scope::{self, LINK_SCOPE};
-use crate::parts::{Side, is_opening, lengths};
+use crate::parts::headers::lengths;
+use crate::parts::headers::scope::{self, LINK_SCOPE};
+use crate::parts::{Side, is_opening};
 
 impl Firewall {
     /// Handles a packet of a live connection.

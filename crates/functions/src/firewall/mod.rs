@@ -12,58 +12,30 @@
 
 mod apply_rules;
 mod arp;
-mod classifier;
-mod clock;
+mod conditions;
 mod config;
 mod connection;
 pub mod cost;
-mod counts;
-mod describe;
-mod dynamic_sets;
-mod edits;
 mod effects;
-mod ends;
 mod explain;
-mod facts;
-mod fields;
-mod initial_elements;
-mod limits;
-mod live_connections;
 mod live_packets;
-mod log;
-mod marks;
-mod masked;
-mod names;
 mod non_ip;
-mod opening;
-mod output_ports;
-mod payload;
-mod permit;
 mod policy;
-mod quota;
-mod rare_fields;
-mod rate_limit;
-mod reachable_rules;
-mod related;
 mod rule_file;
 mod rules;
-mod states;
 #[cfg(test)]
 mod tests;
-mod timeouts;
-mod values;
-mod window;
 
-pub use clock::{UtcOffset, When};
+pub use self::conditions::clock::{UtcOffset, When};
+pub use self::conditions::values::{Addresses, Bits, Forward, IcmpKind, PortRange, Protocol};
+pub use self::connection::limits::{HALF_OPEN_LIMIT, HOST_LIMIT, HOST_TABLE_FULL};
+pub use self::connection::related::{NO_QUERY, TINY_FRAGMENT, UNRELATED};
+pub use self::effects::rate_limit::Often;
 pub use config::{Config, Ttl, WindowCheck};
 pub use connection::Connection;
 pub use explain::{ExplainError, explain};
-pub use limits::{HALF_OPEN_LIMIT, HOST_LIMIT, HOST_TABLE_FULL};
-pub use rate_limit::Often;
-pub use related::{NO_QUERY, TINY_FRAGMENT, UNRELATED};
 pub use rule_file::Hooks;
 pub use rules::{Action, Direction, Rule};
-pub use values::{Addresses, Bits, Forward, IcmpKind, PortRange, Protocol};
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -73,16 +45,16 @@ use braid_nf::{EntryRange, Fate, FieldUse, TableEntry};
 
 use self::config::Settings;
 use self::connection::Phase;
+use self::connection::ends::Ends;
+use self::connection::limits::Limits;
+use self::connection::live_connections::Known;
+use self::connection::related::Asked;
+use self::connection::states::Sender;
+use self::connection::window::Reopening;
 use self::effects::Effects;
-use self::ends::Ends;
-use self::limits::Limits;
-use self::live_connections::Known;
-use self::related::Asked;
-use self::states::Sender;
-use self::window::Reopening;
 use crate::catalog::FromConfig;
 use crate::config::{ConfigError, READS_WIRE_LEN};
-use crate::parts::aged::SWEEP_EVERY;
+use crate::parts::tables::aged::SWEEP_EVERY;
 use crate::parts::{Aged, AnswerRate, Fragments, Side};
 
 /// Denied by a rule or by default.
@@ -143,7 +115,7 @@ impl FromConfig for Firewall {
             Aged::new(builder, "reopenings", REOPENINGS_MAX, settings.timeouts.tcp_ns[Phase::Asked as usize])
                 .map_err(|error| ConfigError::state("reopenings", &error))?;
         let fragments = Fragments::holding(builder, fragments_max, settings.fragment_ns, held_max)?
-            .ending(builder, &related::ENDS)?
+            .ending(builder, &connection::related::ENDS)?
             .leaving(settings.sides, builder.decided());
         let limits =
             Limits::new(builder, settings.most, hosts_max).map_err(|error| ConfigError::state("hosts_max", &error))?;

@@ -4,7 +4,7 @@ use braid_nf::packet::headers::ether_type;
 use braid_nf::prelude::*;
 
 use crate::config::ConfigError;
-use crate::parts::others::Others;
+use crate::parts::forwarding::others::Others;
 
 /// A frame with a value up to this where others have their type has its length there (IEEE 802.3), and an LLC header behind it.
 const LENGTH_MAX: u16 = 1500;

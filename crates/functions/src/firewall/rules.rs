@@ -8,17 +8,17 @@ use braid_nf::Port;
 use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
-use super::dynamic_sets::{Act, Element, Keyed};
-use super::edits::Edit;
-use super::facts::Facts;
-use super::fields::{self, Within};
-use super::marks::{Asked, Given, Marks, Whose};
-use super::masked::Masked;
-use super::quota::Quota;
-use super::rate_limit::Often;
+use super::conditions::facts::Facts;
+use super::conditions::fields::{self, Within};
+use super::conditions::masked::Masked;
+use super::conditions::values::{Addresses, Bits, IcmpKind, PortRange, Protocol};
+use super::connection::states::{self, State, States};
+use super::effects::dynamic_sets::{Act, Element, Keyed};
+use super::effects::edits::Edit;
+use super::effects::marks::{Asked, Given, Marks, Whose};
+use super::effects::quota::Quota;
+use super::effects::rate_limit::Often;
 use super::rule_file::Ports;
-use super::states::{self, State, States};
-use super::values::{Addresses, Bits, IcmpKind, PortRange, Protocol};
 use crate::config::ConfigError;
 use crate::parts::{Many, Side};
 

@@ -11,8 +11,8 @@ use super::room::{Accepts, Found};
 use super::settings::{Pool, Virtual};
 use super::strays::ends_of;
 use super::{FROM_BACKEND, Flow, LoadBalancer};
-use crate::parts::aged::Stamp;
-use crate::parts::tallies::Tally;
+use crate::parts::tables::aged::Stamp;
+use crate::parts::tables::tallies::Tally;
 use crate::parts::{Aged, NS_PER_MS, Unkept};
 
 /// No backend of the service is up.

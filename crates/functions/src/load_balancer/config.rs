@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::maglev::SIZE_DEFAULT;
 use super::ports::{PortList, Ports};
-use crate::parts::units;
+use crate::parts::config::units;
 use crate::parts::{Prefix, WrittenMac};
 
 /// The maximum weight of a backend.

@@ -7,7 +7,8 @@ use super::config::Mode;
 use super::flow::{Flow, Phase, TO_BACKEND, TO_NAMED};
 use super::ports::End;
 use super::settings::{Server, Settings, Virtual};
-use crate::parts::{Side, scope};
+use crate::parts::Side;
+use crate::parts::headers::scope;
 
 /// The translations of packets from a backend, and of packets to it if its service translates. They have a cache line of
 /// their own: with many backends, the accesses of successive packets miss on different lines.

@@ -13,7 +13,8 @@ use braid_nf::{Findings, Part};
 use super::LoadBalancer;
 use super::ports::Ports;
 use super::settings::Server;
-use crate::parts::{Side, Unkept, lengths};
+use crate::parts::headers::lengths;
+use crate::parts::{Side, Unkept};
 
 /// A backend's announcement or a monitor's report, consumed here.
 pub const HEARTBEAT: Reason = Reason("heartbeat");

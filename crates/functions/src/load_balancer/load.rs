@@ -13,7 +13,7 @@ use super::ports::shown;
 use super::traffic::{BACKEND, SERVICE, Traffic};
 use super::{FROM_BACKEND, Flow, LoadBalancer};
 use crate::parts::of_each;
-use crate::parts::tallies::{Adds, Tally};
+use crate::parts::tables::tallies::{Adds, Tally};
 
 /// Backends per state object.
 pub(super) const STEP: u32 = 64;

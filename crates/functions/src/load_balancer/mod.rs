@@ -61,12 +61,12 @@ use self::strays::Stray;
 use self::traffic::Traffic;
 use crate::catalog::FromConfig;
 use crate::config::{ConfigError, READS_WIRE_LEN};
-use crate::parts::aged::SWEEP_EVERY;
-use crate::parts::scope::BAD_SOURCE;
-use crate::parts::tallies::{Tallies, Tally};
-use crate::parts::{
-    Aged, AnswerRate, Fate, Fragments, NS_PER_MS, Side, Unkept, Volume, WayOut, answer, lengths, scope,
-};
+use crate::parts::answers::answer;
+use crate::parts::headers::scope::BAD_SOURCE;
+use crate::parts::headers::{lengths, scope};
+use crate::parts::tables::aged::SWEEP_EVERY;
+use crate::parts::tables::tallies::{Tallies, Tally};
+use crate::parts::{Aged, AnswerRate, Fate, Fragments, NS_PER_MS, Side, Unkept, Volume, WayOut};
 
 /// An ICMP error to a service or backend that concerns no connection between them, or is a redirect.
 pub const UNRELATED: Reason = Reason("unrelated");
@@ -162,7 +162,7 @@ impl NetworkFunction for LoadBalancer {
     type Set = Flow;
     const NAME: &'static str = "load_balancer";
     const CONSUMES: &'static [Reason] =
-        &[crate::parts::fragments::HELD, crate::parts::hairpin::RETURNS, health::HEARTBEAT];
+        &[crate::parts::fragments::HELD, crate::parts::forwarding::hairpin::RETURNS, health::HEARTBEAT];
 
     /// Backends keep their numbers (`roster`). Flows of a service whose definition changed choose a backend again.
     fn inherits(&self, older: &Self) -> Result<(), String> {

@@ -15,9 +15,9 @@ use super::LoadBalancer;
 use super::config::Mode;
 use super::settings::Server;
 use super::tunnel::{GUE_PORT, IP_IN_IP, overhead};
-use crate::parts::answer::INTERNETWORK_CONTROL;
-use crate::parts::lengths::{ip_len, plateau_below};
-use crate::parts::version::write_version;
+use crate::parts::answers::answer::INTERNETWORK_CONTROL;
+use crate::parts::headers::lengths::{ip_len, plateau_below};
+use crate::parts::headers::version::write_version;
 use crate::parts::{SECOND, Side};
 
 /// An error about a tunnelled packet that is not passed on: the client need not be told, or is unknown.

@@ -16,7 +16,7 @@ use super::flow::{FROM_BACKEND, TO_BACKEND};
 use super::room::BACKENDS_FULL;
 use super::settings::Server;
 use super::tunnel::{Origin, TOO_BIG};
-use crate::parts::scope::BAD_SOURCE;
+use crate::parts::headers::scope::BAD_SOURCE;
 use crate::parts::{Fate, Fragments, Lead, Volume};
 
 /// Stands for a backend number in `Fate::behind`: the datagram belongs to no service, and passes unchanged.

@@ -7,7 +7,7 @@ use braid_nf::packet::MacAddress;
 use super::config::{Backend, Check, CheckKind, Config, Mode, Persistence, Service, Together, Transport, WEIGHT_MAX};
 use super::ports::Ports;
 use crate::config::ConfigError;
-use crate::parts::scope::{is_host_v4, is_routed_v6};
+use crate::parts::headers::scope::{is_host_v4, is_routed_v6};
 
 /// What is wrong, and what to write instead.
 pub(super) type Wrong = (String, &'static str);

@@ -11,7 +11,7 @@ use super::flow::Flow;
 use super::settings::{Pool, Virtual};
 use super::strays::ends_of;
 use super::{FROM_BACKEND, LoadBalancer, OWN};
-use crate::parts::tallies::Tally;
+use crate::parts::tables::tallies::Tally;
 
 /// All backends of the service that are up have as many connections as they may have.
 pub const BACKENDS_FULL: Reason = Reason("backends_full");

@@ -15,7 +15,7 @@ use super::refusals::{Wrong, check_backend, check_check, check_meant, check_serv
 use super::roster::{Line, Roster};
 use super::{FROM_BACKEND, Phase, TO_BACKEND, strays};
 use crate::config::{ConfigError, idle_ns, span_ns};
-use crate::parts::answer::Router;
+use crate::parts::answers::answer::Router;
 use crate::parts::{Across, NS_PER_MS, Prefix, Sides};
 
 /// How often a flow rechecks its backend if nothing in the configuration can change one: an hour, in milliseconds.

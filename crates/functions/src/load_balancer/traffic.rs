@@ -11,7 +11,7 @@ use braid_nf::prelude::*;
 use super::LoadBalancer;
 use super::flow::FROM_BACKEND;
 use crate::parts::Volume;
-use crate::parts::tallies::Adds;
+use crate::parts::tables::tallies::Adds;
 
 /// The volume from a backend and to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

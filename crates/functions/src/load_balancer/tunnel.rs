@@ -23,8 +23,8 @@ use braid_nf::state::hash;
 use super::LoadBalancer;
 use super::config::Mode;
 use super::settings::Server;
-use crate::parts::answer;
-use crate::parts::version::write_version;
+use crate::parts::answers::answer;
+use crate::parts::headers::version::write_version;
 use crate::router::fragment;
 
 /// The packet exceeds the MTU of its tunnel.

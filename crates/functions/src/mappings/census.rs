@@ -9,7 +9,7 @@ use braid_nf::{Findings, Part, Reason};
 
 use super::networks::List;
 use super::pool::Pool;
-use crate::parts::tallies::{Tallies, Tally};
+use crate::parts::tables::tallies::{Tallies, Tally};
 
 /// The inside network has as many mappings as it may.
 pub const NETWORK_QUOTA: Reason = Reason("network_quota");

@@ -8,9 +8,9 @@ use braid_nf::Port;
 use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
-use crate::parts::endpoints::{End, Endpoints};
-use crate::parts::syslog::Collector;
-use crate::parts::tags::{OuterTag, TagRange};
+use crate::parts::answers::syslog::Collector;
+use crate::parts::config::endpoints::{End, Endpoints};
+use crate::parts::headers::tags::{OuterTag, TagRange};
 use crate::parts::{Prefix, WrittenMac};
 
 /// The keys of the mappings, with their defaults. The README of [`nat`](crate::nat) explains each.

@@ -7,10 +7,10 @@ use braid_nf::state::{Handle, Visit};
 use braid_nf::{About, EntryRange, Fate, TableEntry, end_in_words};
 
 use super::endpoint::{Inside, Kept};
-use super::entry::{Entry, NEVER};
 use super::flows::Flows;
 use super::session::{Heading, Phase};
 use super::table::Mappings;
+use super::table::entry::{Entry, NEVER};
 
 /// When the port of a mapping that an operator ends is free for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,10 +15,10 @@ use braid_nf::state::{Inserted, MapConfig, Share, StateObject};
 
 use super::config::Filtering;
 use super::endpoint::{Endpoint, Inside};
-use super::entry::TICK_BITS;
+use super::table::entry::TICK_BITS;
 use crate::config::ConfigError;
-use crate::parts::aged;
-use crate::parts::sweep::{Over, Sweep, make_room, take_out};
+use crate::parts::tables::aged;
+use crate::parts::tables::sweep::{Over, Sweep, make_room, take_out};
 
 /// An inside endpoint and a peer that it has sent to; with address-dependent filtering the peer's port is 0, and that of ICMP queries always.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -17,15 +17,15 @@ use foldhash::{HashMap, HashSet};
 
 use super::config::Static;
 use super::endpoint::{Endpoint, Inside, Kept, slot};
-use super::entry::{Entry, NEVER};
 use super::networks::Nets;
 use super::pool::Pool;
+use super::ports::reserved::Reserved;
 use super::ports::row;
-use super::reserved::Reserved;
 use super::roster::Roster;
+use super::table::entry::{Entry, NEVER};
 use super::table::{Mapping, Mappings};
 use crate::config::ConfigError;
-use crate::parts::endpoints::End;
+use crate::parts::config::endpoints::End;
 
 /// An inside and an external endpoint that always belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]

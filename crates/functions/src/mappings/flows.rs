@@ -12,16 +12,17 @@ use braid_nf::{Part, Reason};
 
 use super::config::Filtering;
 use super::endpoint::{Endpoint, Inside, Kept};
-use super::entry::Waits;
 use super::filter::{Filter, Hold};
 use super::fixed::Fixed;
 use super::hosts::MAPPING_TABLE_FULL;
 use super::pool::Pool;
 use super::session::{Heading, Needs, Phase, Timeouts};
-use super::sweep::SWEEP_EVERY;
+use super::table::entry::Waits;
+use super::table::sweep::SWEEP_EVERY;
 use super::table::{Mapping, Mappings, Use};
 use crate::config::ConfigError;
-use crate::parts::{Fragments, SECOND, aged};
+use crate::parts::tables::aged;
+use crate::parts::{Fragments, SECOND};
 
 /// A packet from outside to an external endpoint without a mapping, or to a private address.
 pub const NO_MAPPING: Reason = Reason("no_mapping");

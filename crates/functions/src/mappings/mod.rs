@@ -6,31 +6,21 @@
 //! configured mappings, `networks.rs` the inside networks, `filter.rs` who may send to a mapping, and `flows.rs` and `session.rs` what a
 //! packet set remembers of its mapping.
 
-mod bitmap;
 mod block_log;
 pub(crate) mod census;
-mod claim;
 pub(crate) mod config;
 pub(crate) mod describe;
 pub(crate) mod endpoint;
-pub(crate) mod entry;
 pub(crate) mod filter;
 pub(crate) mod fixed;
 pub(crate) mod flows;
 pub(crate) mod for_router;
 pub(crate) mod hosts;
 pub(crate) mod networks;
-mod new;
 pub(crate) mod pool;
 mod ports;
-mod reclaim;
-mod reserved;
 mod roster;
-mod search_backoff;
 pub(crate) mod session;
-pub(crate) mod sweep;
-mod sweep_after_change;
 pub(crate) mod table;
-mod used_up_ranges;
 
 pub(crate) use config::Config;

@@ -14,7 +14,7 @@ use super::config::{Config, Networks, NextHop};
 use super::endpoint::NETWORK_MAX;
 use crate::config::ConfigError;
 use crate::parts::fragments::Meeting;
-use crate::parts::tags::{self, OuterTag, TagRange};
+use crate::parts::headers::tags::{self, OuterTag, TagRange};
 use crate::parts::{Side, Sides};
 
 /// The packet is from inside but from no configured network, or from outside to an external address with tags other than

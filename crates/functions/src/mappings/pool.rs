@@ -9,7 +9,7 @@ use super::config::{Allocation, AllocationKind, Config, Networks, Pooling};
 use super::hosts::BLOCKS_MAX;
 use super::networks;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
-use crate::parts::scope::is_host_v4;
+use crate::parts::headers::scope::is_host_v4;
 use crate::parts::{Prefix, Syslog};
 
 /// The maximum number of external addresses.

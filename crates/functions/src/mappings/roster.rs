@@ -15,9 +15,9 @@ use braid_nf::prelude::*;
 use braid_nf::state::{Numbering, StateObject, Tx};
 
 use super::pool::{EXTERNAL_MAX, Pool};
-use super::sweep_after_change::Settling;
+use super::table::sweep_after_change::Settling;
 use crate::config::ConfigError;
-use crate::parts::sweep::scaled;
+use crate::parts::tables::sweep::scaled;
 
 /// The maximum number of addresses including those that have left, of which there may be as many as of the others.
 pub(crate) const NUMBERS_MAX: usize = 2 * EXTERNAL_MAX as usize;

@@ -9,13 +9,13 @@ use crate::config::capacity;
 use crate::mappings;
 use crate::mappings::config::{AllocationKind, Filtering, ForRouter, Networks, NextHop, Pooling, Static};
 use crate::parts::WrittenMac;
-use crate::parts::endpoints::Endpoints;
-use crate::parts::hairpin::Return;
-use crate::parts::others::{CountsHops, Others};
-use crate::parts::prefix::{self, Prefix};
-use crate::parts::segment_size::ClampMss;
-use crate::parts::syslog::Collector;
-use crate::parts::tags::{OuterTag, TagRange};
+use crate::parts::answers::syslog::Collector;
+use crate::parts::config::endpoints::Endpoints;
+use crate::parts::config::prefix::{self, Prefix};
+use crate::parts::forwarding::hairpin::Return;
+use crate::parts::forwarding::others::{CountsHops, Others};
+use crate::parts::headers::segment_size::ClampMss;
+use crate::parts::headers::tags::{OuterTag, TagRange};
 
 /// The configuration as written in a plan file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -15,10 +15,11 @@ use crate::mappings::hosts::MAPPING_TABLE_FULL;
 use crate::mappings::networks::{Behind, NO_NETWORK};
 use crate::mappings::session::{Heading, Phase, Session};
 use crate::mappings::table::Mapping;
-use crate::parts::others::Others;
-pub use crate::parts::scope::{BAD_SOURCE, LINK_SCOPE, NOT_UNICAST};
-pub use crate::parts::sides::NO_SIDE;
-use crate::parts::{Fate, Lead, Side, lengths, scope};
+pub use crate::parts::config::sides::NO_SIDE;
+use crate::parts::forwarding::others::Others;
+pub use crate::parts::headers::scope::{BAD_SOURCE, LINK_SCOPE, NOT_UNICAST};
+use crate::parts::headers::{lengths, scope};
+use crate::parts::{Fate, Lead, Side};
 
 /// A packet to an external address that has just left, while its mappings end.
 pub const ADDRESS_LEFT: Reason = Reason("address_left");

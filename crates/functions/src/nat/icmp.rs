@@ -14,8 +14,9 @@ use super::find::{Course, Found};
 use crate::mappings::endpoint::{Endpoint, is_told_by_port};
 use crate::mappings::flows::{FILTERED, NO_MAPPING};
 use crate::mappings::networks::Behind;
-use crate::parts::turn::turn;
-use crate::parts::{Side, scope};
+use crate::parts::Side;
+use crate::parts::forwarding::turn::turn;
+use crate::parts::headers::scope;
 
 /// An ICMP error whose own checksum or whose quoted header's checksum is wrong.
 pub const BAD_CHECKSUM: Reason = Reason("bad_checksum");

@@ -40,7 +40,7 @@ pub use crate::mappings::flows::{FILTERED, NO_MAPPING};
 pub use crate::mappings::hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
 pub use crate::mappings::networks::NO_NETWORK;
 pub use crate::mappings::session::Session;
-pub use crate::parts::others::{CountsHops, Others};
+pub use crate::parts::forwarding::others::{CountsHops, Others};
 
 use std::time::Duration;
 
@@ -56,10 +56,13 @@ use self::steady::phase_after;
 use crate::catalog::FromConfig;
 use crate::config::{ConfigError, READS_WIRE_LEN};
 use crate::mappings::endpoint::{Inside4, Kept, ends};
-use crate::mappings::entry::NEVER;
 use crate::mappings::flows::{self, Flows};
 use crate::mappings::session::{Heading, Needs, Phase};
-use crate::parts::{AnswerRate, Fragments, Side, WayOut, fragments, hairpin, lengths, proxy};
+use crate::mappings::table::entry::NEVER;
+use crate::parts::answers::proxy;
+use crate::parts::forwarding::hairpin;
+use crate::parts::headers::lengths;
+use crate::parts::{AnswerRate, Fragments, Side, WayOut, fragments};
 
 /// The packet is IPv6 or not IP, and configured to be dropped.
 pub const UNWANTED: Reason = Reason("unwanted");

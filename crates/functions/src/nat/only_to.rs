@@ -10,7 +10,7 @@ use braid_nf::prelude::*;
 use super::config::Config;
 use crate::config::ConfigError;
 use crate::parts::Side;
-use crate::parts::endpoints::Endpoints;
+use crate::parts::config::endpoints::Endpoints;
 
 /// The endpoints outside that are reached by translation alone; empty: all.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,10 +14,12 @@ use crate::mappings::flows::{FILTERED, NO_MAPPING};
 use crate::mappings::for_router;
 use crate::mappings::hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
 use crate::mappings::networks::Behind;
-use crate::parts::hairpin::Way;
-use crate::parts::tags::NO_ROOM_FOR_TAG;
-use crate::parts::turn::turn;
-use crate::parts::{Fragments, Side, answer, lengths};
+use crate::parts::answers::answer;
+use crate::parts::forwarding::hairpin::Way;
+use crate::parts::forwarding::turn::turn;
+use crate::parts::headers::lengths;
+use crate::parts::headers::tags::NO_ROOM_FOR_TAG;
+use crate::parts::{Fragments, Side};
 
 /// The packet exceeds the MTU where it leaves, and must not be fragmented.
 pub const TOO_LONG: Reason = Reason("too_long");

@@ -34,7 +34,7 @@ use crate::mappings::hosts::{MAPPING_TABLE_FULL, PORT_QUOTA};
 use crate::mappings::networks::Behind;
 use crate::mappings::table::Mappings;
 use crate::parts::Aged;
-use crate::parts::aged::Stamp;
+use crate::parts::tables::aged::Stamp;
 
 /// Another host sends in this protocol to the same remote address, by every external address that the host may have.
 pub const NO_FREE_ADDRESS: Reason = Reason("no_free_address");

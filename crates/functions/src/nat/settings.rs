@@ -18,12 +18,13 @@ use crate::mappings::for_router::LeftToRouter;
 use crate::mappings::networks::{Behind, Nets};
 use crate::mappings::pool::Pool;
 use crate::mappings::session::Timeouts;
-use crate::parts::answer::Router;
-use crate::parts::hairpin::Return;
-use crate::parts::others::{CountsHops, Others};
-use crate::parts::proxy::Proxy;
-use crate::parts::segment_size::{HEADERS_V4, Limit};
-use crate::parts::{Prefix, PrefixesV4, Side, Sides, WayOut, prefix};
+use crate::parts::answers::answer::Router;
+use crate::parts::answers::proxy::Proxy;
+use crate::parts::config::prefix;
+use crate::parts::forwarding::hairpin::Return;
+use crate::parts::forwarding::others::{CountsHops, Others};
+use crate::parts::headers::segment_size::{HEADERS_V4, Limit};
+use crate::parts::{Prefix, PrefixesV4, Side, Sides, WayOut};
 
 /// The MTUs that an interface of `router` may have, in bytes.
 const MTUS: RangeInclusive<u16> = 68..=9216;

@@ -8,10 +8,11 @@ use braid_nf::state::Handle;
 use super::Nat;
 use super::rewrite::Track;
 use crate::mappings::endpoint::Inside4;
-use crate::mappings::entry::Entry;
 use crate::mappings::networks::Behind;
 use crate::mappings::session::{Heading, Needs, Phase, Session};
-use crate::parts::{Side, lengths};
+use crate::mappings::table::entry::Entry;
+use crate::parts::Side;
+use crate::parts::headers::lengths;
 
 impl Nat {
     /// A packet of a known flow over its mapping, if neither changes by it: who opens (again, too) or ends a connection, prolongs the mapping, comes by

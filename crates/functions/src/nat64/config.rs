@@ -17,13 +17,14 @@ use crate::mappings::for_router::LeftToRouter;
 use crate::mappings::networks::Nets;
 use crate::mappings::pool::Pool;
 use crate::mappings::session::Timeouts;
-use crate::parts::answer::Router;
-use crate::parts::others::{CountsHops, Others};
-use crate::parts::proxy::Proxy;
-use crate::parts::segment_size::{ClampMss, HEADERS_V4, HEADERS_V6, Limit};
-use crate::parts::syslog::Collector;
-use crate::parts::tags::{OuterTag, TagRange};
-use crate::parts::{Prefix, Side, Sides, WrittenMac, prefix};
+use crate::parts::answers::answer::Router;
+use crate::parts::answers::proxy::Proxy;
+use crate::parts::answers::syslog::Collector;
+use crate::parts::config::prefix;
+use crate::parts::forwarding::others::{CountsHops, Others};
+use crate::parts::headers::segment_size::{ClampMss, HEADERS_V4, HEADERS_V6, Limit};
+use crate::parts::headers::tags::{OuterTag, TagRange};
+use crate::parts::{Prefix, Side, Sides, WrittenMac};
 
 /// The smallest MTU of an IPv6 link (RFC 8200 section 5), and the largest one supported.
 const MTUS: std::ops::RangeInclusive<u16> = 1280..=9216;

@@ -17,8 +17,8 @@ use super::rewrite::NO_ROOM;
 use super::transport::{self, Addresses, NewPorts};
 use crate::mappings::networks::Behind;
 use crate::nat::{BAD_CHECKSUM, NO_MAPPING};
-use crate::parts::turn::turn;
-use crate::parts::version::write_version;
+use crate::parts::forwarding::turn::turn;
+use crate::parts::headers::version::write_version;
 
 /// The other version has no corresponding error.
 pub const NO_COUNTERPART: Reason = Reason("no_counterpart");

@@ -23,7 +23,7 @@ use crate::nat::{
     ADDRESS_LEFT, CountsHops, FILTERED, NO_MAPPING, NO_NETWORK, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST, Others,
     UNWANTED,
 };
-use crate::parts::scope::{self, BAD_SOURCE, LINK_SCOPE, Reach};
+use crate::parts::headers::scope::{self, BAD_SOURCE, LINK_SCOPE, Reach};
 use crate::parts::{Lead, Side};
 
 /// An IPv6 packet to the prefix from an address that is not inside, or is under the prefix itself.

@@ -7,7 +7,7 @@
 use braid_nf::packet::headers::{icmp_type, icmpv6_type};
 
 use super::header::GROWTH;
-use crate::parts::lengths::plateau_below;
+use crate::parts::headers::lengths::plateau_below;
 
 /// Type, code, and the four bytes after the checksum.
 pub(super) type Message = (u8, u8, u32);

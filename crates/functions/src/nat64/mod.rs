@@ -49,8 +49,11 @@ use crate::mappings::for_router;
 use crate::mappings::networks::Behind;
 use crate::mappings::session::{Heading, Phase};
 use crate::nat::NOT_TRANSLATABLE;
-use crate::parts::tags::NO_ROOM_FOR_TAG;
-use crate::parts::{AnswerRate, Fragments, SECOND, Side, WayOut, answer, fragments, hairpin, lengths, proxy};
+use crate::parts::answers::{answer, proxy};
+use crate::parts::forwarding::hairpin;
+use crate::parts::headers::lengths;
+use crate::parts::headers::tags::NO_ROOM_FOR_TAG;
+use crate::parts::{AnswerRate, Fragments, SECOND, Side, WayOut, fragments};
 
 network_function! {
     /// The NAT64 translator.

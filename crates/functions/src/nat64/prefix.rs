@@ -16,7 +16,7 @@ use braid_nf::packet::IpAddress;
 
 use crate::config::ConfigError;
 use crate::parts::Prefix;
-use crate::parts::scope::is_routed_v6;
+use crate::parts::headers::scope::is_routed_v6;
 
 /// The prefix, and the positions of the four address bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

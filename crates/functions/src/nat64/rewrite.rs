@@ -12,11 +12,12 @@ use super::{Nat64, Session};
 use crate::mappings::networks::Behind;
 use crate::mappings::session::Heading;
 use crate::nat::{FILTERED, MAPPING_TABLE_FULL, NETWORK_QUOTA, NO_FREE_PORT, NO_MAPPING, NOT_TRANSLATABLE, PORT_QUOTA};
-use crate::parts::hairpin::Way;
-use crate::parts::tags::NO_ROOM_FOR_TAG;
-use crate::parts::turn::turn;
-use crate::parts::version::write_version;
-use crate::parts::{Fate, Fragments, answer, fragments};
+use crate::parts::answers::answer;
+use crate::parts::forwarding::hairpin::Way;
+use crate::parts::forwarding::turn::turn;
+use crate::parts::headers::tags::NO_ROOM_FOR_TAG;
+use crate::parts::headers::version::write_version;
+use crate::parts::{Fate, Fragments, fragments};
 use crate::router;
 
 /// The packet exceeds the next link's MTU and must not be fragmented; its sender is told.

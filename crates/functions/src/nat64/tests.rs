@@ -13,7 +13,7 @@ use super::prefix::Prefix64;
 use super::{Config, Nat64};
 use crate::catalog::FromConfig;
 use crate::config::parse;
-use crate::parts::injective;
+use crate::parts::testing::injective;
 
 fn build(text: &str) -> impl FnOnce(&mut StateBuilder) -> Box<dyn Stage> {
     let config: Config = parse(text.parse().unwrap()).unwrap();

@@ -9,11 +9,11 @@ use serde::Deserialize;
 
 use super::prefix::{Mapping, Unmapped};
 use crate::config::ConfigError;
-use crate::parts::answer::Router;
-use crate::parts::hairpin::Return;
-use crate::parts::others::CountsHops;
-use crate::parts::proxy::Proxy;
-use crate::parts::scope::is_routed_v6;
+use crate::parts::answers::answer::Router;
+use crate::parts::answers::proxy::Proxy;
+use crate::parts::forwarding::hairpin::Return;
+use crate::parts::forwarding::others::CountsHops;
+use crate::parts::headers::scope::is_routed_v6;
 use crate::parts::{Prefix, Side, Sides, WayOut, WrittenMac};
 
 /// The dummy address of RFC 7600 section 4.8: no errors are sent over IPv4.

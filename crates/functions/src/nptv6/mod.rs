@@ -23,12 +23,13 @@ use self::config::Settings;
 use self::prefix::Unmapped;
 use crate::catalog::FromConfig;
 use crate::config::{ConfigError, READS_WIRE_LEN};
-use crate::parts::hairpin::{self, Way};
-use crate::parts::others::CountsHops;
-use crate::parts::scope::{self, BAD_SOURCE, NOT_UNICAST, Reach, SITE_SCOPE};
-pub use crate::parts::sides::NO_SIDE;
-use crate::parts::turn::turn;
-use crate::parts::{AnswerRate, Side, WayOut, answer, proxy};
+use crate::parts::answers::{answer, proxy};
+pub use crate::parts::config::sides::NO_SIDE;
+use crate::parts::forwarding::hairpin::{self, Way};
+use crate::parts::forwarding::others::CountsHops;
+use crate::parts::forwarding::turn::turn;
+use crate::parts::headers::scope::{self, BAD_SOURCE, NOT_UNICAST, Reach, SITE_SCOPE};
+use crate::parts::{AnswerRate, Side, WayOut};
 
 /// The address has no word that can take the adjustment.
 pub const NOT_TRANSLATABLE: Reason = Reason("not_translatable");

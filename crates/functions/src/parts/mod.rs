@@ -1,69 +1,34 @@
-//! What several functions are made of.
+//! What several functions are made of, by room:
 //!
-//! - Configuration: which ports are inside, address ranges, endpoints and MAC addresses of a plan, kinds with names, rates and sizes with units.
-//! - Packets: those that functions answer with, and how often; neighbour discovery and its answers, groups that a host reports, ICMPv6
-//!   messages of a link; lengths that headers claim, code points, congestion marks, VLAN tags, segment sizes of TCP, the version that a link header names, fragments that follow their first one,
-//!   DNS responses, application protocols recognised by their first bytes, output ports, and hairpins.
-//! - Tables: entries that die of age, sweeps, counts of what a full table could not keep, sums of packets and bytes, tallies of numbered owners.
-//! - Reports: logs of alerts, lines of syslog, which bytes of a packet count.
+//! - [`config`]: what plan files say. Which ports are inside, address ranges, endpoints, MAC addresses, rates and sizes with units.
+//! - [`headers`]: fields that several functions read or change, and what they say about a packet.
+//! - [`answers`]: packets that functions make. ICMP errors and resets, how often they are sent, and the messages of a link.
+//! - [`forwarding`]: by which port a packet leaves, hairpins, and packets that a function does not handle.
+//! - `fragments`: fragments that follow their first one.
+//! - [`tables`]: entries that expire, sweeps, and counts that reports show.
 
-pub mod aged;
-pub(crate) mod alerts;
-pub mod answer;
-pub mod answer_rate;
-pub mod counted;
-pub(crate) mod discovery;
-pub(crate) mod dns;
-pub(crate) mod dscp;
-pub(crate) mod ecn;
-pub(crate) mod elsewhere;
-pub mod endpoints;
+pub mod answers;
+pub mod config;
+pub mod forwarding;
 pub(crate) mod fragments;
-pub(crate) mod hairpin;
-pub(crate) mod icmpv6;
+pub mod headers;
+pub mod tables;
 #[cfg(test)]
-pub(crate) mod injective;
-pub(crate) mod lengths;
-pub mod many;
-pub(crate) mod membership;
-pub(crate) mod named;
-pub mod others;
-pub mod prefix;
-pub mod protocols;
-pub(crate) mod proxy;
-#[cfg(test)]
-pub(crate) mod refuse;
-pub(crate) mod scope;
-pub mod segment_size;
-#[cfg(test)]
-pub(crate) mod show;
-pub mod sides;
-pub(crate) mod sweep;
-pub(crate) mod syslog;
-pub(crate) mod tags;
-pub(crate) mod tallies;
-pub(crate) mod turn;
-pub mod units;
-pub(crate) mod unkept;
-pub(crate) mod version;
-pub mod volume;
-pub(crate) mod way_out;
-pub mod written_mac;
-pub(crate) mod zone;
+pub(crate) mod testing;
 
-pub use aged::Aged;
-pub(crate) use alerts::Alerts;
-pub use answer_rate::AnswerRate;
+pub use self::answers::answer_rate::AnswerRate;
+pub(crate) use self::answers::syslog::Syslog;
+pub use self::config::many::Many;
+pub use self::config::prefix::{Lengths, Prefix, PrefixError, PrefixesV4};
+pub use self::config::sides::{Across, Side, Sides};
+pub use self::config::written_mac::WrittenMac;
+pub(crate) use self::forwarding::way_out::WayOut;
+pub use self::tables::aged::Aged;
+pub(crate) use self::tables::alerts::Alerts;
+pub(crate) use self::tables::unkept::Unkept;
+pub use self::tables::volume::Volume;
 pub(crate) use braid_nf::packet::time::{NS_PER_MS, NS_PER_S as SECOND};
 pub(crate) use fragments::{Fate, Fragments, Lead};
-pub use many::Many;
-pub use prefix::{Lengths, Prefix, PrefixError, PrefixesV4};
-pub use sides::{Across, Side, Sides};
-pub(crate) use syslog::Syslog;
-pub(crate) use unkept::Unkept;
-pub use volume::Volume;
-pub(crate) use way_out::WayOut;
-pub use written_mac::WrittenMac;
 
 /// Formats a time for reports: seconds, to the millisecond.
 pub(crate) fn seconds(ns: u64) -> String {

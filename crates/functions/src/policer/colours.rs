@@ -7,7 +7,7 @@ use braid_nf::prelude::*;
 
 use super::{Colour, Policer};
 use crate::ConfigError;
-use crate::parts::tallies::{Adds, Tallies};
+use crate::parts::tables::tallies::{Adds, Tallies};
 use crate::parts::{Volume, times};
 
 /// The names of what is counted: the colours, in their order, and what the link had no room for.

@@ -5,9 +5,9 @@ use serde::Deserialize;
 
 use super::meter::Meter;
 use crate::config::{ConfigError, check_port, has_twice, lacks};
-use crate::parts::counted::{BytesOf, Counted};
-use crate::parts::dscp::CodePoint;
-use crate::parts::units::{self, Amount};
+use crate::parts::config::counted::{BytesOf, Counted};
+use crate::parts::config::units::{self, Amount};
+use crate::parts::headers::dscp::CodePoint;
 use crate::token_bucket::Limit;
 
 /// Configuration of [`Policer`](super::Policer).

@@ -12,8 +12,8 @@ use super::meter::Metered;
 use crate::ConfigError;
 use crate::config::check_lengths;
 use crate::parts::Aged;
-pub use crate::parts::aged::SWEEP_EVERY;
-use crate::parts::aged::Stamp;
+pub use crate::parts::tables::aged::SWEEP_EVERY;
+use crate::parts::tables::aged::Stamp;
 
 /// A meter, and when it was last used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -21,10 +21,11 @@ use braid_nf::state::VectorConfig;
 
 use self::colours::Met;
 use crate::config::READS_WIRE_LEN;
-use crate::parts::counted::Counted;
-use crate::parts::scope::pass_unless_damaged;
-use crate::parts::tallies::Tallies;
-use crate::parts::{Volume, dscp};
+use crate::parts::Volume;
+use crate::parts::config::counted::Counted;
+use crate::parts::headers::dscp;
+use crate::parts::headers::scope::pass_unless_damaged;
+use crate::parts::tables::tallies::Tallies;
 use crate::token_bucket::{Bucket, LARGER_THAN_BURST, Limit, RATE_EXCEEDED};
 use crate::{ConfigError, FromConfig};
 

@@ -373,7 +373,7 @@ fn a_rate_of_packets_has_no_bytes() {
     for more in ["overhead = 4", "bytes_of = 'ip'"] {
         let key = more.split(' ').next().unwrap();
         let expected = format!("`{key}`: packets are counted, and no bytes of them; leave it out");
-        crate::parts::refuse::refuse("policer", &format!("packets_per_s = 10\n{more}"), &expected);
+        crate::parts::testing::refuse::refuse("policer", &format!("packets_per_s = 10\n{more}"), &expected);
     }
 }
 

@@ -12,7 +12,7 @@ use braid_nf::state::VectorConfig;
 
 use crate::config::{READS_WIRE_LEN, idle_ns};
 use crate::parts::Volume;
-use crate::parts::protocols::{Protocol, Transport, by_payload, by_port};
+use crate::parts::headers::protocols::{Protocol, Transport, by_payload, by_port};
 use crate::{ConfigError, FromConfig};
 
 /// The state of a session.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
-use crate::parts::counted::Counted;
-use crate::parts::units;
+use crate::parts::config::counted::Counted;
+use crate::parts::config::units;
 use crate::token_bucket::Limit;
 
 /// Configuration of [`RateLimiter`](super::RateLimiter).

@@ -8,7 +8,7 @@ use braid_nf::FieldUse;
 use braid_nf::prelude::*;
 
 use crate::config::READS_WIRE_LEN;
-use crate::parts::scope::pass_unless_damaged;
+use crate::parts::headers::scope::pass_unless_damaged;
 use crate::token_bucket::{Bucket, LARGER_THAN_BURST, Limit, RATE_EXCEEDED};
 use crate::{ConfigError, FromConfig};
 

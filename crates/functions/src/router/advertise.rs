@@ -15,9 +15,9 @@ use super::interface::{Interface, LINKS_MAX};
 use super::links::{Link, Links};
 use crate::config::ConfigError;
 use crate::parts::SECOND;
-use crate::parts::discovery;
-use crate::parts::icmpv6::{self, ALL_NODES, Envelope, Node, to_group};
-use crate::parts::scope::is_link_local_v6;
+use crate::parts::answers::discovery;
+use crate::parts::answers::icmpv6::{self, ALL_NODES, Envelope, Node, to_group};
+use crate::parts::headers::scope::is_link_local_v6;
 
 /// A solicitation, which will be answered.
 pub(super) const SOLICITATION: Reason = Reason("router_solicitation");

@@ -12,8 +12,8 @@ use braid_nf::{Cx, Findings, Handled, Part};
 use super::interface::Interface;
 use crate::ConfigError;
 use crate::parts::AnswerRate;
-use crate::parts::answer::{self, Cause};
-use crate::parts::scope::{is_link_local_v4, is_link_local_v6};
+use crate::parts::answers::answer::{self, Cause};
+use crate::parts::headers::scope::{is_link_local_v4, is_link_local_v6};
 
 /// What a router reports about a packet to its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,13 +11,13 @@ use serde::Deserialize;
 use super::advertise::AdvertiseConfig;
 use super::interface::Interface;
 use super::links::Link;
-use super::reverse_path::ReversePath;
-use super::rules::{Filling, MAIN, RuleConfig, Tables};
-use super::spread::Spread;
+use super::routing::reverse_path::ReversePath;
+use super::routing::rules::{Filling, MAIN, RuleConfig, Tables};
+use super::routing::spread::Spread;
 use crate::config::{ConfigError, span_ns};
 use crate::parts::WrittenMac;
-use crate::parts::prefix::{self, Prefix};
-use crate::parts::scope::is_link_local_v6;
+use crate::parts::config::prefix::{self, Prefix};
+use crate::parts::headers::scope::is_link_local_v6;
 
 /// Configuration of [`Router`](super::Router).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

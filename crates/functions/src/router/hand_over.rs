@@ -14,7 +14,7 @@ use super::{
     ABSENT, ASKED_FOR_TOO_MANY, BY_PORTS, COUNTS, Known, NEIGHBOURS_FULL, NO_INTERFACE, Router, TOO_LONG, WAITING_FULL,
     WAITS, fragment, objections,
 };
-use crate::parts::discovery::Message;
+use crate::parts::answers::discovery::Message;
 
 impl Router {
     /// Finds the neighbour and sends it the packet, or lets the packet wait.

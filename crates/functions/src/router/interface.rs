@@ -10,10 +10,10 @@ use super::advertise::AdvertiseConfig;
 use super::config::{Config, InterfaceConfig};
 use super::fragment::MTU_MAX;
 use super::neighbours::Station;
-use super::reverse_path::ReversePath;
+use super::routing::reverse_path::ReversePath;
 use crate::config::{ConfigError, check_port};
-use crate::parts::scope::{is_host_v4, is_link_local_v6, is_routed_v6};
-use crate::parts::tags::VLAN_MAX;
+use crate::parts::headers::scope::{is_host_v4, is_link_local_v6, is_routed_v6};
+use crate::parts::headers::tags::VLAN_MAX;
 
 /// A checked interface.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use braid_nf::{Cx, Port};
 use foldhash::HashSet;
 
 use super::interface::{Interface, broadcasts_of};
-use crate::parts::discovery::Message;
-use crate::parts::membership::{self, Query};
-use crate::parts::scope::is_link_local_v6;
-use crate::parts::tags::{self, OuterTag, TAG};
+use crate::parts::answers::discovery::Message;
+use crate::parts::answers::membership::{self, Query};
+use crate::parts::headers::scope::is_link_local_v6;
+use crate::parts::headers::tags::{self, OuterTag, TAG};
 
 /// The number of an interface.
 pub type Link = u16;

@@ -6,39 +6,28 @@
 //! word, and neither routes nor neighbours.
 
 mod advertise;
-mod announced;
 mod complain;
 mod config;
-mod conflicts;
 mod fixed;
 pub(crate) mod fragment;
 mod frames;
-mod gathered;
 mod hand_over;
-mod headers;
 mod interface;
 mod links;
 mod local;
-mod lpm;
 mod neighbours;
 mod objections;
-mod piece;
-mod pieces;
-mod reassembly;
-mod reverse_path;
 mod routing;
-mod rules;
-mod spread;
 mod waiting;
 
+pub use self::routing::lpm::{Lpm, Prefixed};
+pub use self::routing::reverse_path::ReversePath;
+pub use self::routing::rules::{RuleConfig, Tables};
+pub use self::routing::spread::Spread;
 pub use advertise::AdvertiseConfig;
 pub use config::{Config, Hash, HopConfig, InterfaceConfig, NeighbourConfig, Refusal, RouteConfig, SourceRoutes, Way};
 pub use interface::Interface;
-pub use lpm::{Lpm, Prefixed};
 pub use neighbours::{Hop, Neighbours, Station};
-pub use reverse_path::ReversePath;
-pub use rules::{RuleConfig, Tables};
-pub use spread::Spread;
 
 use std::time::Duration;
 
@@ -47,16 +36,16 @@ use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 use braid_nf::{EntryRange, Fate, FieldUse, TableEntry};
 
+use self::local::announced::Announced;
+use self::local::conflicts::Conflicts;
+use self::local::reassembly::Reassembly;
 use crate::config::READS_WIRE_LEN;
-use crate::parts::scope::is_damaged_ip;
+use crate::parts::headers::scope::is_damaged_ip;
 use crate::{ConfigError, FromConfig};
 use advertise::Advertisements;
-use announced::Announced;
 use complain::{Complaint, Errors};
-use conflicts::Conflicts;
 use fixed::Fixed;
 use links::{Link, Links};
-use reassembly::Reassembly;
 
 /// The port has no interface, or none for the frame's VLAN.
 const NO_INTERFACE: Reason = Reason("no_interface");
@@ -202,7 +191,7 @@ impl NetworkFunction for Router {
     const NAME: &'static str = "router";
     const CONSUMES: &'static [Reason] = &[
         WAITS,
-        reassembly::WAITS,
+        local::reassembly::WAITS,
         local::ARP,
         local::DISCOVERY,
         local::MEMBERSHIP_QUERY,

@@ -5,9 +5,9 @@ use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
 use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::Reason;
 
-pub use crate::parts::lengths::ip_len;
-pub use crate::parts::scope::{BAD_SOURCE, LINK_SCOPE, NOT_UNICAST};
-use crate::parts::scope::{
+pub use crate::parts::headers::lengths::ip_len;
+pub use crate::parts::headers::scope::{BAD_SOURCE, LINK_SCOPE, NOT_UNICAST};
+use crate::parts::headers::scope::{
     has_bad_source, is_link_local_v4, is_link_local_v6, is_link_scope_v6, is_routed_v6, is_unicast_v4,
 };
 

@@ -8,7 +8,7 @@ use braid_nf::{Came, Cx};
 use super::fragment;
 use super::interface::Interface;
 use super::neighbours::Station;
-use crate::parts::answer::{Cause, datagram, may_be_answered};
+use crate::parts::answers::answer::{Cause, datagram, may_be_answered};
 
 /// The longest frame that waits.
 const HELD_MAX: usize = 1520;

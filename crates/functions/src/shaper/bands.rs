@@ -5,8 +5,8 @@ use serde::Deserialize;
 
 use crate::config::ConfigError;
 use crate::parts::Prefix;
-use crate::parts::dscp::{self, CodePoint};
-use crate::parts::many::Many;
+use crate::parts::config::many::Many;
+use crate::parts::headers::dscp::{self, CodePoint};
 
 /// The most priorities that can be configured; packets that match none have one more, the lowest.
 pub const PRIORITIES_MAX: usize = 7;

@@ -10,9 +10,10 @@ use super::borrow::{Limits, Terms};
 use super::store::HELD_MAX;
 use super::wheel::WAIT_MAX_NS;
 use crate::config::{ConfigError, check_port, span_ns};
-use crate::parts::counted::{BytesOf, Counted};
-use crate::parts::many::Many;
-use crate::parts::{NS_PER_MS, Prefix, SECOND, units};
+use crate::parts::config::counted::{BytesOf, Counted};
+use crate::parts::config::many::Many;
+use crate::parts::config::units;
+use crate::parts::{NS_PER_MS, Prefix, SECOND};
 use crate::policer::{By, Lengths};
 use crate::token_bucket::Limit;
 

@@ -29,8 +29,8 @@ use braid_nf::{FieldUse, Instance, Stage};
 
 use crate::config::READS_WIRE_LEN;
 use crate::parts::SECOND;
-use crate::parts::counted::Counted;
-use crate::parts::scope::pass_unless_damaged;
+use crate::parts::config::counted::Counted;
+use crate::parts::headers::scope::pass_unless_damaged;
 use crate::policer::{By, Lengths};
 use crate::token_bucket::{Bucket, LARGER_THAN_BURST, Limit};
 use crate::{ConfigError, FromConfig};

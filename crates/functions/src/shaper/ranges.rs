@@ -17,7 +17,7 @@ use super::link::SharedLink;
 use super::{ADDRESS_TABLE_FULL, Shaped, Shaper};
 use crate::ConfigError;
 use crate::config::check_lengths;
-use crate::parts::sweep::{Over, Sweep, make_room, take_out};
+use crate::parts::tables::sweep::{Over, Sweep, make_room, take_out};
 use crate::policer::{By, Lengths};
 
 /// The schedule on which ranges are forgotten, and the most that one sweep forgets.

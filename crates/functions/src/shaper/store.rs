@@ -9,7 +9,7 @@ use braid_nf::state::{
 };
 use braid_nf::{Came, Findings, Part, Port};
 
-use crate::parts::ecn;
+use crate::parts::headers::ecn;
 
 /// The longest frame that can wait, in bytes: a full frame with two tags has 1522. With the header of a state object it fills
 /// 24 cache lines.

@@ -231,7 +231,7 @@ fn addresses_of_which_packets_wait_for_the_link_are_bounded() {
 
 #[track_caller]
 fn refuse(config: &str, expected: &str) {
-    crate::parts::refuse::refuse("shaper", config, expected);
+    crate::parts::testing::refuse::refuse("shaper", config, expected);
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn the_report_says_how_many_were_marked() {
 #[test]
 fn a_time_to_be_marked_after_is_one_that_packets_can_wait() {
     for (ms, expected) in [(0, "`ecn_ms`: 0 is out of range"), (8000, "`ecn_ms`: 8000 is out of range")] {
-        crate::parts::refuse::refuse(
+        crate::parts::testing::refuse::refuse(
             "shaper",
             &format!("ecn_ms = {ms}"),
             &format!("{expected}; write 1 to 7000 milliseconds"),
@@ -333,7 +333,7 @@ fn a_time_to_be_marked_after_is_one_that_packets_can_wait() {
 
 #[test]
 fn a_time_to_be_marked_after_is_none_that_a_queue_cannot_hold() {
-    let refuse = |config: &str, expected: &str| crate::parts::refuse::refuse("shaper", config, expected);
+    let refuse = |config: &str, expected: &str| crate::parts::testing::refuse::refuse("shaper", config, expected);
     let long = "`ecn_ms`: a full queue of an address takes 100 ms, so nothing waits for 101; write at most 100, or a larger `queue_bytes`";
     refuse("ecn_ms = 101", long);
     let short = "`ecn_ms`: a full queue of an address takes 0 ms, so nothing waits for 1; write a larger `queue_bytes`, or leave it out";

@@ -15,7 +15,7 @@ use braid_nf::state::hash::mixed;
 use request::Seen;
 
 use crate::config::idle_ns;
-use crate::parts::aged::{SWEEP_EVERY, Stamp};
+use crate::parts::tables::aged::{SWEEP_EVERY, Stamp};
 use crate::parts::{Aged, Alerts, Unkept, seconds};
 use crate::{ConfigError, FromConfig};
 

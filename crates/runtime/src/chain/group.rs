@@ -7,7 +7,7 @@ use braid_packet::BATCH_MAX;
 use braid_steer::planner::Changed;
 
 use super::ChainError;
-use crate::course::{Course, Full};
+use super::course::{Course, Full};
 
 /// Maximum number of functions in a group: the number of bits in a record's live mask.
 pub(super) const GROUP_MAX: usize = 16;

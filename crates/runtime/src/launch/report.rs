@@ -14,14 +14,14 @@ use braid_state::Tx;
 use braid_stm::{ObjectId, ObjectInfo, Part};
 
 use super::run_once;
-use crate::aborts::Aborts;
 use crate::attempt::{Witness, run_event};
 use crate::chain::Chain;
-use crate::counters::WorkerCounters;
 use crate::dispatch::Dispatched;
+use crate::observe::aborts::Aborts;
+use crate::observe::counters::WorkerCounters;
+use crate::observe::probe::{Probe, TimeSplit};
+use crate::observe::record::{Recorder, WorkerLog};
 use crate::plan::Plan;
-use crate::probe::{Probe, TimeSplit};
-use crate::record::{Recorder, WorkerLog};
 use crate::replay::{SetContent, content};
 use crate::worker::Ended;
 

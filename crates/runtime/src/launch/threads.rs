@@ -10,9 +10,9 @@ use rustix::thread::CpuSet;
 
 use super::{AtEnd, AtStart, Control, Present};
 use crate::dispatch::{Dispatched, Dispatching};
-use crate::idle::{Ending, NAP, Patience};
-use crate::schedule::Scheduler;
-use crate::watchdog::watch;
+use crate::model::schedule::Scheduler;
+use crate::observe::watchdog::watch;
+use crate::pacing::idle::{Ending, NAP, Patience};
 use crate::worker::{Ended, Step, Worker};
 
 /// What a run leaves: its workers, and what its dispatcher did.

@@ -13,7 +13,7 @@ use braid_steer::Fields;
 
 use super::{Difference, Replay};
 use crate::chain::Chain;
-use crate::course::Direction;
+use crate::chain::course::Direction;
 
 /// The values of packets in the fields of a chain's packet sets.
 pub(super) struct Named {

@@ -6,9 +6,9 @@ use braid_nf::packet::key::Keys;
 use braid_nf::{Found, SetTables};
 
 use super::{Difference, OpenGroup, Replay};
-use crate::course::Direction;
-use crate::record::{Entry, RecordedBatch};
-use crate::whole::{Groups, Progress, Way, Whole};
+use crate::chain::course::Direction;
+use crate::chain::whole::{Groups, Progress, Way, Whole};
+use crate::observe::record::{Entry, RecordedBatch};
 
 /// The tables of the replay, and the keys and slots of a batch in each group.
 struct Both<'a>(&'a mut [SetTables], &'a mut [OpenGroup]);

@@ -3,7 +3,7 @@
 use braid_packet::PortSet;
 
 use super::Worker;
-use crate::course::Direction;
+use crate::chain::course::Direction;
 
 impl Worker {
     /// Runs the batch through a mirrored chain in turns. The remaining packets are sent in the order of their arrival.

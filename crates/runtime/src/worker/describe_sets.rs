@@ -10,7 +10,7 @@ use super::Worker;
 use super::listing::ListedSet;
 use crate::Chain;
 use crate::attempt::run_event;
-use crate::counters::WorkerCounters;
+use crate::observe::counters::WorkerCounters;
 
 /// Entries that are looked at in one transaction.
 pub(super) const SPAN: u32 = 64;

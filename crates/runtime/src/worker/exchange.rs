@@ -15,8 +15,8 @@ use braid_state::{Bringing, Succession, Tx};
 use super::{Pace, Sets, Worker, indexes, periodic_ticks};
 use crate::attempt::{Stretch, run_event};
 use crate::chain::{Chain, Group, keys_hold};
+use crate::observe::probe::Probe;
 use crate::plan::Plan;
-use crate::probe::Probe;
 
 /// What a worker needs to continue with another chain, or with another capacity for packet sets.
 pub struct Prepared {

@@ -3,7 +3,7 @@
 use super::Worker;
 use super::paced::reached;
 use crate::chain::Group;
-use crate::course::Full;
+use crate::chain::course::Full;
 use crate::expiry::Expiring;
 
 impl Worker {

@@ -13,7 +13,7 @@ use super::describe_sets::DESCRIBED_MAX;
 use crate::attempt::End;
 use crate::chain::Chain;
 use crate::expiry::{Expiring, expire, expire_shared};
-use crate::saved::{self, SavedSet};
+use crate::live::saved::{self, SavedSet};
 
 /// Number of shared sets read in one transaction.
 const SHARED_SPAN: u32 = 64;

@@ -8,7 +8,7 @@ use braid_packet::{BATCH_MAX, FrameInfo, Port};
 use super::Worker;
 use super::send::NO_BUFFER;
 use crate::chain::Chain;
-use crate::course::Direction;
+use crate::chain::course::Direction;
 
 /// A packet that waits until the batch of its cause has been sent.
 pub(super) struct Onward {

@@ -13,9 +13,9 @@ use braid_io::{Ahead, Received};
 use super::Worker;
 use super::drain::DRAIN_MAX_NS;
 use crate::chain::Chain;
-use crate::clock::{Clock, LATEST_NS, Timeline};
-use crate::places::Places;
-use crate::probe::Probe;
+use crate::observe::probe::Probe;
+use crate::pacing::clock::{Clock, LATEST_NS, Timeline};
+use crate::pacing::places::Places;
 
 /// Longest time that a batch spans where functions have an object in common, in nanoseconds. A function handles all packets of a batch before
 /// the next function handles any. With a common object, such as a token bucket, the first function would otherwise consume tokens for seconds of

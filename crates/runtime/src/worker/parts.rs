@@ -8,7 +8,7 @@ use braid_packet::Pool;
 use braid_state::{Share, Tx};
 
 use crate::chain::Chain;
-use crate::clock::{Clock, Timeline};
+use crate::pacing::clock::{Clock, Timeline};
 
 /// What a worker is given at the start.
 pub struct Parts {

@@ -8,10 +8,10 @@ use braid_nf::{Findings, SetTables};
 use super::Worker;
 use super::sets::Sets;
 use crate::attempt::Witness;
-use crate::counters::WorkerCounters;
 use crate::launch::findings_of_stage;
 use crate::live::Seen;
-use crate::probe::{Probe, TimeSplit};
+use crate::observe::counters::WorkerCounters;
+use crate::observe::probe::{Probe, TimeSplit};
 
 /// The results of a worker that has ended.
 pub struct Ended {

@@ -4,7 +4,7 @@ use braid_nf::{Leg, Reason, Verdict};
 use braid_packet::{Batch, Flags, FrameInfo, Link, Port, Record, parse, protocol};
 
 use super::Worker;
-use crate::counters::PortCounters;
+use crate::observe::counters::PortCounters;
 
 /// Drop reason: no buffer was free for a packet that a function made.
 pub(super) const NO_BUFFER: Reason = Reason("no_buffer");

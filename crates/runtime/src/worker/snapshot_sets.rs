@@ -8,7 +8,7 @@ use braid_nf::packet::key::SetKey;
 
 use super::Worker;
 use crate::chain::{Chain, Group};
-use crate::saved::SavedSet;
+use crate::live::saved::SavedSet;
 
 /// Number of slots that are searched before the sets found there are copied, so that these are still in the cache.
 const SLOTS_STEP: usize = 1024;

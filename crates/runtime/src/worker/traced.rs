@@ -5,8 +5,8 @@ use std::sync::Arc;
 use braid_nf::packet::key::KeyClass;
 
 use super::Worker;
-use crate::probe::Probe;
-use crate::trace::{TracedStep, Tracer, emitted_by, state_of};
+use crate::observe::probe::Probe;
+use crate::observe::trace::{TracedStep, Tracer, emitted_by, state_of};
 
 impl Worker {
     /// Replaces the tracer; packets that the previous one followed are no longer traced.

@@ -6,10 +6,10 @@ use braid_nf::{Found, Reason, SetTables, Verdict};
 use super::Worker;
 use super::sets::Sets;
 use crate::attempt::note_abort;
-use crate::course::Direction;
-use crate::probe::Span;
-use crate::whole::followed::Steps;
-use crate::whole::{Groups, Way, Whole};
+use crate::chain::course::Direction;
+use crate::chain::whole::followed::Steps;
+use crate::chain::whole::{Groups, Way, Whole};
+use crate::observe::probe::Span;
 
 impl Groups for Vec<Sets> {
     fn group(&mut self, number: usize) -> (&mut SetTables, &mut Keys, &mut Found) {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use braid_functions::find;
-use braid_functions::parts::protocols::Protocol;
+use braid_functions::parts::headers::protocols::Protocol;
 use braid_io::NullSink;
 use braid_io::capture::CaptureSource;
 use braid_nf::Findings;

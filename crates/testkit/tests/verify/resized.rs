@@ -10,7 +10,7 @@ use braid_control::profile::certificate::Certificate;
 use braid_functions::find;
 use braid_io::generate::{GenConfig, Generator};
 use braid_nf::state::StateBuilder;
-use braid_runtime::exchange::{Difference, exchange};
+use braid_runtime::live::exchange::{Difference, exchange};
 use braid_runtime::{Full, Live, Plan};
 
 use crate::certify::{busy, input};

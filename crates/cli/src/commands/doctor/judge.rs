@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 use super::facts::{Attempt, Facts};
 use super::{Check, Section, State};
-use crate::interface_lints::machine_takes_part;
+use crate::lints::interfaces::machine_takes_part;
 
 /// include/uapi/linux/capability.h
 const CAP_NET_ADMIN: u32 = 12;

@@ -37,7 +37,7 @@ use self::probe::{Bad, ask};
 use super::print;
 use crate::connect::{ControlArgs, connect};
 use crate::failure::Failure;
-use crate::numbers::between;
+use crate::input::numbers::between;
 use crate::stderr::asideln;
 
 /// Time without a change after which the plan file and the run are read again.

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braid_runtime::aborts::AbortRow;
 use braid_runtime::chain::Chain;
 use braid_runtime::io::device::DeviceCounters;
 use braid_runtime::live::{Live, Running, Seen, Unanswered};
 use braid_runtime::nf::state::causes::{cause_of, operation};
 use braid_runtime::nf::{Findings, Stage};
-use braid_runtime::probe::{Lap, TimeSplit};
+use braid_runtime::observe::aborts::AbortRow;
+use braid_runtime::observe::probe::{Lap, TimeSplit};
 use braid_runtime::{PortCounters, Worker, WorkerCounters};
 
 use super::{Abort, Function, Object, PortStats, Stats, TopSet, WorkerStats};

@@ -37,7 +37,8 @@ use self::settings::Settings;
 pub use self::settings::{CookieConfig, When};
 use super::Config;
 use crate::ConfigError;
-use crate::parts::{answer, is_opening};
+use crate::parts::answers::answer;
+use crate::parts::is_opening;
 use tcp_flags::{ACK, FIN, RST, SYN};
 
 /// A SYN that was answered with a cookie and is consumed here.

@@ -347,7 +347,7 @@ fn ipv6_is_protected_as_well() {
 
 #[track_caller]
 fn refuse(config: &str, expected: &str) {
-    crate::parts::refuse::refuse("anti_ddos", config, expected);
+    crate::parts::testing::refuse::refuse("anti_ddos", config, expected);
 }
 
 #[test]

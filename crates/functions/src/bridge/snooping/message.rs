@@ -4,9 +4,9 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion, checksum};
 use braid_nf::prelude::*;
 
-use crate::parts::icmpv6::ALL_NODES;
-use crate::parts::membership::is_of_link;
-use crate::parts::scope;
+use crate::parts::answers::icmpv6::ALL_NODES;
+use crate::parts::answers::membership::is_of_link;
+use crate::parts::headers::scope;
 
 /// The protocol number of IGMP.
 pub(super) const IGMP: u8 = 2;

@@ -24,7 +24,7 @@ use self::message::{IGMP, Message, Said, asking, is_mld};
 use super::vlans::PORTS_MAX;
 use crate::config::{ConfigError, span_ns};
 use crate::parts::SECOND;
-use crate::parts::sweep::{Over, Sweep, make_room, take_out};
+use crate::parts::tables::sweep::{Over, Sweep, make_room, take_out};
 
 /// How long a port keeps a group after a leave, unless another report follows: the last member query time (RFC 3376 section 8).
 const LEAVE_S: u32 = 2;

@@ -7,7 +7,7 @@ use braid_nf::packet::{IpAddress, IpVersion, checksum};
 use braid_nf::prelude::*;
 
 use super::message::IGMP;
-use crate::parts::scope::is_link_local_v6;
+use crate::parts::headers::scope::is_link_local_v6;
 
 /// The protocol number of PIM.
 const PIM: u8 = 103;

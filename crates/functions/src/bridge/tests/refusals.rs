@@ -36,14 +36,14 @@ fn impossible_configurations_are_refused() {
         "[[static]]\nmac = '00:00:00:00:00:00'\nport = 1",
         "`static[0].mac`: 00:00:00:00:00:00 is nobody's address; write the address of one station",
     );
-    crate::parts::refuse::refuse(
+    crate::parts::testing::refuse::refuse(
         "bridge",
         "snooping = { enabled = true, router_ports = [1, 9] }",
         "`snooping.router_ports`: the plan has no port 9; name ports of the plan",
     );
     for key in ["groups_max = 1024", "membership_s = 260", "unregistered = 'flood'"] {
         let wrong = "`snooping`: nothing says whether groups are looked at; write `enabled = true`, `enabled = false`, or nothing about snooping";
-        crate::parts::refuse::refuse("bridge", &format!("[snooping]\n{key}"), wrong);
+        crate::parts::testing::refuse::refuse("bridge", &format!("[snooping]\n{key}"), wrong);
     }
     refuse(
         "vlan_aware = false\n[[static]]\nmac = '02:00:00:00:00:0a'\nport = 1\nvlan = 5",

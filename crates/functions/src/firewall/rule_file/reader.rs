@@ -4,16 +4,16 @@ use braid_nf::packet::services;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use super::amounts::Pool;
-use super::numbers::Numbers;
-use super::set_declarations::ADDED;
-use super::syntax::apart;
-use super::tokens::{Kind, Place, Token};
+use super::conditions::numbers::Numbers;
+use super::file::set_declarations::ADDED;
+use super::file::syntax::apart;
+use super::file::tokens::{Kind, Place, Token};
+use super::statement::amounts::Pool;
 use super::{Around, Note, Parsed, Ports, wrong};
-use crate::firewall::dynamic_sets::Dynamic;
-use crate::firewall::payload;
+use crate::firewall::conditions::payload;
+use crate::firewall::conditions::values::PortRange;
+use crate::firewall::effects::dynamic_sets::Dynamic;
 use crate::firewall::rules::Direction;
-use crate::firewall::values::PortRange;
 
 /// Named sets and maps: the tokens between their braces.
 pub(super) type Sets = Vec<(String, Vec<Token>)>;

@@ -4,12 +4,12 @@
 use super::rules::{PORTS, named, read_text};
 use super::tables::{ICMP, IN, OUT, TCP, UDP, check, decided, facts};
 use crate::config::parse;
+use crate::firewall::conditions::facts::Facts;
+use crate::firewall::conditions::values::Addresses;
 use crate::firewall::config::Config;
-use crate::firewall::facts::Facts;
+use crate::firewall::connection::states::State;
 use crate::firewall::policy::Policy;
 use crate::firewall::rules::Action::{self, Allow, Deny};
-use crate::firewall::states::State;
-use crate::firewall::values::Addresses;
 
 /// A chain with these rules and policy accept.
 fn table(hook: &str, rules: &str) -> String {

@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::rules::{PORTS, named, read_text};
 use super::tables::{IN, OUT, TCP, UDP, check, decided, facts, policy};
-use crate::firewall::facts::Facts;
+use crate::firewall::conditions::facts::Facts;
+use crate::firewall::connection::states::State;
 use crate::firewall::rule_file::Hooks;
 use crate::firewall::rules::Action::{Allow, Deny};
-use crate::firewall::states::State;
 
 /// A packet that one chain accepts goes on to the next chain of the same hook; one that it drops does not.
 #[test]

@@ -2,13 +2,13 @@
 
 use proptest::prelude::*;
 
-use crate::firewall::classifier::Classifier;
-use crate::firewall::facts::Facts;
-use crate::firewall::fields::{Field, Values, Within};
-use crate::firewall::reachable_rules::Reach;
+use crate::firewall::conditions::facts::Facts;
+use crate::firewall::conditions::fields::{Field, Values, Within};
+use crate::firewall::conditions::values::{Addresses, Bits, PortRange, Protocol};
+use crate::firewall::connection::states::State;
+use crate::firewall::policy::classifier::Classifier;
+use crate::firewall::policy::reachable_rules::Reach;
 use crate::firewall::rules::{Action, Direction, Rule};
-use crate::firewall::states::State;
-use crate::firewall::values::{Addresses, Bits, PortRange, Protocol};
 use crate::parts::{Many, Side};
 
 /// Few values, so that rules overlap with packets and with each other.

@@ -5,13 +5,13 @@ use proptest::prelude::*;
 
 use super::rules::{PORTS, named, read_text};
 use crate::firewall::When;
+use crate::firewall::conditions::facts::Facts;
+use crate::firewall::conditions::fields::{Field, UNTAGGED, Values};
+use crate::firewall::conditions::values::Addresses;
 use crate::firewall::config::Config;
-use crate::firewall::facts::Facts;
-use crate::firewall::fields::{Field, UNTAGGED, Values};
+use crate::firewall::connection::states::State;
 use crate::firewall::policy::Policy;
 use crate::firewall::rules::Action;
-use crate::firewall::states::State;
-use crate::firewall::values::Addresses;
 use crate::parts::Side;
 use braid_testkit::Frame;
 

@@ -4,7 +4,7 @@ use braid_testkit::Frame;
 
 use super::conditions::{SEEN, Seen, fits};
 use super::rules::{PORTS, named, read_text};
-use crate::firewall::fields::Field;
+use crate::firewall::conditions::fields::Field;
 
 /// `ip6 nexthdr` is a byte of the first header, `meta l4proto` the protocol after all extension headers, as in the
 /// kernel.

@@ -5,7 +5,7 @@ use braid_testkit::Frame;
 use super::conditions::{SEEN, Seen, fits};
 use super::rules::{PORTS, named, read_text};
 use crate::firewall::When;
-use crate::firewall::fields::{Field, NO_STATION};
+use crate::firewall::conditions::fields::{Field, NO_STATION};
 
 const STATIONS: [u64; 5] = [0x0053_0000_0001, 0x0053_0000_0002, 0x0053_0100_0000, 0x0100_5e00_0001, NO_STATION];
 

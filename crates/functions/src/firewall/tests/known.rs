@@ -10,7 +10,7 @@ use braid_testkit::{Bench, Frame};
 use super::{SERVER, back, check, to};
 use crate::catalog::FromConfig;
 use crate::config::{ConfigError, parse};
-use crate::firewall::permit::Permit;
+use crate::firewall::connection::permit::Permit;
 use crate::firewall::rules::{Action, Rule};
 use crate::firewall::{Config, Connection, Firewall, ends_of};
 use crate::parts::Side;

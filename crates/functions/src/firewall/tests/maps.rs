@@ -2,11 +2,11 @@
 
 use super::rules::{PORTS, named, read_text};
 use super::tables::{IN, OUT, TCP, UDP, check, decided, facts, policy};
+use crate::firewall::conditions::values::Forward;
 use crate::firewall::config::Config;
 use crate::firewall::policy::Policy;
 use crate::firewall::rule_file::Hooks;
 use crate::firewall::rules::Action::{Allow, Deny};
-use crate::firewall::values::Forward;
 
 const HOST: &str = "10.0.0.1";
 const SERVER: &str = "192.0.2.9";

@@ -6,7 +6,7 @@ use super::check;
 use super::known::bench_of;
 use super::rules::{PORTS, named, read_text};
 use super::tables::{IN, TCP, check as decides, policy};
-use crate::firewall::marks::{Asked, Given, Marks, Value, Whose};
+use crate::firewall::effects::marks::{Asked, Given, Marks, Value, Whose};
 use crate::firewall::rule_file::Hooks;
 use crate::firewall::rules::Action::Allow;
 

@@ -4,10 +4,10 @@ use braid_nf::packet::IpVersion;
 use std::path::Path;
 
 use crate::config::parse;
+use crate::firewall::conditions::values::{IcmpKind, NameOrNumber};
 use crate::firewall::config::Config;
 use crate::firewall::rule_file::{self, Note, Ports, RuleError};
 use crate::firewall::rules::Action;
-use crate::firewall::values::{IcmpKind, NameOrNumber};
 use crate::firewall::{When, explain};
 use crate::parts::Sides;
 use braid_nf::state::Decided;

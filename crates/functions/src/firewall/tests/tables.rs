@@ -1,14 +1,14 @@
 //! Whole nftables tables: rule sets from practice, and which parts of them are refused.
 
 use super::rules::{PORTS, named, read_text};
+use crate::firewall::conditions::facts::Facts;
+use crate::firewall::conditions::fields::Values;
+use crate::firewall::conditions::values::Addresses;
 use crate::firewall::config::Config;
-use crate::firewall::facts::Facts;
-use crate::firewall::fields::Values;
+use crate::firewall::connection::states::State;
 use crate::firewall::policy::Policy;
 use crate::firewall::rule_file::Hooks;
 use crate::firewall::rules::Action;
-use crate::firewall::states::State;
-use crate::firewall::values::Addresses;
 use crate::parts::Side;
 
 /// The policy of a rule file.

@@ -6,7 +6,7 @@ use super::check;
 use super::conditions::{SEEN, Seen, fits};
 use super::known::bench_of;
 use super::rules::{PORTS, named, read_text};
-use crate::firewall::fields::Field;
+use crate::firewall::conditions::fields::Field;
 use crate::firewall::{UtcOffset, When, explain};
 
 /// Monday, 2026-11-23, midnight.

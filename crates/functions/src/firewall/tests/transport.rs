@@ -3,10 +3,10 @@
 use super::conditions::{SEEN, fits};
 use super::rules::{PORTS, named, read_text};
 use super::tables::{IN, OUT, TCP, facts, policy};
-use crate::firewall::facts::Facts;
+use crate::firewall::conditions::facts::Facts;
+use crate::firewall::connection::states::State;
 use crate::firewall::rule_file::Hooks;
 use crate::firewall::rules::Action;
-use crate::firewall::states::State;
 use crate::firewall::{When, explain};
 use braid_testkit::Frame;
 

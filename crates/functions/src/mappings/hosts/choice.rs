@@ -9,13 +9,13 @@ use braid_nf::prelude::*;
 use braid_nf::state::Tx;
 
 use super::{Hosts, NO_FREE_PORT, PORT_QUOTA, Place};
-use crate::mappings::claim::{Claim, is_system, of_class};
 use crate::mappings::config::{Allocation, Pooling};
 use crate::mappings::endpoint::{Inside, slot};
 use crate::mappings::ports::Ports;
-use crate::mappings::reclaim::Holder;
+use crate::mappings::ports::claim::{Claim, is_system, of_class};
 use crate::mappings::roster::Roster;
-use crate::parts::sweep::scaled;
+use crate::mappings::table::reclaim::Holder;
+use crate::parts::tables::sweep::scaled;
 
 /// How many other addresses to try with arbitrary pooling.
 const OTHERS: usize = 8;

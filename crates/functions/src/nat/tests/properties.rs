@@ -1,7 +1,7 @@
 //! Properties for any packets: mappings are injective, networks share only ports, damaged packets do no harm.
 
 use super::*;
-use crate::parts::injective::{self, External};
+use crate::parts::testing::injective::{self, External};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]

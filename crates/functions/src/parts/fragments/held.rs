@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::extent::Extent;
 use super::{Datagram, Fate};
-use crate::parts::aged::{Aged, Stamp};
+use crate::parts::tables::aged::{Aged, Stamp};
 
 /// The most bytes of a held fragment, including its link header.
 pub const PIECE_MAX: usize = 1536;

@@ -24,9 +24,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use self::extent::Extent;
 use self::held::{Held, IN_VAIN, Piece};
-use super::aged::{Aged, Stamp};
-use super::hairpin::Way;
-use super::turn::turn_frame;
+use super::forwarding::hairpin::Way;
+use super::forwarding::turn::turn_frame;
+use super::tables::aged::{Aged, Stamp};
 use super::{Side, Sides};
 use crate::config::ConfigError;
 
@@ -340,7 +340,7 @@ impl Fragments {
     }
 
     /// Sends on the fragments held for a first one, given as received, with its fate and `hops` decremented. Those that leave
-    /// by the port on which they arrived, to another address, leave as [turned](super::turn) frames.
+    /// by the port on which they arrived, to another address, leave as [turned](super::forwarding::turn) frames.
     pub fn release(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: &Fate, hops: u8) -> Result<(), Conflict> {
         self.release_with(cx, packet, (fate, hops), |cx, frame, _| cx.emit_onward(fate.port, frame))
     }
@@ -423,7 +423,7 @@ impl Fragments {
         }
     }
 
-    /// Removes entries that are too old; must be called every [`SWEEP_EVERY`](super::aged::SWEEP_EVERY).
+    /// Removes entries that are too old; must be called every [`SWEEP_EVERY`](super::tables::aged::SWEEP_EVERY).
     pub fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
         self.table.sweep(cx, share)?;
         if let Some(ended) = &self.ended {

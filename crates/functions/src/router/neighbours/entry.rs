@@ -8,7 +8,7 @@ use braid_nf::{About, EntryRange, Fate, Port, TableEntry};
 use super::held::PLACES;
 use super::{Neighbours, REST_NS, TRIES};
 use crate::parts::SECOND;
-use crate::parts::sweep::Over;
+use crate::parts::tables::sweep::Over;
 
 /// A neighbour's address and the interface on which it is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

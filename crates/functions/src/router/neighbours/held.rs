@@ -5,7 +5,7 @@ use braid_nf::state::{Inserted, Share};
 
 use super::entry::Hop;
 use super::{Neighbours, REST_NS, Resolved, SWEEP_WAITING};
-use crate::parts::sweep::keys;
+use crate::parts::tables::sweep::keys;
 use crate::router::waiting::WaitingPacket;
 
 /// A packet waited, and its neighbour did not answer.

@@ -31,7 +31,7 @@ use braid_nf::state::{
 
 use super::waiting::WaitingPacket;
 use crate::ConfigError;
-use crate::parts::sweep::{Sweep, keys, make_room, take_out};
+use crate::parts::tables::sweep::{Sweep, keys, make_room, take_out};
 use crate::parts::{SECOND, fragments};
 use askers::Askers;
 use entry::{FIXED, MISSED, Neighbour, Old, Silent};

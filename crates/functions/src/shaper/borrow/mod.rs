@@ -33,8 +33,8 @@ use super::{
 use crate::ConfigError;
 use crate::config::READS_WIRE_LEN;
 use crate::parts::Prefix;
-use crate::parts::counted::Counted;
-use crate::parts::scope::pass_unless_damaged;
+use crate::parts::config::counted::Counted;
+use crate::parts::headers::scope::pass_unless_damaged;
 use crate::policer::By;
 use crate::token_bucket::Limit;
 
