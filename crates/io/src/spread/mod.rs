@@ -247,17 +247,22 @@ impl<S: FrameStream> Reader<S> {
     /// Hands over what is held for one queue; waits if that queue is full. Meanwhile the other queues get what is held for them as
     /// soon as they have room: they may have been full as well, and the worker of the full queue may wait for theirs.
     fn hand_over(&mut self, number: usize) {
-        while !self.lanes[number].offer() {
+        let mut is_handed_over = self.lanes[number].offer();
+        while !is_handed_over {
             self.offer_all();
-            self.wait_for_room();
+            // The queue may have got room since.
+            is_handed_over = !self.lanes[number].holds();
+            if !is_handed_over {
+                self.wait_for_room();
+            }
         }
         self.publish();
     }
 
-    /// Waits until a queue for which something is held has room, or is gone.
+    /// Waits until one of the queues for which something is held has room, or is gone; there is one.
     fn wait_for_room(&self) {
         let mut room = Select::new();
-        for lane in self.lanes.iter().filter(|lane| lane.open && !lane.partial.is_empty()) {
+        for lane in self.lanes.iter().filter(|lane| lane.holds()) {
             room.send(&lane.full);
         }
         room.ready();
@@ -278,6 +283,11 @@ impl<S: FrameStream> Reader<S> {
 }
 
 impl Lane {
+    /// Whether something is held for the queue.
+    fn holds(&self) -> bool {
+        self.open && !self.partial.is_empty()
+    }
+
     /// Hands over the load without waiting; false if the queue is full.
     fn offer(&mut self) -> bool {
         if self.partial.is_empty() || !self.open {

@@ -105,6 +105,19 @@ fn a_queue_gets_its_frames_while_another_one_is_full() {
     assert_eq!(queues[0].counters().packets, 0);
 }
 
+#[test]
+fn queues_that_are_full_and_emptied_all_the_time_get_every_frame() {
+    let frames = 200_000;
+    let stream = Bursts { frames: [0, frames], read: 0 };
+    let mut queue = spread_by_thread(stream, 1, Arc::new(ByPort)).expect("a thread").pop().expect("a queue");
+    let pool = Pool::new(&PoolConfig { buffers: 2048, ..PoolConfig::default() }).expect("memory");
+    let (mut batch, mut buffers) = (Batch::new(&pool, &Arc::new(Layout::bare())), Buffers::new(&pool));
+    while queue.receive(&mut batch, &mut buffers, 256) != Received::End {
+        batch.release(&mut buffers);
+    }
+    assert_eq!((queue.counters().packets, queue.damages().len()), (frames, 0));
+}
+
 /// A capture that is read by its interfaces, of which there are three, for a run with two ports.
 #[test]
 fn what_came_in_by_an_interface_without_a_port_is_counted() {
