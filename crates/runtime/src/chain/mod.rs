@@ -153,10 +153,10 @@ impl Chain {
 
     /// Follows another chain in the same run: what the functions that are removed with it have dropped keeps its meaning.
     pub(crate) fn following(mut self, before: &Chain) -> Chain {
-        let removed = |stage: &&Box<dyn Stage>| self.stages.iter().all(|new| new.name() != stage.name());
-        let of = |stage: &Box<dyn Stage>| Former { name: stage.name().to_owned(), consumes: stage.consumes() };
+        let is_here = |name: &str| self.stages.iter().any(|stage| stage.name() == name);
         let mut former = before.former.clone();
-        for gone in before.stages.iter().filter(removed).map(of) {
+        for stage in before.stages.iter().filter(|stage| !is_here(stage.name())) {
+            let gone = Former { name: stage.name().to_owned(), consumes: stage.consumes() };
             if !former.contains(&gone) {
                 former.push(gone);
             }
