@@ -64,6 +64,20 @@ fn check_followed(chain: &str) {
     assert_eq!(frames, 4, "each as it came and as it left");
 }
 
+/// The second and third packets of a flow, in the batch in which its set has begun.
+#[test]
+fn only_the_first_packet_of_a_batch_is_new() {
+    let braid = Braid::new();
+    braid.ok("gen uniform?packets=3&flows=1&seed=1&size=60 --out in.pcapng");
+    let traced: Value = braid.json("trace ip --nf flow_counter --in in.pcapng -n 3 --workers 1");
+    let steps: Vec<&Value> = traced.as_array().expect("packets").iter().map(|packet| &packet["steps"][0]).collect();
+    assert_eq!(steps.len(), 3);
+    assert!(steps[0]["state_before"].is_null() && steps[0]["state_after"].is_string(), "{steps:?}");
+    for pair in steps.windows(2) {
+        assert_eq!(pair[1]["state_before"], pair[0]["state_after"], "{steps:?}");
+    }
+}
+
 #[test]
 fn a_signal_while_it_is_printed_leaves_what_was_followed() {
     let braid = Braid::new();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use braid_nf::SetSlot;
 use braid_nf::packet::key::KeyClass;
 
 use super::Worker;
@@ -52,7 +53,12 @@ impl Worker {
         let group = chain.group_of(position);
         let state = |worker: &mut Worker| {
             let sets = &mut worker.sets[group?];
-            state_of(stage, &mut sets.tables, sets.found.slots[usize::from(i)])
+            let at = match sets.found.slots[usize::from(i)] {
+                // An earlier packet of the batch may have begun it.
+                SetSlot::MISS => sets.tables.find(&sets.keys, i.into()),
+                found => found,
+            };
+            state_of(stage, &mut sets.tables, at)
         };
         let before = self.batch.bytes(i.into()).to_vec();
         let set_before = state(self);
