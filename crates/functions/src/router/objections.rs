@@ -1,7 +1,7 @@
 //! What a router checks in a packet, and the reasons not to forward it.
 
 use braid_nf::Packet;
-use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
+use braid_nf::packet::headers::{Ethernet, Header, Ipv4, Ipv6, Vlan, ether_type};
 use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::Reason;
 
@@ -11,7 +11,7 @@ use crate::parts::headers::scope::{
     has_bad_source, is_link_local_v4, is_link_local_v6, is_link_scope_v6, is_routed_v6, is_unicast_v4,
 };
 
-/// Neither IP nor ARP.
+/// Neither IP nor ARP, or IP behind labels of MPLS or in a session of PPPoE.
 pub const NOT_IP: Reason = Reason("not_ip");
 /// A frame for another station on the link.
 pub const OTHER_STATION: Reason = Reason("other_station");
@@ -26,6 +26,21 @@ pub fn length_is_right(packet: &Packet<'_>) -> bool {
     let header = packet.ipv4().map_or(Ipv6::LEN, |ip| ip.header_len());
     let most = (packet.wire_len() as usize).saturating_sub(usize::from(packet.record().l3));
     (header..=most).contains(&ip_len(packet))
+}
+
+/// Whether a packet stands behind labels of MPLS or in a session of PPPoE, which no interface here has.
+#[inline(always)]
+pub fn is_wrapped(packet: &Packet<'_>) -> bool {
+    let l3 = usize::from(packet.record().l3);
+    // Between the two headers there is room for one tag.
+    let has_tag = || packet.ethernet().is_some_and(|ethernet| ethernet.ether_type() == ether_type::VLAN);
+    l3 > Ethernet::LEN && !(l3 == Ethernet::LEN + Vlan::LEN && has_tag()) && is_behind_labels(packet)
+}
+
+#[inline(never)]
+fn is_behind_labels(packet: &Packet<'_>) -> bool {
+    use ether_type::{MPLS, MPLS_UPSTREAM, PPPOE_SESSION};
+    matches!(packet.ether_type(), Some(MPLS | MPLS_UPSTREAM | PPPOE_SESSION))
 }
 
 /// Whether a packet has a loose or strict source route option (RFC 791 section 3.1).
@@ -50,7 +65,7 @@ pub fn is_whole(packet: &Packet<'_>) -> bool {
 
 /// What is wrong with a packet regardless of its destination.
 pub fn to_any(packet: &Packet<'_>) -> Option<Reason> {
-    if packet.ethernet().is_none() || !packet.is_ip() {
+    if packet.ethernet().is_none() || !packet.is_ip() || is_wrapped(packet) {
         return Some(NOT_IP);
     }
     if !packet.header_checksum_ok() {

@@ -46,6 +46,7 @@ impl Router {
             && packet.header_checksum_ok()
             && objections::length_is_right(packet)
             && !objections::has_options(packet)
+            && !objections::is_wrapped(packet)
     }
 
     /// Decides about a packet in full, and fills in what its set should remember.
