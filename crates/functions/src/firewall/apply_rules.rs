@@ -1,7 +1,9 @@
 //! Decides when rules are asked, and applies their decisions.
 
+use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
+use super::conditions::extensions;
 use super::conditions::facts::{Context, Facts, Observed, Quoted};
 use super::connection::Connection;
 use super::connection::counts::Counts;
@@ -67,7 +69,9 @@ impl Firewall {
         let Observed { side, state } = observed;
         let is_new = state == State::New;
         let is_stale = !connection.permit().is_of(policy.permit);
-        let is_asked = !is_new || is_stale || policy.tells_packets_apart;
+        // Whoever may open a connection by packets with an authentication header may not go on by ones without it.
+        let is_bare = connection.protocol == protocol::AH && extensions::protocol_of(packet) != protocol::AH;
+        let is_asked = !is_new || is_stale || is_bare || policy.tells_packets_apart;
         let end = connection.known_as(state.sender().unwrap_or(Sender::Opener));
         let ends = ends_of(packet, end);
         let counts = match self.effects.counted.is_on() {
@@ -85,6 +89,7 @@ impl Firewall {
             }
             // What is asked about packets in the other direction takes them for ones from the other side.
             let goes_on = (connection.is_across() || !policy.asks_established())
+                && extensions::authentication_of(packet).is_none()
                 && policy.lets_go_on(&Facts::of(packet, side, state.answered()));
             connection.set_permit(if goes_on { policy.permit } else { policy.permit.asked() });
         }

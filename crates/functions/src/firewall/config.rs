@@ -9,6 +9,7 @@ use braid_nf::{Packet, Port};
 use serde::Deserialize;
 
 use super::conditions::clock::UtcOffset;
+use super::conditions::extensions::{self, RoutingHeader0};
 use super::conditions::output_ports::Exits;
 use super::conditions::values::{Addresses, Forward};
 use super::connection::limits::Most;
@@ -68,6 +69,7 @@ pub struct Config {
     pub fragment_s: u64,
     pub non_ip: Others,
     pub non_ip_types: Option<Vec<u16>>,
+    pub routing_header_0: RoutingHeader0,
     pub ttl: Ttl,
     pub router: Option<Ipv4Addr>,
     pub router_v6: Option<Ipv6Addr>,
@@ -134,6 +136,7 @@ impl Default for Config {
             fragment_s: 30,
             non_ip: Others::Pass,
             non_ip_types: None,
+            routing_header_0: RoutingHeader0::Drop,
             ttl: Ttl::Keep,
             router: None,
             router_v6: None,
@@ -199,6 +202,7 @@ pub(super) struct Settings {
     pub(super) most: Most,
     pub(super) query_ns: u64,
     pub(super) fragment_ns: u64,
+    routing_header_0: RoutingHeader0,
     pub(super) non_ip: NonIp,
     pub(super) ttl: Ttl,
     pub(super) router: Router,
@@ -212,6 +216,12 @@ impl Settings {
     /// How many hops the firewall subtracts from the TTL.
     pub(super) fn hops(&self) -> u8 {
         u8::from(self.ttl == Ttl::Decrement)
+    }
+
+    /// Whether a packet is dropped because of where a header of it says that it goes on.
+    #[inline(always)]
+    pub(super) fn refuses_route(&self, packet: &Packet<'_>) -> bool {
+        extensions::are_routing(packet) && self.routing_header_0 == RoutingHeader0::Drop
     }
 
     /// The address from which the sender hears that a packet from a side is refused.
@@ -282,6 +292,7 @@ impl Settings {
             query_ns: idle_ns("icmp_s", config.icmp_s)?,
             fragment_ns: idle_ns("fragment_s", config.fragment_s)?,
             non_ip: NonIp::check(config.non_ip, config.non_ip_types)?,
+            routing_header_0: config.routing_header_0,
             ttl: config.ttl,
             refuses_as: [config.router.map(IpAddress::from), config.router_v6.map(IpAddress::from)],
             router: Router::check(("router", config.router.unwrap_or(DUMMY)), ("router_v6", config.router_v6))?,

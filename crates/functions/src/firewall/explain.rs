@@ -8,6 +8,7 @@ use braid_nf::packet::{Batch, Buffers, FrameInfo, Layout, Pool, PoolConfig};
 use braid_nf::state::HugePages;
 use braid_nf::{EVERY_PORT, Packet, Port, Reason};
 
+use super::SOURCE_ROUTED;
 use super::conditions::clock::{self, DAYS, When};
 use super::conditions::facts::{Context, Facts, Observed};
 use super::conditions::fields::Field;
@@ -100,6 +101,9 @@ enum Fate {
 
 /// What becomes of a packet whatever the rules say; `None` if they decide.
 fn fate(settings: &Settings, packet: &Packet<'_>) -> Option<Fate> {
+    if settings.refuses_route(packet) {
+        return Some(Fate::Invalid(SOURCE_ROUTED));
+    }
     let segment = match check(packet) {
         Ok(segment) => segment,
         Err(reason) => return Some(Fate::Invalid(reason)),

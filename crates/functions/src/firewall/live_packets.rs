@@ -5,11 +5,12 @@ use braid_nf::packet::headers::tcp_flags;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
+use super::conditions::extensions;
 use super::conditions::facts::Observed;
 use super::connection::states::Sender;
 use super::connection::window::Segment;
 use super::connection::{Connection, Phase, are_valid};
-use super::{Firewall, INVALID_TCP_FLAGS, OUT_OF_WINDOW, WRONG_SIDE, WindowCheck, ends_of};
+use super::{Firewall, INVALID_TCP_FLAGS, OUT_OF_WINDOW, SOURCE_ROUTED, WRONG_SIDE, WRONG_TAG, WindowCheck, ends_of};
 use crate::parts::headers::lengths;
 use crate::parts::headers::scope::{self, LINK_SCOPE};
 use crate::parts::{Side, is_opening};
@@ -23,15 +24,23 @@ impl Firewall {
             _ => return Ok(Verdict::Drop(WRONG_SIDE)),
         };
         let end = connection.known_as(sender);
+        if self.settings.refuses_route(packet) {
+            return Ok(Verdict::Drop(SOURCE_ROUTED));
+        }
         if packet.is_later_fragment() {
             return self.follow_first(cx, packet);
         }
         let Some(segment) = (match check(packet) {
-            Ok(segment) => segment,
+            Ok(segment) => segment.filter(|_| connection.protocol == protocol::TCP),
             Err(reason) => return self.invalid(cx, packet, side, reason),
         }) else {
+            if connection.is_opened_anew(packet) {
+                return self.begin_anew(cx, packet, (side, None), connection);
+            }
             let (state, before) = (connection.state(sender), *connection);
-            connection.answer(sender);
+            if !connection.go_on_without_tcp(packet, sender) {
+                return self.invalid(cx, packet, side, WRONG_TAG);
+            }
             connection.learn_side(side, sender);
             let heard = self.ask(cx, packet, Observed { side, state }, true, connection)?;
             if heard.is_untracked {
@@ -40,7 +49,7 @@ impl Firewall {
             return self.pass_as_heard(cx, packet, heard.answer);
         };
         if connection.is_gone() || connection.is_over() && is_opening(segment.flags) {
-            return self.begin_anew(cx, packet, (side, &segment), connection);
+            return self.begin_anew(cx, packet, (side, Some(&segment)), connection);
         }
         if !connection.expects(segment.flags, sender) {
             return self.invalid(cx, packet, side, OUT_OF_WINDOW);
@@ -99,6 +108,9 @@ impl Firewall {
         register: impl FnOnce(&mut Cx<'_>, Connection) -> bool,
     ) -> Handled {
         let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Verdict::Drop(WRONG_SIDE)) };
+        if self.settings.refuses_route(packet) {
+            return Ok(Verdict::Drop(SOURCE_ROUTED));
+        }
         if packet.ip_version() == Some(IpVersion::V6) {
             // Without these nobody has a neighbour, as without ARP.
             if scope::is_needed_on_link(packet) {
@@ -117,7 +129,7 @@ impl Firewall {
             return self.ttl_exceeded(cx, packet);
         }
         let segment = match check(packet) {
-            Ok(segment) => segment,
+            Ok(segment) => segment.filter(|_| extensions::authentication_of(packet).is_none()),
             Err(reason) => return self.invalid(cx, packet, side, reason),
         };
         if matches!(packet.protocol(), protocol::ICMP | protocol::ICMPV6) {

@@ -27,6 +27,7 @@ mod rules;
 mod tests;
 
 pub use self::conditions::clock::{UtcOffset, When};
+pub use self::conditions::extensions::RoutingHeader0;
 pub use self::conditions::values::{Addresses, Bits, Forward, IcmpKind, PortRange, Protocol};
 pub use self::connection::limits::{HALF_OPEN_LIMIT, HOST_LIMIT, HOST_TABLE_FULL};
 pub use self::connection::related::{NO_QUERY, TINY_FRAGMENT, UNRELATED};
@@ -43,6 +44,7 @@ use std::time::Duration;
 use braid_nf::prelude::*;
 use braid_nf::{EntryRange, Fate, FieldUse, TableEntry};
 
+use self::conditions::extensions;
 use self::config::Settings;
 use self::connection::Phase;
 use self::connection::ends::Ends;
@@ -65,10 +67,14 @@ pub const REJECTED: Reason = Reason("rejected");
 pub const NOT_SYN: Reason = Reason("not_syn");
 /// An SCTP packet of no known association that opens none.
 pub const NOT_INIT: Reason = Reason("not_init");
+/// An SCTP packet without the tag of its association.
+pub const WRONG_TAG: Reason = Reason("wrong_tag");
 /// A combination of TCP control bits that no standard-conforming TCP sends.
 pub const INVALID_TCP_FLAGS: Reason = Reason("invalid_tcp_flags");
 /// A TCP segment outside of what its connection's ends may send.
 pub const OUT_OF_WINDOW: Reason = Reason("out_of_window");
+/// An IPv6 packet with a routing header of type 0.
+pub const SOURCE_ROUTED: Reason = Reason("source_routed");
 /// The packet arrived on the wrong side for its connection, or on a port that has no side.
 pub const WRONG_SIDE: Reason = Reason("wrong_side");
 /// There is no room for another connection.
@@ -199,7 +205,7 @@ impl NetworkFunction for Firewall {
         let sender = self.settings.ways.lets(packet.port(), arrival.reversed, connection.word())?;
         let counts_hops = self.settings.ttl == Ttl::Decrement;
         let is_last_hop = counts_hops && packet.ttl().is_some_and(|ttl| ttl <= 1);
-        if !packet.is_whole() || is_last_hop || !connection.goes_on(packet, sender) {
+        if !packet.is_whole() || is_last_hop || extensions::are_in(packet) || !connection.goes_on(packet, sender) {
             return None;
         }
         if counts_hops {

@@ -5,6 +5,7 @@ use braid_nf::packet::Packet;
 use braid_nf::packet::headers::{Arp, Header};
 use braid_nf::packet::parse::protocol;
 
+use super::extensions;
 use super::fields::{Field, Values};
 use super::values::number;
 use crate::firewall::connection::counts::Counts;
@@ -83,7 +84,9 @@ impl Quoted {
 
 impl Facts<'_> {
     pub(in crate::firewall) fn of(packet: &Packet<'_>, side: Side, state: State) -> Facts<'static> {
-        let (source_port, destination_port) = match packet.protocol() {
+        let protocol = extensions::protocol_of(packet);
+        let (source_port, destination_port) = match protocol {
+            protocol::AH => (0, 0),
             protocol::ICMP | protocol::ICMPV6 => {
                 let head = packet.l4_offset().and_then(|at| packet.bytes().get(at..)?.first_chunk::<2>());
                 (0, head.map_or(0, |head| u16::from_be_bytes(*head)))
@@ -95,8 +98,8 @@ impl Facts<'_> {
             destination: number(packet.dst_ip()),
             source_port,
             destination_port,
-            protocol: packet.protocol(),
-            flags: packet.tcp_flags().unwrap_or(0),
+            protocol,
+            flags: packet.tcp_flags().filter(|_| protocol == protocol::TCP).unwrap_or(0),
             port: packet.port(),
             side,
             state,

@@ -1,6 +1,7 @@
 //! What rules examine: the values in conditions, a packet's facts and rare fields, its output port, and the time of day.
 
 pub(super) mod clock;
+pub(super) mod extensions;
 pub(super) mod facts;
 pub(super) mod fields;
 pub(super) mod masked;

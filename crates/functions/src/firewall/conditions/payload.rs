@@ -7,9 +7,13 @@ use braid_nf::packet::Packet;
 use braid_nf::packet::headers::{Header, Udp};
 use braid_nf::packet::parse::protocol;
 
+use super::extensions;
 use super::fields::Field;
 use crate::firewall::rules::Rule;
 use crate::parts::headers::lengths;
+
+/// The protocol of a tunnel of IPv4 (RFC 2003).
+const IPIP: u8 = 4;
 
 /// The header from which a place is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +24,7 @@ pub(in crate::firewall) enum Base {
     Network,
     /// The transport header.
     Transport,
-    /// The payload of TCP or UDP.
+    /// The payload of TCP or UDP, or the packet in a tunnel of IPv4.
     Inner,
 }
 
@@ -86,12 +90,13 @@ impl Base {
         match self {
             Base::Link => packet.ethernet().map(|_| 0),
             Base::Network => Some(usize::from(packet.record().l3)),
-            Base::Transport => packet.l4_offset(),
+            Base::Transport => extensions::authentication_of(packet).or_else(|| packet.l4_offset()),
             Base::Inner => {
                 let at = packet.l4_offset()?;
-                match packet.protocol() {
+                match extensions::protocol_of(packet) {
                     protocol::TCP => Some(at + usize::from(packet.bytes().get(at + 12)? >> 4) * 4),
                     protocol::UDP => Some(at + Udp::LEN),
+                    IPIP => Some(at),
                     _ => None,
                 }
             }

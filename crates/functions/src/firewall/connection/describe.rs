@@ -34,6 +34,7 @@ impl Connection {
             (protocol::TCP, Phase::Closing) => "closed by both ends",
             (protocol::TCP, Phase::Reset) => "reset",
             (protocol::TCP, Phase::Refused) => "reset before it was established",
+            (protocol::SCTP, Phase::Reset) => "ended",
             (_, Phase::Asked) => "not answered",
             _ => "answered",
         }

@@ -1,5 +1,6 @@
 //! The packet-set state of a connection, and the stage of a TCP connection.
 
+mod association;
 pub(super) mod counts;
 pub(super) mod describe;
 pub(super) mod ends;
@@ -19,10 +20,12 @@ use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN, URG};
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
+use self::association::{Association, Course};
 use self::ends::Ends;
 use self::permit::Permit;
 use self::states::{Sender, State};
 use self::window::{Reopening, Segment, Windows};
+use super::conditions::extensions;
 use super::conditions::output_ports::Answers;
 use crate::parts::headers::lengths;
 use crate::parts::{Side, is_opening};
@@ -39,6 +42,7 @@ pub struct Connection {
     /// Bit 0: whether the first packet ran against the direction of the set's key. Above ([`HASTE`]), while the connection opens:
     /// the part of its timeout that a flood takes away, in units of 1/[`HASTE_PARTS`]. Then [`EITHER`] and [`WITHIN`].
     reversed: u8,
+    /// Its protocol to rules ([`extensions`]).
     pub(super) protocol: u8,
     /// A [`Phase`]; then [`OF_HOST`]; of TCP in bits 4 and 5 who has sent a FIN: the opener, the other; or
     /// [`CROSSED`]; then [`HALF_OPEN`] and
@@ -60,7 +64,7 @@ pub(super) enum Phase {
     HalfClosed = 3,
     /// Both ends have sent a FIN.
     Closing = 4,
-    /// One end has sent a RST.
+    /// One end has sent a RST, or has ended an association of SCTP.
     Reset = 5,
     /// A SYN would have reused it and was refused: only its entry remains.
     Gone = 6,
@@ -102,16 +106,20 @@ pub(super) const WITHIN_SIDE: u32 = (WITHIN as u32) << 24;
 impl Connection {
     /// A connection whose first packet came from `opener`.
     pub(super) fn open(cx: &Cx<'_>, packet: &Packet<'_>, opener: Side, segment: Option<&Segment>) -> Connection {
-        let (phase, windows) = match segment {
+        let number = extensions::protocol_of(packet);
+        let (phase, mut windows) = match segment {
             None => (Phase::Asked, Windows::UNKNOWN),
             Some(segment) if is_opening(segment.flags) => (Phase::Asked, Windows::begin(packet, segment)),
             Some(_) => (Phase::Established, Windows::UNKNOWN),
         };
+        if number == protocol::SCTP {
+            windows.set_association(Association::begin(packet).unwrap_or_else(|| Association::picked_up(packet)));
+        }
         Connection {
             windows,
             opener: opener as u8,
             reversed: cx.reversed().into(),
-            protocol: packet.protocol(),
+            protocol: number,
             progress: phase as u8,
         }
     }
@@ -246,6 +254,7 @@ impl Connection {
         if self.protocol != protocol::TCP {
             let holds = match self.protocol {
                 protocol::UDP => lengths::fills_its_packet(packet),
+                protocol::SCTP => return self.carries(packet, sender),
                 number => lengths::leaves_room(packet, lengths::least(number)),
             };
             if !holds {
@@ -259,9 +268,41 @@ impl Connection {
                 .is_some_and(|segment| is_steady(segment.flags) && self.windows.accept(sender as usize, &segment))
     }
 
+    /// Whether a packet of SCTP has the tag of an association that goes on, and nothing but data.
+    fn carries(&self, packet: &Packet<'_>, sender: Sender) -> bool {
+        let goes_on = self.progress & !OF_HOST == Phase::Established as u8;
+        goes_on
+            && lengths::leaves_room(packet, lengths::least(protocol::SCTP))
+            && self.windows.association().carries(packet, sender)
+    }
+
+    /// Whether a packet of SCTP opens an association anew, because there is none any more.
+    pub(super) fn is_opened_anew(&self, packet: &Packet<'_>) -> bool {
+        self.protocol == protocol::SCTP
+            && (self.is_gone() || self.phase() == Phase::Reset && association::is_init(packet))
+    }
+
+    /// Notes a packet that is not TCP. False, and nothing is noted, if it is SCTP without the association's tag.
+    pub(super) fn go_on_without_tcp(&mut self, packet: &Packet<'_>, sender: Sender) -> bool {
+        if self.protocol != protocol::SCTP {
+            self.answer(sender);
+            return true;
+        }
+        let mut association = self.windows.association();
+        let Some(course) = association.hear(packet, sender) else { return false };
+        self.windows.set_association(association);
+        if self.phase() != Phase::Reset {
+            self.answer(sender);
+        }
+        if course == Course::Ends {
+            self.progress = Phase::Reset as u8 | self.progress & OF_HOST;
+        }
+        true
+    }
+
     /// Notes a packet that is not TCP: the first answer establishes the connection.
     #[inline(always)]
-    pub(super) fn answer(&mut self, sender: Sender) {
+    fn answer(&mut self, sender: Sender) {
         if sender == Sender::Answerer {
             self.progress = Phase::Established as u8 | self.progress & OF_HOST;
         }

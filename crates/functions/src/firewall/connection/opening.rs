@@ -5,19 +5,15 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::Connection;
+use super::association::Association;
 use super::ends::Ends;
 use super::states::Sender;
 use super::window::{Reopening, Segment};
 use crate::firewall::apply_rules::Opening;
+use crate::firewall::conditions::extensions;
 use crate::firewall::config::WindowCheck;
 use crate::firewall::{CONNECTION_TABLE_FULL, Firewall, NOT_INIT, NOT_SYN, ends_of};
 use crate::parts::{Side, is_opening};
-
-/// SCTP chunks that may come first (RFC 9260): INIT, without a verification tag yet; HEARTBEAT and its answer on a further path
-/// of an association (section 8.3); and SHUTDOWN ACK, which an end repeats to a peer that has forgotten it (section 8.4). All
-/// others are of an association that is known. The same as in conntrack.
-const INIT: u8 = 1;
-const FROM_NOWHERE: [u8; 3] = [4, 5, 8];
 
 /// Why a packet opens no connection whatever the rules say, if it is one that belongs to a known one.
 pub(in crate::firewall) fn objection(packet: &Packet<'_>, segment: Option<&Segment>, loose: bool) -> Option<Reason> {
@@ -26,15 +22,11 @@ pub(in crate::firewall) fn objection(packet: &Packet<'_>, segment: Option<&Segme
             let may_open = is_opening(segment.flags) || loose && segment.flags & (SYN | RST | FIN) == 0;
             (!may_open).then_some(NOT_SYN)
         }
-        None if packet.protocol() == protocol::SCTP && !loose => (!opens_association(packet)).then_some(NOT_INIT),
+        None if extensions::protocol_of(packet) == protocol::SCTP && !loose => {
+            Association::begin(packet).is_none().then_some(NOT_INIT)
+        }
         None => None,
     }
-}
-
-/// Whether the first chunk of an SCTP packet may be the first one between its ends.
-fn opens_association(packet: &Packet<'_>) -> bool {
-    let head = packet.l4_offset().and_then(|at| packet.bytes().get(at..)?.first_chunk::<13>());
-    head.is_some_and(|head| head[12] == INIT && head[4..8] == [0; 4] || FROM_NOWHERE.contains(&head[12]))
 }
 
 impl Firewall {
@@ -110,14 +102,14 @@ impl Firewall {
         self.limits.end(cx, ends.host(), connection)
     }
 
-    /// Handles a SYN between endpoints whose connection is over, as conntrack does: the old connection ends, and the
-    /// rules decide about a new one. If they refuse it, the next packet is handled here too.
+    /// Handles a SYN, or an INIT of SCTP, between endpoints whose connection is over, as conntrack does: the old connection ends,
+    /// and the rules decide about a new one. If they refuse it, the next packet is handled here too.
     #[cold]
     pub(in crate::firewall) fn begin_anew(
         &self,
         cx: &mut Cx<'_>,
         packet: &mut Packet<'_>,
-        (side, segment): (Side, &Segment),
+        (side, segment): (Side, Option<&Segment>),
         connection: &mut Connection,
     ) -> Handled {
         if !connection.is_gone() {
@@ -129,7 +121,7 @@ impl Firewall {
             *connection = again;
             true
         };
-        self.begin(cx, packet, (side, Some(segment)), register)
+        self.begin(cx, packet, (side, segment), register)
     }
 
     /// Remembers a SYN of the opener within a connection, which nobody believes yet.
@@ -173,11 +165,11 @@ impl Firewall {
     fn connection(&self, cx: &Cx<'_>, packet: &Packet<'_>, side: Side, segment: Option<&Segment>) -> Connection {
         let mut connection = Connection::open(cx, packet, side, segment);
         connection.expect_answers(self.settings.exits.answers(cx, side));
-        if self.settings.windows == WindowCheck::Off || packet.is_fragment() {
+        if segment.is_some() && (self.settings.windows == WindowCheck::Off || packet.is_fragment()) {
             connection.windows.forget();
         }
         let policy = &self.settings.policy;
-        if policy.tells_packets_apart {
+        if policy.tells_packets_apart || connection.protocol != packet.protocol() {
             connection.stay_new();
         }
         if !policy.asks_established() {

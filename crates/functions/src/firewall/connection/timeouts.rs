@@ -32,6 +32,8 @@ impl Timeouts {
                 self.hurried_ns / HASTE_PARTS * connection.haste_left()
             }
             protocol::TCP => self.tcp_ns[phase as usize],
+            // An association that has ended.
+            protocol::SCTP if matches!(phase, Phase::Reset | Phase::Gone) => self.tcp_ns[phase as usize],
             protocol::UDP => self.udp_ns[usize::from(phase != Phase::Asked)],
             _ => self.other_ns,
         }

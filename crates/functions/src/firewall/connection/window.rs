@@ -18,6 +18,7 @@ use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
 use braid_nf::packet::headers::{Header, Ipv4, Ipv6, Tcp, TcpOption};
 use braid_nf::prelude::*;
 
+use super::association::Association;
 use crate::parts::tables::aged::Stamp;
 
 /// What one end has sent and been allowed to.
@@ -153,6 +154,16 @@ impl Windows {
         let mut windows = Windows::default();
         windows.introduce(0, packet, segment);
         windows
+    }
+
+    /// The place of the senders, for an association of SCTP.
+    pub(super) fn association(&self) -> Association {
+        zerocopy::transmute!(self.senders)
+    }
+
+    /// Replaces the association there.
+    pub(super) fn set_association(&mut self, association: Association) {
+        self.senders = zerocopy::transmute!(association);
     }
 
     /// From now on everything fits.

@@ -87,6 +87,22 @@ fn headers_of_other_protocols_are_looked_at() {
         check(bad, frame, false);
         check(bad, &Frame::tcp("10.0.0.1:1100", "192.0.2.9:80").flags("S"), false);
     }
+    // Over IPv6 too, whatever stands behind it.
+    let protected =
+        [&[6, 4, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1][..], &[0; 12], &[0, 7, 0, 22, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2], &[0; 6]];
+    let over_v6 = |protocol, bytes: &[u8]| Frame::ip("fd00::1", "2001:db8::9", protocol).payload(bytes);
+    let ah = over_v6(51, &protected.concat());
+    for (condition, fits) in [
+        ("ah spi 256 meta l4proto ah @th,0,8 6", true),
+        ("tcp dport 22", false),
+        ("tcp flags syn", false),
+        ("meta l4proto tcp", false),
+        ("@ih,0,8 0-255", false),
+    ] {
+        check(condition, &ah, fits);
+    }
+    check("igmp type 0x16", &over_v6(2, &[0x16, 5, 0, 0, 224, 0, 0, 251]), false);
+    check("@ih,0,8 0x45", &of(4, &[0x45; 20]), true);
     let tagged = Frame::udp("10.0.0.1:1100", "192.0.2.9:53").vlan(5 << 13 | 10);
     check("vlan pcp 5 vlan dei 0 vlan id 10", &tagged, true);
     check("vlan pcp != 5", &tagged, false);

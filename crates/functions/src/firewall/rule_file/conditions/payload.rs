@@ -1,8 +1,10 @@
 //! Conditions on bits at a given offset, `@th,16,16 53`, and on header fields that are read in the same way: `esp spi 100`,
 //! `igmp type 17`.
 
+use braid_nf::packet::IpVersion;
+
 use super::numbers::{Numbers, nameless, number};
-use super::{PROTOCOL, narrow_protocol, narrow_within, protocol};
+use super::{PROTOCOL, narrow_family, narrow_protocol, narrow_within, protocol};
 use crate::firewall::conditions::fields::{Field, Within};
 use crate::firewall::conditions::payload::{BITS_MAX, Base, NO_PAYLOAD, Place, SLOTS};
 use crate::firewall::rule_file::reader::{PORT, Scope, Words};
@@ -109,6 +111,9 @@ pub(in crate::firewall::rule_file) fn header(rule: &mut Rule, rest: &mut Words<'
 }
 
 fn narrow_protocol_of(rule: &mut Rule, of: &str) -> Parsed<()> {
+    if of == "igmp" {
+        narrow_family(rule, IpVersion::V4)?;
+    }
     if is_place(of) || of == "th" { Ok(()) } else { narrow_protocol(rule, protocol(of).into_iter().collect()) }
 }
 
