@@ -37,7 +37,8 @@ impl Stamp for u64 {
 /// ```
 /// use std::time::Duration;
 ///
-/// use braid_functions::parts::{Aged, aged};
+/// use braid_functions::parts::Aged;
+/// use braid_functions::parts::tables::aged;
 /// use braid_nf::packet::IpAddress;
 /// use braid_nf::prelude::*;
 ///
