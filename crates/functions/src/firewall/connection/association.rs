@@ -84,16 +84,6 @@ impl Association {
         association
     }
 
-    /// Whether a packet has the right tag and nothing but data: all others are to be [heard](Association::hear).
-    #[inline(never)]
-    pub(super) fn carries(&self, packet: &Packet<'_>, sender: Sender) -> bool {
-        let head = packet.l4_offset_if_present().and_then(|at| packet.bytes().get(at..)?.first_chunk::<13>());
-        head.is_some_and(|head| {
-            let tag = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
-            tag != 0 && tag == self.agreed[sender as usize] && head[12] == DATA
-        })
-    }
-
     /// Takes in what a packet says; `None`, with nothing changed, if it does not belong to the association.
     pub(super) fn hear(&mut self, packet: &Packet<'_>, sender: Sender) -> Option<Course> {
         let (mut after, mut course, mut is_empty) = (*self, Course::GoesOn, true);
