@@ -315,8 +315,8 @@ fn one_signal_during_an_upgrade_ends_whoever_runs_then_and_the_state_is_saved() 
         std::thread::sleep(Duration::from_millis(wait_ms));
         run.signal("-TERM");
         // The report is that of the run before, if that one has ended, or of both.
-        let (status, said) = run.ended_how();
-        assert_eq!(status.code(), Some(0), "after {wait_ms} ms: {said}");
+        let (output, said) = run.output();
+        assert_eq!(output.status.code(), Some(0), "after {wait_ms} ms: {said}");
         assert!(braid.path("kept").exists(), "after {wait_ms} ms: {said}");
         upgrade.expect("it runs").wait().expect("it ends");
     }

@@ -1,7 +1,7 @@
 //! A run that goes on while a test looks at it.
 
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -87,19 +87,19 @@ impl<'a> Running<'a> {
         self.ended_and_said().0
     }
 
-    /// How it ends, and what it has said on standard error.
-    #[track_caller]
-    pub fn ended_how(&mut self) -> (ExitStatus, String) {
-        let output = self.child.take().expect("it runs").wait_with_output().expect("it ends");
-        (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
-    }
-
     #[track_caller]
     fn ended_and_said(&mut self) -> (Value, String) {
-        let output = self.child.take().expect("it runs").wait_with_output().expect("it ends");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let (output, said) = self.output();
         assert!(output.status.success(), "{:?}\n{said}", output.status);
         (serde_json::from_slice(&output.stdout).expect("a report"), said)
+    }
+
+    /// How it ends, and what it has said on standard error.
+    #[track_caller]
+    pub fn output(&mut self) -> (Output, String) {
+        let output = self.child.take().expect("it runs").wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output, said)
     }
 }
 

@@ -247,16 +247,12 @@ impl<S: FrameStream> Reader<S> {
     /// Hands over what is held for one queue; waits if that queue is full. Meanwhile the other queues get what is held for them as
     /// soon as they have room: they may have been full as well, and the worker of the full queue may wait for theirs.
     fn hand_over(&mut self, number: usize) {
-        let mut is_handed_over = self.lanes[number].offer();
-        while !is_handed_over {
-            self.offer_all();
-            // The queue may have got room since.
-            is_handed_over = !self.lanes[number].holds();
-            if !is_handed_over {
-                self.wait_for_room();
-            }
-        }
+        self.lanes[number].offer();
         self.publish();
+        while self.lanes[number].holds() {
+            self.wait_for_room();
+            self.offer_all();
+        }
     }
 
     /// Waits until one of the queues for which something is held has room, or is gone; there is one.
