@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use braid_nf::state::hash;
 
@@ -28,7 +28,7 @@ pub(super) struct Maglev {
 
 /// The tables that are in use, by what they are made of. A table takes milliseconds to fill and is the same as before wherever neither a backend nor
 /// a weight of its service has changed, as when a check finds a backend of another service down.
-static IN_USE: Mutex<Option<HashMap<String, Weak<[u16]>>>> = Mutex::new(None);
+static IN_USE: LazyLock<Mutex<HashMap<String, Weak<[u16]>>>> = LazyLock::new(Mutex::default);
 
 /// The paper's small table size: shares are within 1 % of even for up to about 600 backends.
 pub(super) const SIZE_DEFAULT: u32 = 65_537;
@@ -43,11 +43,10 @@ impl Maglev {
             let _ = write!(made_of, "; {name} {weight}");
         }
         let lock = || IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = lock().as_ref().and_then(|tables| tables.get(&made_of)?.upgrade());
+        let known = lock().get(&made_of).and_then(Weak::upgrade);
         let places = known.unwrap_or_else(|| {
             let places: Arc<[u16]> = fill(size, candidates).into();
             let mut tables = lock();
-            let tables = tables.get_or_insert_default();
             tables.retain(|_, table| table.strong_count() > 0);
             tables.insert(made_of, Arc::downgrade(&places));
             places

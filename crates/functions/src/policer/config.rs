@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::meter::Meter;
 use crate::config::{ConfigError, check_port, has_twice, lacks};
+use crate::parts;
 use crate::parts::config::counted::{BytesOf, Counted};
 use crate::parts::config::units::{self, Amount};
 use crate::parts::headers::dscp::CodePoint;
@@ -149,6 +150,13 @@ pub struct Lengths {
 impl Default for Lengths {
     fn default() -> Lengths {
         Lengths { v4: 24, v6: 64, capacity: 65_536 }
+    }
+}
+
+impl Lengths {
+    /// The prefix lengths alone.
+    pub(crate) fn bits(self) -> parts::Lengths {
+        parts::Lengths { v4: self.v4, v6: self.v6 }
     }
 }
 

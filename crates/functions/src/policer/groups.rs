@@ -10,7 +10,6 @@ use braid_nf::{Cx, Part};
 use super::config::Lengths;
 use super::meter::Metered;
 use crate::ConfigError;
-use crate::config::check_lengths;
 use crate::parts::Aged;
 pub use crate::parts::tables::aged::SWEEP_EVERY;
 use crate::parts::tables::aged::Stamp;
@@ -38,13 +37,13 @@ pub struct Groups {
 impl Groups {
     /// An empty table. `lifetime_ns` is the time in which a meter fills.
     pub fn new(builder: &mut StateBuilder, lengths: Lengths, lifetime_ns: u64) -> Result<Groups, ConfigError> {
-        check_lengths("prefix", lengths.v4, lengths.v6)?;
+        lengths.bits().check("prefix")?;
         let table = Aged::new(builder, "ranges", lengths.capacity, lifetime_ns);
         Ok(Groups { lengths, table: table.map_err(|error| ConfigError::state("prefix.capacity", &error))? })
     }
 
     fn range(&self, address: IpAddress) -> IpAddress {
-        address.prefix(if address.is_v4() { self.lengths.v4 } else { self.lengths.v6 })
+        self.lengths.bits().range_of(address)
     }
 
     /// The meter of an address's range, if there is an entry.

@@ -16,7 +16,6 @@ use braid_nf::{Cx, Part};
 use super::link::SharedLink;
 use super::{ADDRESS_TABLE_FULL, Shaped, Shaper};
 use crate::ConfigError;
-use crate::config::check_lengths;
 use crate::parts::tables::sweep::{Over, Sweep, make_room, take_out};
 use crate::policer::{By, Lengths};
 
@@ -39,7 +38,7 @@ impl Ranges {
 
     /// An empty table. A range is forgotten `timeout_ns` after its last packet has left.
     pub fn new(builder: &mut StateBuilder, lengths: Lengths, timeout_ns: u64) -> Result<Ranges, ConfigError> {
-        check_lengths("prefix", lengths.v4, lengths.v6)?;
+        lengths.bits().check("prefix")?;
         let map = MapConfig { name: "ranges".into(), capacity: lengths.capacity, ..MapConfig::default() };
         let known = Map::new(builder, &map).map_err(|error| ConfigError::state("prefix.capacity", &error))?;
         Ok(Ranges { lengths, timeout_ns, known })
@@ -51,7 +50,7 @@ impl Ranges {
     }
 
     fn of(&self, address: IpAddress) -> IpAddress {
-        address.prefix(if address.is_v4() { self.lengths.v4 } else { self.lengths.v6 })
+        self.lengths.bits().range_of(address)
     }
 
     /// Notes what is known of a range; false if there is no room for another one.
