@@ -44,7 +44,6 @@ use std::time::Duration;
 use braid_nf::prelude::*;
 use braid_nf::{EntryRange, Fate, FieldUse, TableEntry};
 
-use self::conditions::extensions;
 use self::config::Settings;
 use self::connection::Phase;
 use self::connection::ends::Ends;
@@ -205,7 +204,7 @@ impl NetworkFunction for Firewall {
         let sender = self.settings.ways.lets(packet.port(), arrival.reversed, connection.word())?;
         let counts_hops = self.settings.ttl == Ttl::Decrement;
         let is_last_hop = counts_hops && packet.ttl().is_some_and(|ttl| ttl <= 1);
-        if !packet.is_whole() || is_last_hop || extensions::are_in(packet) || !connection.goes_on(packet, sender) {
+        if !packet.is_whole() || is_last_hop || !connection.goes_on(packet, sender) {
             return None;
         }
         if counts_hops {

@@ -253,10 +253,12 @@ impl Connection {
         }
         if self.protocol != protocol::TCP {
             let holds = match self.protocol {
+                // The plainest packets, nearly all of them, have no extension headers.
+                protocol::UDP if packet.plainest_udp().is_none() && extensions::are_in(packet) => false,
                 protocol::UDP => lengths::fills_its_packet(packet),
-                // Its handler compares the tag; a call with the packet here would make TCP dearer, too.
-                protocol::SCTP => return false,
-                number => lengths::leaves_room(packet, lengths::least(number)),
+                // Its handler compares the tag; a call with the packet here would make others dearer, too.
+                protocol::SCTP => false,
+                number => !extensions::are_in(packet) && lengths::leaves_room(packet, lengths::least(number)),
             };
             if !holds {
                 return false;
@@ -265,6 +267,7 @@ impl Connection {
             return self.progress & NEW == 0;
         }
         self.progress & !OF_HOST == Phase::Established as u8
+            && !extensions::are_in(packet)
             && Segment::of_present(packet)
                 .is_some_and(|segment| is_steady(segment.flags) && self.windows.accept(sender as usize, &segment))
     }
