@@ -168,7 +168,7 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// Returns how long a set in this state lives without a packet, in nanoseconds; `u64::MAX` means for ever.
     ///
     /// Called whenever it is to be compared with the time since the set's last packet. Must depend on nothing but
-    /// configuration and state.
+    /// configuration and state. It is no handler: if it panics, the run ends.
     fn timeout_ns(&self, _set: &Self::Set) -> u64 {
         u64::MAX
     }

@@ -1,9 +1,11 @@
-//! What panics: the handler of a set that ends affects only that set, a worker's thread ends the run.
+//! What panics: the handler of a set that ends affects only that set; a worker's thread ends the run, and none waits for it.
 
 mod traffic;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use braid_io::NullSink;
 use braid_io::memory::Repeat;
@@ -11,7 +13,7 @@ use braid_nf::Stage;
 use braid_nf::packet::key::{SetDef, SetKey};
 use braid_nf::prelude::*;
 use braid_nf::state::{StateBuilder, VectorConfig};
-use braid_runtime::{Control, Live, Plan, launch};
+use braid_runtime::{Control, Live, Plan, Watchdog, launch};
 use traffic::{Sent, replayed};
 
 /// What the state object held at the end of the run.
@@ -99,4 +101,52 @@ fn a_worker_that_panics_ends_the_run_and_does_not_leave_it_half_dead() {
     assert!(answer.is_err());
     let panic = run.join().expect_err("the panic goes on to whom started the run");
     assert_eq!(panic.downcast_ref(), Some(&"an order goes wrong"));
+}
+
+network_function! {
+    struct Divides {}
+}
+
+impl NetworkFunction for Divides {
+    type Set = u32;
+    const NAME: &'static str = "divides";
+
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::five_tuple())
+    }
+
+    fn timeout_ns(&self, set: &u32) -> u64 {
+        1_000_000_000 / u64::from(*set)
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, u32>) -> Handled {
+        // One set in sixteen has a timeout that cannot be computed.
+        assert!(set.register(cx, u32::from(packet.ports().unwrap_or_default().0 % 16)), "there is room");
+        Ok(cx.pass())
+    }
+}
+
+/// Runs two workers until one of them panics, and returns what it said.
+fn panic_of(schedule: Option<u64>, live: bool) -> String {
+    let build =
+        |_: &mut StateBuilder| Ok(vec![Box::new(braid_nf::Instance::new("divides", Divides {})) as Box<dyn Stage>]);
+    let source =
+        replayed(256, Repeat::Passes(1), |n| Sent { port: n as u16 + 1, at_ns: n * 100_000_000, ..Sent::default() });
+    let watchdog = Watchdog { limit: Duration::from_secs(60), tell: Arc::new(|name| panic!("{name} hangs")) };
+    let live = live.then(|| Live::new(2));
+    let control = Control { schedule, watchdog: Some(watchdog), live: live.clone(), ..Control::default() };
+    let plan = Plan::for_tests(2, Arc::new(build));
+    let run = || launch(&plan, Box::new(source), Box::new(NullSink), &control);
+    let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("it panics");
+    assert!(live.is_none_or(|live| live.has_ended()), "a desk is open");
+    panic.downcast_ref::<&str>().map(ToString::to_string).unwrap_or_default()
+}
+
+#[test]
+fn a_timeout_that_panics_ends_the_run() {
+    for schedule in [None, Some(3)] {
+        for live in [false, true] {
+            assert_eq!(panic_of(schedule, live), "attempt to divide by zero", "{schedule:?} {live}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::Builder;
+use std::thread::{Builder, Thread};
 use std::time::Instant;
 
 use rustix::thread::CpuSet;
@@ -63,18 +63,19 @@ pub(super) fn run_threads(
         let watching = control.watchdog.as_ref().map(|watchdog| {
             let pulses: Vec<_> = workers.iter_mut().map(Worker::pulse).collect();
             let (scheduler, done) = (scheduler.clone(), &done);
-            scope.spawn(move || watch(watchdog, || present.chain(), &pulses, scheduler.as_deref(), done))
+            let thread = scope.spawn(move || watch(watchdog, || present.chain(), &pulses, scheduler.as_deref(), done));
+            Watching { done, thread: thread.thread().clone() }
         });
         let dispatch = |dispatching: Dispatching| {
             Builder::new().spawn_scoped(scope, move || {
-                let _watched = EndsWithPanic(control);
+                let _guard = EndsWithPanic { control, worker: None };
                 start.is_given().then(|| dispatching.run(deadline))
             })
         };
         let spawn = |(id, mut worker): (usize, Worker)| {
             let (scheduler, processor) = (scheduler.clone(), allowed.get(id).copied());
             Builder::new().spawn_scoped(scope, move || {
-                let _watched = EndsWithPanic(control);
+                let _guard = EndsWithPanic { control, worker: Some((id, scheduler.clone())) };
                 if !start.is_given() {
                     return worker;
                 }
@@ -106,10 +107,7 @@ pub(super) fn run_threads(
         start.give(all.is_ok());
         let left =
             all.map(|(handles, dispatcher)| (handles.into_iter().map(join).collect(), dispatcher.and_then(join)));
-        if let Some(watching) = watching {
-            done.store(true, Ordering::Relaxed);
-            watching.thread().unpark();
-        }
+        drop(watching);
         left.map(|(left, dispatched)| (conclude(left, control.at_last.as_ref()), dispatched))
     })
 }
@@ -129,14 +127,41 @@ fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
     handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Ends the run when a thread of it panics: without one of them it would go on half dead, and nobody would start it anew.
-struct EndsWithPanic<'a>(&'a Control);
+/// Ends the watchdog when it is dropped, also by a panic: its thread would outlive all others, and the run never end.
+struct Watching<'a> {
+    done: &'a AtomicBool,
+    thread: Thread,
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        // Relaxed: the flag carries no data.
+        self.done.store(true, Ordering::Relaxed);
+        self.thread.unpark();
+    }
+}
+
+/// Ends the run when a thread of it panics: without one of them it would go on half dead, and nobody would start it anew. Nobody waits for
+/// that thread any more.
+struct EndsWithPanic<'a> {
+    control: &'a Control,
+    /// The number of a worker, and the schedule under which it runs.
+    worker: Option<(usize, Option<Arc<Scheduler>>)>,
+}
 
 impl Drop for EndsWithPanic<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            // Relaxed: the flag carries no data.
-            self.0.stop.store(true, Ordering::Relaxed);
+        if !std::thread::panicking() {
+            return;
+        }
+        // Relaxed: the flag carries no data.
+        self.control.stop.store(true, Ordering::Relaxed);
+        let Some((id, scheduler)) = &self.worker else { return };
+        if let Some(live) = &self.control.live {
+            live.abandon(*id);
+        }
+        if let Some(scheduler) = scheduler {
+            scheduler.leave(*id);
         }
     }
 }

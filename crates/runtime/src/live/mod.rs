@@ -210,7 +210,15 @@ impl Live {
 
     /// Notes how an ended worker is, for those who ask later.
     pub(crate) fn note_last(&self, id: usize, worker: &mut Worker) {
-        let seen = Seen { ended: true, ..worker.seen() };
+        self.end(id, Seen { ended: true, ..worker.seen() });
+    }
+
+    /// Closes the desk of a worker that has ended by a panic, and is not to be looked at any more.
+    pub(crate) fn abandon(&self, id: usize) {
+        self.end(id, Seen { worker: id, ended: true, ..Seen::default() });
+    }
+
+    fn end(&self, id: usize, seen: Seen) {
         let mut state = self.desks[id].lock();
         state.last = Some(seen);
         // Callers that left orders in the meantime see their channels closed.
@@ -458,13 +466,6 @@ mod tests {
         live
     }
 
-    /// Closes a desk as [`Live::note_last`] does.
-    fn close(live: &Live) {
-        let mut state = live.desks[0].lock();
-        state.last = Some(Seen::default());
-        state.orders.clear();
-    }
-
     #[test]
     fn what_is_handed_over_finds_a_place_on_a_full_desk_and_comes_back_if_the_worker_ends() {
         let live = full_desk();
@@ -473,14 +474,14 @@ mod tests {
         while live.desks[0].lock().orders.len() == ORDERS_MAX {
             std::thread::yield_now();
         }
-        close(&live);
+        live.abandon(0);
         assert_eq!(handing.join().expect("it ends"), Err("a set"));
     }
 
     #[test]
     fn what_is_handed_to_a_worker_that_has_ended_comes_back() {
         let live = Live::new(1);
-        close(&live);
+        live.abandon(0);
         assert_eq!(live.hand_over(0, "a set", |_, _| Ok(())), Err("a set"));
         assert_eq!(live.hand_over(1, "a set", |_, _| Ok(())), Err("a set"), "there is no such worker");
     }
