@@ -117,6 +117,31 @@ fn a_turn_that_was_taken_to_hold_an_object_is_given_back() {
 }
 
 #[test]
+fn a_turn_is_given_back_by_the_next_commit_if_the_object_stays_as_it_was() {
+    let (domain, objects) = world(2);
+    let mut tx = Tx::new(&domain, 0);
+    tx.serialise();
+    drop(tx.begin_holding(&objects, 0, WRITE));
+    assert!(tx.has_turn());
+    tx.commit().expect("nothing was accessed");
+    assert!(!tx.has_turn());
+    add(&mut Tx::new(&domain, 1), &objects, &[0]);
+    assert_eq!(value(&objects, 0), 1);
+}
+
+#[test]
+fn what_is_written_while_an_object_is_held_is_not_thrown_away_silently() {
+    let (domain, objects) = world(2);
+    let mut tx = Tx::new(&domain, 0);
+    let holding = tx.begin_holding(&objects, 0, WRITE);
+    tx.write(&objects, 1, &[7; 9], WRITE).expect("nobody else writes");
+    assert!(catch_unwind(AssertUnwindSafe(|| tx.commit_holding(holding, 8, &[1]))).is_err());
+    tx.abort();
+    assert_eq!((value(&objects, 0), value(&objects, 1)), (0, 0));
+    add(&mut Tx::new(&domain, 1), &objects, &[0, 1]);
+}
+
+#[test]
 #[should_panic = "inside of a transaction"]
 fn who_has_touched_something_holds_nothing() {
     let (domain, objects) = world(1);

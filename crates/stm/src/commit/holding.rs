@@ -22,8 +22,8 @@ use super::locks::{SPINS, release};
 /// lock again.
 const PATIENT_LOOKS: u32 = 16 * SPINS;
 
-/// An object locked by this worker. If it is dropped without [a commit](Tx::commit_holding), the object is unchanged. It
-/// borrows the arena's handle, hence keeps its memory:
+/// An object locked by this worker. If it is dropped without [a commit](Tx::commit_holding), the object is unchanged, and the next
+/// commit ends a turn that was taken for it. It borrows the arena's handle, hence keeps its memory:
 ///
 /// ```compile_fail,E0505
 /// # use braid_stm::{Arena, Op, Tx};
@@ -88,13 +88,15 @@ impl Tx {
         Holding { object, words: arena.payload_words(), arena: PhantomData, seen, signature }
     }
 
-    /// Writes words from `first` on, unlocks the object and ends the transaction.
+    /// Writes words from `first` on, unlocks the object and ends the transaction. Panics if something else has been accessed while the
+    /// object was held: it would be thrown away.
     #[inline(always)]
     pub fn commit_holding(&mut self, holding: Holding<'_>, first: usize, words: &[u64]) -> Committed {
         assert!(first.checked_add(words.len()).is_some_and(|end| end <= holding.words));
+        let is_watched = self.slow != slow::IDLE || self.has_turn();
+        assert!(!is_watched || self.is_untouched(), "something was accessed while an object was held");
         let (object, signature) = (holding.object, holding.signature);
         std::mem::forget(holding);
-        let is_watched = self.slow != slow::IDLE || self.has_turn();
         let sequence = if is_watched { self.draw_sequence() } else { 0 };
         let version = self.draw_version();
         ObjectRef::open();
@@ -137,6 +139,7 @@ impl Tx {
         loop {
             if round == PATIENT_LOOKS && !self.has_turn() {
                 self.enter_turn();
+                self.end_turn_at_next_commit();
             }
             self.wait(&mut round);
             if let Some(seen) = self.try_to_hold(object, signature) {
@@ -155,6 +158,9 @@ impl Tx {
         if let Some(hooks) = &mut self.hooks {
             // Noted before the change, which may not happen; the notes are read only between two transactions.
             hooks.note(object);
+        }
+        if self.has_turn() {
+            self.end_turn_at_next_commit();
         }
     }
 

@@ -251,9 +251,13 @@ impl Tx {
         }
         self.clear();
         if self.has_turn() {
-            // The next attempt ends the turn, even if it accesses nothing.
-            self.slow |= slow::CAREFUL;
+            self.end_turn_at_next_commit();
         }
+    }
+
+    /// Has the next commit end the turn, even if its attempt has accessed nothing.
+    pub(crate) fn end_turn_at_next_commit(&mut self) {
+        self.slow |= slow::CAREFUL;
     }
 
     /// Aborts the attempt and does not try again: a turn ends, and earlier failures do not count for what comes next. For reads
