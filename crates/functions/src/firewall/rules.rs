@@ -170,7 +170,7 @@ fn of_new() -> States {
 
 /// Reads the control bits in a plan, which are a single text.
 fn one<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Many<Bits>>, D::Error> {
-    Bits::deserialize(deserializer).map(|bits| vec![Many(vec![bits])])
+    Bits::deserialize(deserializer).map(|bits| vec![Many::of([bits])])
 }
 
 impl Rule {
@@ -289,8 +289,8 @@ impl Rule {
             states,
             ports: both(&self.ports, &inner.ports, equal)?,
             protocol: both(&self.protocol, &inner.protocol, equal)?,
-            source: both(&self.source, &inner.source, Addresses::meet)?,
-            destination: both(&self.destination, &inner.destination, Addresses::meet)?,
+            source: both_addresses(&self.source, &inner.source)?,
+            destination: both_addresses(&self.destination, &inner.destination)?,
             source_ports: both(&self.source_ports, &inner.source_ports, PortRange::meet)?,
             destination_ports: both(&self.destination_ports, &inner.destination_ports, PortRange::meet)?,
             tcp_flags: self.tcp_flags.iter().chain(&inner.tcp_flags).cloned().collect(),
@@ -321,7 +321,7 @@ impl Rule {
         if !self.icmp.0.is_empty() && !only(|number| matches!(number, protocol::ICMP | protocol::ICMPV6)) {
             return Err(("ICMP types without ICMP".into(), "add protocol = \"icmp\" or \"icmpv6\""));
         }
-        if let Some(port) = self.ports.0.iter().chain(&self.out_ports.0).find(|port| **port >= 64) {
+        if let Some(port) = self.ports.0.iter().chain(self.out_ports.0.iter()).find(|port| **port >= 64) {
             return Err((format!("port {port} cannot be on a side"), "write ports from 0 to 63"));
         }
         Ok(())
@@ -329,7 +329,7 @@ impl Rule {
 
     /// Rejects ports that the plan does not have, and a list without a port on the side of the rule's direction.
     pub(super) fn check_ports(&self, plan: Ports) -> Result<(), (String, &'static str)> {
-        if let Some(port) = self.ports.0.iter().chain(&self.out_ports.0).find(|port| **port >= plan.count) {
+        if let Some(port) = self.ports.0.iter().chain(self.out_ports.0.iter()).find(|port| **port >= plan.count) {
             return Err((format!("the plan has no port {port}"), "write its ports from 0 on, or `ports` in the plan"));
         }
         let comes = |port: &Port, wanted| plan.sides.of(*port).map(Direction::from) == Some(wanted);
@@ -369,7 +369,24 @@ pub(super) fn both<T: Clone>(one: &Many<T>, other: &Many<T>, meet: impl Fn(&T, &
         return Some(if one.0.is_empty() { other.clone() } else { one.clone() });
     }
     let met: Vec<T> = one.0.iter().flat_map(|a| other.0.iter().filter_map(|b| meet(a, b))).collect();
-    (!met.is_empty()).then_some(Many(met))
+    (!met.is_empty()).then_some(Many::of(met))
+}
+
+/// The same of addresses. A list within the only range of the other one is shared with it, not copied.
+fn both_addresses(one: &Many<Addresses>, other: &Many<Addresses>) -> Option<Many<Addresses>> {
+    let is_within = |all: &Many<Addresses>, list: &Many<Addresses>| match &*all.0 {
+        [all] => !list.0.is_empty() && list.0.iter().all(|range| all.meet(range) == Some(*range)),
+        _ => false,
+    };
+    match () {
+        () if is_within(one, other) => Some(other.clone()),
+        () if is_within(other, one) => Some(one.clone()),
+        () if one.0.len().min(other.0.len()) > 16 => {
+            let met = Addresses::in_both(&one.0, &other.0);
+            (!met.is_empty()).then_some(Many::of(met))
+        }
+        () => both(one, other, Addresses::meet),
+    }
 }
 
 /// The intersection of two single values.

@@ -4,6 +4,8 @@
 //! where everything else matches.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use super::values::{Addresses, address};
 
@@ -18,34 +20,71 @@ pub(in crate::firewall) enum End {
 }
 
 /// A condition on one address: the masked value is in one of these ranges, ends included.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::firewall) struct Masked {
     pub(in crate::firewall) end: End,
     /// The mask as a number, IPv4 in its mapped form.
     pub(in crate::firewall) mask: u128,
     /// Bits to invert after masking.
     pub(in crate::firewall) turned: u128,
-    pub(in crate::firewall) ranges: Vec<(u128, u128)>,
-    pub(in crate::firewall) not: bool,
+    /// In order, and disjoint. Copies share them, for they may be many.
+    ranges: Arc<[(u128, u128)]>,
+    not: bool,
 }
 
 impl Masked {
     /// A condition that an address is in one of these ranges.
     pub(in crate::firewall) fn one_of(end: End, addresses: &[Addresses]) -> Masked {
         let ranges = addresses.iter().map(|range| (range.first, range.last)).collect();
+        Masked::in_order(end, disjoint(ranges).into())
+    }
+
+    /// The same for ranges that are in order and disjoint.
+    pub(in crate::firewall) fn in_order(end: End, ranges: Arc<[(u128, u128)]>) -> Masked {
         Masked { end, mask: u128::MAX, turned: 0, ranges, not: false }
+    }
+
+    /// A condition that an address, masked and then inverted in the bits `turned`, is in one of these ranges, or is `not`.
+    pub(in crate::firewall) fn under(
+        end: End,
+        (mask, turned): (u128, u128),
+        ranges: Vec<(u128, u128)>,
+        not: bool,
+    ) -> Masked {
+        Masked { end, mask, turned, ranges: disjoint(ranges).into(), not }
     }
 
     /// Whether it holds for these addresses, in the order of [`End`].
     pub(in crate::firewall) fn fits(&self, ends: [u128; 4]) -> bool {
         let value = ends[self.end as usize] & self.mask ^ self.turned;
-        self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&value)) != self.not
+        let at = self.ranges.partition_point(|(_, last)| *last < value);
+        self.ranges.get(at).is_some_and(|(first, _)| *first <= value) != self.not
     }
 
     /// The name of the condition in reports.
     pub(in crate::firewall) fn name(&self) -> &'static str {
         ["source", "destination", "source of the connection", "destination of the connection"][self.end as usize]
     }
+}
+
+/// Long lists are told apart by their length and their first range; equal conditions have equal hashes all the same.
+impl Hash for Masked {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.end, self.mask, self.turned, self.not, self.ranges.len(), self.ranges.first()).hash(state);
+    }
+}
+
+/// The same ranges in order, those that overlap made one.
+pub(in crate::firewall) fn disjoint(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, one| {
+        let overlaps = next.0 <= one.1;
+        if overlaps {
+            one.1 = one.1.max(next.1);
+        }
+        overlaps
+    });
+    ranges
 }
 
 impl fmt::Display for Masked {

@@ -8,6 +8,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion, services};
 use serde::Deserialize;
 
+use super::masked::disjoint;
 use super::{fields, names};
 use crate::config::backwards;
 use crate::parts::Prefix;
@@ -67,6 +68,25 @@ impl Addresses {
     pub(in crate::firewall) fn meet(&self, other: &Addresses) -> Option<Addresses> {
         let both = Addresses { first: self.first.max(other.first), last: self.last.min(other.last) };
         (self.version() == other.version() && both.first <= both.last).then_some(both)
+    }
+
+    /// The ranges of addresses that are in both of two lists, found in one pass along both.
+    pub(in crate::firewall) fn in_both(one: &[Addresses], other: &[Addresses]) -> Vec<Addresses> {
+        let mut both = Vec::new();
+        for version in IpVersion::BOTH {
+            let of_version = |list: &[Addresses]| {
+                let list = list.iter().filter(|range| range.version() == version);
+                disjoint(list.map(|range| (range.first, range.last)).collect())
+            };
+            let (one, other) = (of_version(one), of_version(other));
+            let mut at = 0;
+            for (first, last) in one {
+                at += other.get(at..).unwrap_or_default().iter().take_while(|range| range.1 < first).count();
+                let met = other.get(at..).unwrap_or_default().iter().take_while(|range| range.0 <= last);
+                both.extend(met.map(|range| Addresses { first: range.0.max(first), last: range.1.min(last) }));
+            }
+        }
+        both
     }
 
     /// All addresses of the IP version that are in none of `taken`.

@@ -1,13 +1,15 @@
 //! The stored decision of the rules about a connection whose packets need no further check, and which rules made it: 23
 //! bits beside other per-connection state, so that a packet in steady state is checked with one comparison.
 
+use std::collections::HashMap;
 use std::fmt::Write;
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 
 use braid_nf::Port;
 
 use super::states::Sender;
 use super::{SIDES_OF_ENDS, WITHIN_SIDE};
+use crate::firewall::conditions::values::Addresses;
 use crate::firewall::rules::Rule;
 use crate::parts::Sides;
 
@@ -23,9 +25,16 @@ impl Permit {
     /// probability of 1 in 4 million.
     pub(in crate::firewall) fn of(rules: &[Rule]) -> Permit {
         let mut text = Hashed(std::hash::DefaultHasher::new());
+        // Long lists are the same of many rules.
+        let mut lists: HashMap<*const Addresses, u64> = HashMap::new();
         for rule in rules {
+            for list in [&rule.source, &rule.destination] {
+                let known = lists.entry(list.0.as_ptr()).or_insert_with(|| hash_of(&list.0));
+                text.0.write_u64(*known);
+            }
+            let (source, destination) = Default::default();
             // Writing to a hasher cannot fail.
-            let _ = write!(text, "{rule:?}");
+            let _ = write!(text, "{:?}", Rule { source, destination, ..rule.clone() });
         }
         Permit(((text.0.finish() as u32 % END) & !1).max(2))
     }
@@ -50,6 +59,12 @@ impl Permit {
     pub(in crate::firewall) fn is_of(self, rules: Permit) -> bool {
         self.0 & !1 == rules.0
     }
+}
+
+fn hash_of(list: &[Addresses]) -> u64 {
+    let mut hash = std::hash::DefaultHasher::new();
+    list.iter().for_each(|range| (range.first, range.last).hash(&mut hash));
+    hash.finish()
 }
 
 /// Hashes text as it is written.

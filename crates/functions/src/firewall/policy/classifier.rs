@@ -1,7 +1,6 @@
 //! Finds the rule that decides, in a time that hardly grows with the number of rules.
 //!
-//! Every rule is a set of boxes in a space of six fields: each list of a rule multiplies its boxes. A tree halves the
-//! space: a node looks at one field and one value. Boxes below the value are in its low subtree, boxes from it on in its
+//! Every rule is a set of boxes in a space of six fields ([`boxes`](super::boxes)). A tree halves the space: a node looks at one field and one value. Boxes below the value are in its low subtree, boxes from it on in its
 //! high subtree, and boxes that contain it in a third one (Edelsbrunner's interval tree, in several dimensions). So every
 //! box is in the tree exactly once, and memory is linear in the boxes. A search descends into one side and into the third
 //! subtree, and skips subtrees whose first rule comes after the one it has found.
@@ -11,14 +10,13 @@
 //!
 //! TCP flags and rarely examined fields (`fields.rs`) are not dimensions of the tree; they are checked in its leaves.
 
-use braid_nf::packet::IpVersion;
 use std::collections::HashMap;
 
+use super::boxes::{Boxes, MULTIPLIED_MAX};
 use super::reachable_rules::Reach;
 use crate::firewall::conditions::facts::Facts;
 use crate::firewall::conditions::fields::{Values, Within};
 use crate::firewall::conditions::masked::Masked;
-use crate::firewall::conditions::values::Addresses;
 use crate::firewall::connection::states::State;
 use crate::firewall::rules::Rule;
 
@@ -107,12 +105,22 @@ enum Node {
 }
 
 impl Classifier {
-    /// Builds the trees of the rules that packets can reach. The error is the number of boxes, if it is too large.
+    /// Builds the trees of the rules that packets can reach. Of too many boxes, more lists are looked up; the error is the number of
+    /// boxes that are left, if it is too large.
     pub(in crate::firewall) fn new(rules: &[Rule], reach: &Reach) -> Result<Classifier, usize> {
-        let count: usize = rules.iter().map(boxes_of).fold(0, usize::saturating_add);
-        if count > BOXES_MAX {
-            return Err(count);
-        }
+        let mut boxes = MULTIPLIED_MAX.into_iter().map(|most| Boxes::of_each(rules, most));
+        let count = |boxes: &[Boxes]| boxes.iter().map(Boxes::count).fold(0, usize::saturating_add);
+        let mut least = usize::MAX;
+        let fit = boxes.find(|boxes| {
+            least = count(boxes);
+            least <= BOXES_MAX
+        });
+        fit.map(|boxes| Classifier::of(rules, &boxes, reach)).ok_or(least)
+    }
+
+    /// Builds the trees from the boxes of each rule.
+    pub(in crate::firewall) fn of(rules: &[Rule], boxes: &[Boxes], reach: &Reach) -> Classifier {
+        let of_rules: Vec<_> = rules.iter().zip(boxes).collect();
         let mut classifier = Classifier { nodes: Vec::new(), ..Classifier::default() };
         let mut known = HashMap::new();
         let mut built: Vec<(&[u32], u32)> = Vec::new();
@@ -120,19 +128,21 @@ impl Classifier {
             let list = reach.list(state, side);
             let same = built.iter().find(|(known, _)| *known == list).map(|(_, root)| *root);
             classifier.roots[state as usize][side] = same.unwrap_or_else(|| {
-                let root = classifier.tree(rules, list, &mut known);
+                let root = classifier.tree(&of_rules, list, &mut known);
                 built.push((list, root));
                 root
             });
         }
-        Ok(classifier)
+        classifier
     }
 
     /// Builds the tree of some rules, given by number. `known`: the indices of further conditions met so far.
-    fn tree(&mut self, rules: &[Rule], list: &[u32], known: &mut HashMap<More, u32>) -> u32 {
+    fn tree(&mut self, rules: &[(&Rule, &Boxes)], list: &[u32], known: &mut HashMap<More, u32>) -> u32 {
         let mut boxes = Vec::new();
-        for (number, rule) in list.iter().filter_map(|number| Some((*number, rules.get(*number as usize)?))) {
-            add_boxes(rule, (number, self.flags_of(rule), self.fields_of(rule, known)), &mut boxes);
+        for (number, (rule, of_rule)) in list.iter().filter_map(|number| Some((*number, rules.get(*number as usize)?)))
+        {
+            let (flags, fields) = (self.flags_of(rule), self.fields_of(rule, &of_rule.looked_up, known));
+            boxes.extend(of_rule.each().map(|(addresses, rest)| Box6 { addresses, rest, flags, fields, rule: number }));
         }
         self.build(boxes, 0)
     }
@@ -148,11 +158,12 @@ impl Classifier {
     }
 
     /// The index of a rule's further conditions.
-    fn fields_of(&mut self, rule: &Rule, known: &mut HashMap<More, u32>) -> u32 {
-        if rule.fields.is_empty() && rule.masked.is_empty() {
+    fn fields_of(&mut self, rule: &Rule, looked_up: &[Masked], known: &mut HashMap<More, u32>) -> u32 {
+        let masked: Vec<Masked> = looked_up.iter().chain(&rule.masked).cloned().collect();
+        if rule.fields.is_empty() && masked.is_empty() {
             return 0;
         }
-        let more = (rule.fields.clone(), rule.masked.clone());
+        let more = (rule.fields.clone(), masked);
         *known.entry(more).or_insert_with_key(|more| {
             self.fields.push(more.clone());
             self.fields.len() as u32 - 1
@@ -306,80 +317,4 @@ impl Box6 {
             }
         }
     }
-}
-
-/// The number of boxes of a rule.
-fn boxes_of(rule: &Rule) -> usize {
-    let lens = [
-        rule.source.0.len() * 2,
-        rule.destination.0.len() * 2,
-        rule.source_ports.0.len(),
-        rule.destination_ports.0.len().max(rule.icmp.0.len()),
-        protocols(rule).len(),
-        rule.ports.0.len(),
-    ];
-    lens.into_iter().map(|len| len.max(1)).fold(1, usize::saturating_mul)
-}
-
-/// Protocols as ranges; all but one become two ranges.
-fn protocols(rule: &Rule) -> Vec<(u16, u16)> {
-    let mut numbers: Vec<u16> = rule.protocol.0.iter().map(|protocol| protocol.0.into()).collect();
-    numbers.sort_unstable();
-    let mut ranges: Vec<(u16, u16)> = Vec::new();
-    for number in numbers {
-        match ranges.last_mut() {
-            Some((_, last)) if number <= *last + 1 => *last = number,
-            _ => ranges.push((number, number)),
-        }
-    }
-    ranges
-}
-
-fn add_boxes(rule: &Rule, (number, flags, fields): (u32, u32, u32), into: &mut Vec<Box6>) {
-    let (sources, destinations) = (address_ranges(&rule.source.0), address_ranges(&rule.destination.0));
-    let source_ports = ranges(rule.source_ports.0.iter().map(|range| (range.first, range.last)));
-    let icmp = rule.icmp.0.iter().map(|kind| (kind.first, kind.last));
-    let destination_ports = ranges(rule.destination_ports.0.iter().map(|range| (range.first, range.last)).chain(icmp));
-    let protocols = ranges(protocols(rule).into_iter());
-    let ports = ranges(rule.ports.0.iter().map(|port| (*port, *port)));
-    for &source in &sources {
-        for &destination in &destinations {
-            for &source_port in &source_ports {
-                for &destination_port in &destination_ports {
-                    for &protocol in &protocols {
-                        into.extend(ports.iter().map(|&port| Box6 {
-                            addresses: [source, destination],
-                            rest: [source_port, destination_port, protocol, port],
-                            flags,
-                            fields,
-                            rule: number,
-                        }));
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Ranges of numbers; the full range if the list is empty.
-fn ranges(list: impl Iterator<Item = (u16, u16)>) -> Vec<(u16, u16)> {
-    let list: Vec<_> = list.collect();
-    if list.is_empty() { vec![(0, u16::MAX)] } else { list }
-}
-
-/// Ranges of addresses as numbers. Those of IPv6 leave out the range of mapped IPv4 addresses.
-fn address_ranges(list: &[Addresses]) -> Vec<(u128, u128)> {
-    if list.is_empty() {
-        return vec![(0, u128::MAX)];
-    }
-    let v4 = Addresses::all(IpVersion::V4);
-    let pieces = |range: &Addresses| {
-        if range.version() == IpVersion::V4 || range.last < v4.first || range.first > v4.last {
-            return vec![(range.first, range.last)];
-        }
-        let low = (range.first < v4.first).then(|| (range.first, v4.first - 1));
-        let high = (range.last > v4.last).then(|| (v4.last + 1, range.last));
-        low.into_iter().chain(high).collect()
-    };
-    list.iter().flat_map(pieces).collect()
 }

@@ -4,6 +4,7 @@
 //! of them. Decisions that follow from the endpoints alone are made once for each connection ([`Policy::lets_go_on`]) and
 //! stored with the [`permit`](Policy::permit) of the rules, so that after a change of rules they are made again.
 
+pub(super) mod boxes;
 pub(super) mod classifier;
 pub(super) mod reachable_rules;
 
@@ -266,7 +267,7 @@ impl Policy {
 
 fn too_many(boxes: usize) -> ConfigError {
     let reason = format!("the lists of the rules multiply to {boxes} combinations; {BOXES_MAX} is the most");
-    ConfigError::new("rules", reason, "write rules with fewer long lists in one")
+    ConfigError::new("rules", reason, "write fewer ports beside each other in one rule, or ranges of them")
 }
 
 /// A classifier of the rules that ask for connections' counters, regardless of the rules before them; `None` if no rule

@@ -6,6 +6,7 @@ use crate::firewall::conditions::facts::Facts;
 use crate::firewall::conditions::fields::{Field, Values, Within};
 use crate::firewall::conditions::values::{Addresses, Bits, PortRange, Protocol};
 use crate::firewall::connection::states::State;
+use crate::firewall::policy::boxes::{Boxes, MULTIPLIED_MAX};
 use crate::firewall::policy::classifier::Classifier;
 use crate::firewall::policy::reachable_rules::Reach;
 use crate::firewall::rules::{Action, Direction, Rule};
@@ -22,7 +23,7 @@ fn an_address() -> impl Strategy<Value = Addresses> {
 }
 
 fn many<T: std::fmt::Debug + Clone>(one: impl Strategy<Value = T>) -> impl Strategy<Value = Many<T>> {
-    prop_oneof![2 => Just(Many(Vec::new())), 3 => prop::collection::vec(one, 1..4).prop_map(Many)]
+    prop_oneof![2 => Just(Many::default()), 3 => prop::collection::vec(one, 1..4).prop_map(Many::of)]
 }
 
 fn a_range() -> impl Strategy<Value = PortRange> {
@@ -62,7 +63,7 @@ fn a_rule() -> impl Strategy<Value = Rule> {
                 destination,
                 source_ports,
                 destination_ports,
-                tcp_flags: tcp_flags.into_iter().map(|bits| Many(vec![bits])).collect(),
+                tcp_flags: tcp_flags.into_iter().map(|bits| Many::of([bits])).collect(),
                 fields,
                 ..Rule::new(Action::Allow)
             },
@@ -120,14 +121,15 @@ fn a_packet() -> impl Strategy<Value = Facts<'static>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// The rule that the classifier finds is the first match of a linear walk.
+    /// The rule that the classifier finds is the first match of a linear walk, whether lists are multiplied out or looked up.
     #[test]
     fn the_tree_finds_what_a_walk_finds(
         rules in prop::collection::vec(a_rule(), 0..120),
         packets in prop::collection::vec(a_packet(), 40),
+        most in prop::sample::select(MULTIPLIED_MAX.to_vec()),
     ) {
         let reach = Reach::of(&rules);
-        let classifier = Classifier::new(&rules, &reach).expect("few boxes");
+        let classifier = Classifier::of(&rules, &Boxes::of_each(&rules, most), &reach);
         for facts in packets {
             for from in [0, 1, rules.len() / 3, rules.len() / 2] {
                 // Nothing is found after a rule that decides about everything, because no packet gets there.
@@ -150,12 +152,61 @@ proptest! {
     }
 }
 
+const SYN: Facts<'_> = Facts {
+    source: 0,
+    destination: 0,
+    source_port: 40_000,
+    destination_port: 443,
+    protocol: 6,
+    flags: 2,
+    port: 0,
+    side: Side::Inside,
+    state: State::New,
+    opening: [0; 2],
+    fields: &Values::NONE,
+};
+
+/// 1,000 networks and more, of both versions.
+fn networks(third: u8) -> Many<Addresses> {
+    let v4 = (0..1000u32).map(|i| format!("10.{}.{}.{third}/32", i / 256, i % 256));
+    let v6 = (0..10u32).map(|i| format!("2001:db8:{third}:{i}::/64"));
+    Many::of(v4.chain(v6).map(|text| text.parse().expect("a range")))
+}
+
 #[test]
-fn rules_of_too_many_combinations_are_refused() {
-    let list = |n: u32| Many((0..n).map(|i| format!("10.{}.{}.0/24", i / 256, i % 256).parse().unwrap()).collect());
-    let rule = Rule { source: list(1000), destination: list(1000), ..Rule::new(Action::Deny) };
-    assert_eq!(
-        Classifier::new(std::slice::from_ref(&rule), &Reach::of(std::slice::from_ref(&rule))).err(),
-        Some(4_000_000)
-    );
+fn two_long_lists_of_addresses_in_one_rule_are_looked_up() {
+    let rule = Rule { source: networks(1), destination: networks(2), ..Rule::new(Action::Deny) };
+    let rules = vec![rule; 1000];
+    let classifier = Classifier::new(&rules, &Reach::of(&rules)).expect("few boxes");
+    // The bounds of both versions at either end.
+    assert_eq!(classifier.size().0, 1000 * 4);
+    let number = |text: &str| text.parse::<Addresses>().expect("an address").first;
+    let found = |source: &str, destination: &str| {
+        let facts = Facts { source: number(source), destination: number(destination), ..SYN };
+        classifier.find(&facts, 7)
+    };
+    assert_eq!(found("10.0.3.1", "10.2.200.2"), Some(7));
+    assert_eq!(found("10.0.3.2", "10.2.200.2"), None, "the source is within the bounds, and not in the list");
+    assert_eq!(found("10.0.3.1", "10.2.200.1"), None);
+    assert_eq!(found("2001:db8:1:9::1", "2001:db8:2:0::7"), Some(7));
+    assert_eq!(found("2001:db8:1:a::1", "2001:db8:2:0::7"), None);
+}
+
+#[test]
+fn rules_of_too_many_combinations_of_ports_are_refused() {
+    let list = |n: u16| Many::of((0..n).map(|i| PortRange { first: i * 4, last: i * 4 }));
+    let protocol = Many::of([Protocol(17)]);
+    let rule = Rule { protocol, source_ports: list(1100), destination_ports: list(1000), ..Rule::new(Action::Deny) };
+    let rules = std::slice::from_ref(&rule);
+    assert_eq!(Classifier::new(rules, &Reach::of(rules)).err(), Some(1_100_000));
+}
+
+#[test]
+fn what_two_lists_have_in_common_is_found_in_one_pass() {
+    let list = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("a range")).collect::<Vec<Addresses>>();
+    let one = list(&["10.0.0.0/8", "10.1.0.0/16", "192.0.2.0-192.0.2.9", "2001:db8::/32", "::/0"]);
+    let other = list(&["192.0.2.5-192.0.2.30", "10.255.255.255-11.0.0.9", "10.1.2.3", "2001:db8:7::/48"]);
+    let expected = list(&["10.1.2.3", "10.255.255.255", "192.0.2.5-192.0.2.9", "2001:db8:7::/48"]);
+    assert_eq!(Addresses::in_both(&one, &other), expected);
+    assert_eq!(Addresses::in_both(&other, &one), expected);
 }

@@ -2,14 +2,21 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, IntoDeserializer, SeqAccess, Visitor};
 
-/// Values of which one must match; an empty list matches everything.
+/// Values of which one must match; an empty list matches everything. Copies share the values: a long list may be a condition of
+/// thousands of rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Many<T>(pub Vec<T>);
+pub struct Many<T>(pub Arc<[T]>);
 
 impl<T> Many<T> {
+    /// A list of these values.
+    pub fn of(values: impl IntoIterator<Item = T>) -> Many<T> {
+        Many(values.into_iter().collect())
+    }
+
     /// Whether `fits` holds for one of the values, or the list is empty.
     pub fn any(&self, fits: impl FnMut(&T) -> bool) -> bool {
         self.0.is_empty() || self.0.iter().any(fits)
@@ -18,13 +25,13 @@ impl<T> Many<T> {
 
 impl<T> Default for Many<T> {
     fn default() -> Many<T> {
-        Many(Vec::new())
+        Many(Arc::default())
     }
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Many<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Many<T>, D::Error> {
-        deserializer.deserialize_any(OneOrList(PhantomData)).map(Many)
+        deserializer.deserialize_any(OneOrList(PhantomData)).map(Many::of)
     }
 }
 

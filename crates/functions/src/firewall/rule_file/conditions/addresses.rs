@@ -165,7 +165,7 @@ pub(in crate::firewall::rule_file) fn masked(
     if ranges.iter().any(|(first, last)| first > last) {
         return wrong("a range ends before it begins once `^` has turned it over", "write its addresses");
     }
-    Ok(Some(Masked { end, mask, turned: made.turned ^ made.last_turned, ranges, not }))
+    Ok(Some(Masked::under(end, (mask, made.turned ^ made.last_turned), ranges, not)))
 }
 
 /// Reads a comparison such as `> 0.0.0.9`, if one comes next, as a range.

@@ -106,7 +106,7 @@ pub(in crate::firewall::rule_file) fn settle(fits: &mut Fits) {
         return;
     }
     // What `ether type { arp, ip }` leaves: the addresses of ARP are those of IPv4.
-    let is_any = rule.source.0.is_empty() || rule.source.0 == [Addresses::all(IpVersion::V4)];
+    let is_any = rule.source.0.is_empty() || *rule.source.0 == [Addresses::all(IpVersion::V4)];
     if !is_any || looks_at_ip(rule) {
         rule.states &= !states::ARP;
     }

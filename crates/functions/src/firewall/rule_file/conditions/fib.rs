@@ -120,7 +120,7 @@ impl Route {
             rest.scope.note("no packet that comes here fits: those from and to the machine itself do not, and no route of the plan is a black hole");
             return Ok(Ways::new());
         }
-        let (mut way, ranges) = (way(), Many(ranges));
+        let (mut way, ranges) = (way(), Many::of(ranges));
         *(if self.end == "saddr" { &mut way.source } else { &mut way.destination }) = ranges;
         Ok(vec![way])
     }
@@ -148,17 +148,17 @@ fn reverse_path(scope: &Scope<'_>, is_strict: bool, exists: bool) -> Parsed<Ways
     for (port, networks) in by_port {
         let sources = if exists { networks } else { without(&all(), &networks) };
         let (of_nobody, of_others) = (meet(&sources, &nobody), without(&sources, &nobody));
-        let ports = Many(port.into_iter().collect());
+        let ports = Many::of(port);
         if !of_others.is_empty() {
-            ways.push(Rule { ports: ports.clone(), source: Many(of_others), ..way() });
+            ways.push(Rule { ports: ports.clone(), source: Many::of(of_others), ..way() });
         }
         if !of_nobody.is_empty() {
-            let destination = Many(without(&all()[..1], &anybody));
-            ways.push(Rule { ports, source: Many(of_nobody), destination, ..way() });
+            let destination = Many::of(without(&all()[..1], &anybody));
+            ways.push(Rule { ports, source: Many::of(of_nobody), destination, ..way() });
         }
     }
     if exists {
-        ways.push(Rule { source: Many(nobody), destination: Many(anybody), ..way() });
+        ways.push(Rule { source: Many::of(nobody), destination: Many::of(anybody), ..way() });
     }
     Ok(ways)
 }

@@ -74,7 +74,7 @@ fn flags(rest: &mut Words<'_>) -> Parsed<Vec<Many<Bits>>> {
             }
         }
     };
-    Ok(vec![Many(vec![checked(one)?])])
+    Ok(vec![Many::of([checked(one)?])])
 }
 
 /// Reads the elements of a set: each is the flags set under the mask.
@@ -90,7 +90,7 @@ fn several(elements: &[Token], of: u8, not: bool) -> Parsed<Vec<Many<Bits>>> {
         each.push(checked(Bits { set, of, not })?);
     }
     // One element of a set must match; of a negated set, each must differ.
-    Ok(if not { each.into_iter().map(|one| Many(vec![one])).collect() } else { vec![Many(each)] })
+    Ok(if not { each.into_iter().map(|one| Many::of([one])).collect() } else { vec![Many::of(each)] })
 }
 
 fn checked(bits: Bits) -> Parsed<Bits> {

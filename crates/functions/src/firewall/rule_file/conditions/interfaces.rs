@@ -67,7 +67,7 @@ pub(in crate::firewall::rule_file) fn interface(fits: &mut Fits, rest: &mut Word
     }
     // Of two ports it leaves by the other.
     let came = if leaves { wanted.iter().map(|port| port ^ 1).collect() } else { wanted };
-    match both(&fits.rule.ports, &Many(came), equal) {
+    match both(&fits.rule.ports, &Many::of(came), equal) {
         Some(met) => fits.rule.ports = met,
         None => {
             rest.scope

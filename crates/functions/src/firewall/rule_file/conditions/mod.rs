@@ -127,7 +127,7 @@ pub(super) fn narrow<T: Clone>(
     meet: impl Fn(&T, &T) -> Option<T>,
     (what, kind): (&str, Kind),
 ) -> Parsed<()> {
-    match both(place, &Many(more), meet) {
+    match both(place, &Many::of(more), meet) {
         Some(met) => *place = met,
         None => return fits_nothing(what, kind),
     }

@@ -37,7 +37,7 @@ pub(in crate::firewall::rule_file) fn opening(rest: &mut Words<'_>) -> Parsed<Wa
     let mut about = Rule { states: RELATED, ..way() };
     match (what.as_str(), end.as_str()) {
         ("ip" | "ip6", "saddr" | "daddr") => {
-            let mut ends = Many(Vec::new());
+            let mut ends = Many::default();
             addresses(&mut ends, &mut never, rest, family(&what))?;
             let [there, back] = if is_source {
                 [&mut with.source, &mut against.destination]
@@ -48,7 +48,7 @@ pub(in crate::firewall::rule_file) fn opening(rest: &mut Words<'_>) -> Parsed<Wa
             (*there, *back) = (ends.clone(), ends);
         }
         ("proto-src" | "proto-dst", _) => {
-            let ports = Many(rest.ports()?);
+            let ports = Many::of(rest.ports()?);
             let [there, back] = if is_source {
                 [&mut with.source_ports, &mut against.destination_ports]
             } else {

@@ -102,11 +102,11 @@ pub(in crate::firewall::rule_file) fn status(rest: &mut Words<'_>) -> Parsed<Way
     let mut ways = Ways::new();
     for port in ports {
         let of_port = forwards.iter().filter(|it| it.port == port && (port.is_none() || !whole(&it.address)));
-        let addresses = Many(of_port.map(|it| it.address).collect());
+        let addresses = Many::of(of_port.map(|it| it.address));
         if addresses.0.is_empty() {
             continue;
         }
-        let numbers = Many(port.into_iter().map(|port| PortRange { first: port, last: port }).collect());
+        let numbers = Many::of(port.map(|port| PortRange { first: port, last: port }));
         let mut forward = way();
         if port.is_some() {
             any_protocol_with_ports(&mut forward)?;

@@ -30,6 +30,7 @@ use super::{Hooks, Note, Parsed, wrong};
 use crate::firewall::conditions::values::Addresses;
 use crate::firewall::connection::states::{self, States};
 use crate::firewall::rules::{Action, Direction, Rule};
+use crate::parts::Many;
 
 /// The most rules that the chains may expand to.
 pub(super) const RULES_MAX: usize = 1 << 18;
@@ -167,7 +168,7 @@ fn within(
     let mut within = Rule { direction, ..all.rule };
     let family =
         [("ip", IpVersion::V4), ("ip6", IpVersion::V6)].into_iter().find(|(family, _)| *family == table.family);
-    within.source.0.extend(family.map(|(_, version)| Addresses::all(version)));
+    within.source = Many::of(family.map(|(_, version)| Addresses::all(version)));
     Ok((!all.never).then_some(within))
 }
 
