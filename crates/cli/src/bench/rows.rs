@@ -249,20 +249,20 @@ struct Step {
 /// How a worker finds sets that workers share: one by one, in batches, and with an index of their positions (FAJITA's auxiliary table).
 const SHARED_STEPS: [(&str, i64, &str); 4] = [
     ("packet by packet, shared sets looked up", 1, "looked_up"),
-    ("batches of 128, shared sets looked up", 128, "looked_up"),
+    ("batches of 256, shared sets looked up", 256, "looked_up"),
     ("packet by packet, shared sets indexed", 1, "indexed"),
-    ("batches of 128, shared sets indexed", 128, "indexed"),
+    ("batches of 256, shared sets indexed", 256, "indexed"),
 ];
 
 /// The techniques that FAJITA adds one after another, and the effect of the page size.
 const STEPS: [Step; 7] = [
     Step { name: "packet by packet, a look-up for each function", batch: 1, is_shared: false, pages: "prefer" },
     Step { name: "batches of 32, a look-up for each function", batch: 32, is_shared: false, pages: "prefer" },
-    Step { name: "batches of 128, a look-up for each function", batch: 128, is_shared: false, pages: "prefer" },
+    Step { name: "batches of 256, a look-up for each function", batch: 256, is_shared: false, pages: "prefer" },
     Step { name: "packet by packet, one record for all functions", batch: 1, is_shared: true, pages: "prefer" },
     Step { name: "batches of 32, one record for all functions", batch: 32, is_shared: true, pages: "prefer" },
-    Step { name: "batches of 128, one record for all functions", batch: 128, is_shared: true, pages: "prefer" },
-    Step { name: "the same on small pages", batch: 128, is_shared: true, pages: "never" },
+    Step { name: "batches of 256, one record for all functions", batch: 256, is_shared: true, pages: "prefer" },
+    Step { name: "the same on small pages", batch: 256, is_shared: true, pages: "never" },
 ];
 
 /// The plans of the ablation of a chain, each with a description of what it leaves out. The steps depend on
