@@ -316,6 +316,36 @@ pub fn opposite(port: Port, ports: u16) -> Port {
     if port ^ 1 < ports { port ^ 1 } else { port }
 }
 
+/// Has the compiler refuse, in handlers, what only the runtime may ask of a transaction. State objects are given the transaction through `Cx`; what a
+/// handler decides by its worker's number, or by whether it is replayed, would depend on who runs it, and no certificate could tell.
+#[diagnostic::on_unimplemented(
+    message = "a handler cannot call this: it is for the runtime",
+    label = "not for handlers",
+    note = "handlers read and change state by the methods of state objects, and say what happens to a packet by what they return"
+)]
+pub trait ForTheRuntime {}
+
+macro_rules! keep_from_handlers {
+    ($($method:ident)*) => {
+        impl Cx<'_> {
+            $(
+                #[doc(hidden)]
+                pub fn $method(&mut self)
+                where
+                    Self: ForTheRuntime,
+                {
+                }
+            )*
+        }
+    };
+}
+
+keep_from_handlers! {
+    abandon abort begin_holding begin_now choice commit commit_holding defer domain is_recording is_replaying leave_turn let_go need_turn
+    note_changes read_unlogged record refuse replay retract rollback savepoint serialise set_now set_wall_ahead set_worker settle_alone
+    take_changes violate violations wait_until_alone wall_ahead_ns worker yield_with
+}
+
 impl Deref for Cx<'_> {
     type Target = Tx;
     #[inline(always)]

@@ -152,7 +152,7 @@ macro_rules! network_function {
             fn objects(&self) -> Vec<std::sync::Arc<dyn $crate::state::StateObject>> {
                 #[allow(unused_mut)]
                 let mut objects = Vec::new();
-                $( $crate::Part::objects(&self.$field, &mut objects); )*
+                $( <$type as $crate::Part>::objects(&self.$field, &mut objects); )*
                 objects
             }
         }

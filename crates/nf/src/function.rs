@@ -185,7 +185,7 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// Called when a full table has to evict sets (`full = "evict_oldest"`), for sets within their timeout. Sets that
     /// no function calls assured are evicted first, so that a flood of unanswered packets does not displace established
     /// but idle sets. A function that never returns `true` leaves the decision to the other functions that share its
-    /// record; if none of them does, idle time alone decides.
+    /// record; if none of them does, idle time alone decides. It is no handler: if it panics, the run ends.
     #[inline(always)]
     fn is_assured(&self, _set: &Self::Set) -> bool {
         false
@@ -413,7 +413,7 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     }
 
     /// Adds the findings of a set to the report at the end of a run: called after [`stop`](Self::stop), for each set
-    /// that is still live then.
+    /// that is still live then. It is no handler: if it panics, the run ends.
     fn report_set(&self, _key: &SetKey, _set: &Self::Set, _into: &mut Findings) {}
 
     /// Describes the state of a set in a short line, for an operator who lists packet sets; leave out how long it

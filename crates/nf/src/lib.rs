@@ -57,10 +57,12 @@ pub use verdict::{EVERY_PORT, PORTS_MAX, Reason, Verdict, Verdicts};
 pub mod prelude {
     pub use crate::packet::headers;
     pub use crate::packet::key::{FieldId, SetDef, SetKey};
-    pub use crate::state::{Allocator, Alone, Conflict, Distributed, Lease, Map, Plain, StateBuilder, Vector};
+    pub use crate::state::{Allocator, Alone, Conflict, Distributed, DistributedVector, Lease, Map, Plain};
+    pub use crate::state::{StateBuilder, Vector};
     pub use crate::{
         Arrival, Cx, Findings, Handled, NetworkFunction, NewSet, Packet, Port, Reason, Rewrites, Tick, Verdict,
         network_function,
     };
+    /// What state has to derive ([`Plain`]). The derives name the crate `zerocopy`: a crate that uses them needs it among its dependencies.
     pub use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 }

@@ -135,6 +135,41 @@ mod plain_data {}
 /// ```
 mod threads {}
 
+/// A handler cannot find out who runs it, nor end its transaction.
+///
+/// ```
+/// use braid_nf::prelude::*;
+/// fn counted(sum: &Distributed<u64>, cx: &mut Cx<'_>) -> Result<u64, Conflict> {
+///     let now = cx.now();
+///     sum.update(cx, |sum| *sum += 1).map(|()| now)
+/// }
+/// ```
+/// ```compile_fail,E0277
+/// use braid_nf::prelude::*;
+/// fn by_worker(cx: &mut Cx<'_>) {
+///     cx.worker();
+/// }
+/// ```
+/// ```compile_fail,E0277
+/// use braid_nf::prelude::*;
+/// fn by_replay(cx: &mut Cx<'_>) {
+///     cx.is_replaying();
+/// }
+/// ```
+/// ```compile_fail,E0277
+/// use braid_nf::prelude::*;
+/// fn half(cx: &mut Cx<'_>) {
+///     cx.commit();
+/// }
+/// ```
+/// ```compile_fail,E0061
+/// use braid_nf::prelude::*;
+/// fn chosen(cx: &mut Cx<'_>) {
+///     cx.choice(|| 1);
+/// }
+/// ```
+mod transaction {}
+
 /// Nothing that a handler is given outlives the call.
 ///
 /// ```

@@ -34,7 +34,8 @@ pub enum Verdict {
     /// Send a copy out by every port except the one by which the packet arrived. Without another port it is dropped
     /// ([`Reason::NOWHERE_TO_FLOOD`]).
     Flood,
-    /// Drop the packet and count it under this reason. No later function sees it.
+    /// Drop the packet and count it under this reason. No later function sees it. What the handler has written to state
+    /// stays: to drop is not to roll back.
     Drop(Reason),
     /// Leave the decision of earlier functions in the chain unchanged. If there is none, the packet leaves by the port
     /// opposite its arrival port ([`opposite`](crate::opposite)). Functions that only observe return this.

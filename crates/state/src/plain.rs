@@ -8,7 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
     message = "`{Self}` is no plain data, as what Braid keeps of packet sets and in state objects has to be",
     label = "not plain data",
     note = "no pointers (`String`, `Vec`, `Box`), no padding, every bit pattern legal: an array of bytes, an integer, or a `#[repr(C)]` struct that \
-            derives `Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout`, all of them in `braid_nf::prelude`"
+            derives `Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout`, all of them in `braid_nf::prelude` (the crate needs `zerocopy` among its \
+            dependencies)"
 )]
 pub trait Plain: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync + 'static {}
 

@@ -33,6 +33,16 @@ impl Default for Config {
     }
 }
 
+/// What is kept of a flow: plain data of fixed size, without pointers or padding.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Flow {
+    /// Who opened it.
+    source: IpAddress,
+    /// Its packets so far.
+    packets: u64,
+}
+
 network_function! {
     /// Limits flows by source address.
     pub struct {Type} {
@@ -61,8 +71,7 @@ impl FromConfig for {Type} {
 }
 
 impl NetworkFunction for {Type} {
-    /// What is kept of a flow: who opened it.
-    type Set = IpAddress;
+    type Set = Flow;
     const NAME: &'static str = "{name}";
 
     /// Packets of one flow are handled in order on one core.
@@ -70,12 +79,12 @@ impl NetworkFunction for {Type} {
         Some(SetDef::five_tuple())
     }
 
-    fn timeout_ns(&self, _: &IpAddress) -> u64 {
+    fn timeout_ns(&self, _: &Flow) -> u64 {
         self.idle.as_nanos() as u64
     }
 
     /// The first packet of a flow: the flow lives only if its handler registers it.
-    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, IpAddress>) -> Handled {
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Flow>) -> Handled {
         let source = packet.src_ip();
         let flows = self.flows.get(cx, &source)?.unwrap_or(0);
         if flows >= self.flows_max {
@@ -84,7 +93,7 @@ impl NetworkFunction for {Type} {
         if self.flows.insert(cx, &source, &(flows + 1))? == Inserted::Full {
             return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
         }
-        if !set.register(cx, source) {
+        if !set.register(cx, Flow { source, packets: 1 }) {
             // A dropped packet keeps what it has written: a flow that does not live must not count.
             self.forget(cx, &source)?;
             return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
@@ -93,7 +102,8 @@ impl NetworkFunction for {Type} {
     }
 
     /// A packet of a flow that lives.
-    fn packet(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, _: &mut IpAddress) -> Handled {
+    fn packet(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, flow: &mut Flow) -> Handled {
+        flow.packets += 1;
         Ok(cx.pass())
     }
 
@@ -103,8 +113,8 @@ impl NetworkFunction for {Type} {
     }
 
     /// A flow has been silent for too long.
-    fn expired(&self, cx: &mut Cx<'_>, _: &SetKey, source: &IpAddress) -> Result<(), Conflict> {
-        self.forget(cx, source)
+    fn expired(&self, cx: &mut Cx<'_>, _: &SetKey, flow: &Flow) -> Result<(), Conflict> {
+        self.forget(cx, &flow.source)
     }
 }
 

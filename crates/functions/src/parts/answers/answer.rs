@@ -1,4 +1,4 @@
-//! Packets that a function sends as answers: ICMP errors and TCP resets.
+//! Packets that a function sends as answers: ICMP errors, TCP segments and UDP datagrams.
 //!
 //! They leave by the port on which the packet that caused them arrived. An answer refers to that packet as this function saw
 //! it; functions earlier in the chain that had changed the packet undo their changes on the answer ([`Cx::emit_back`]).
@@ -10,7 +10,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use braid_nf::packet::headers::{
-    Header, Icmp, Icmpv6, Ipv4, Ipv6, Tcp, View, ether_type, icmp_type, icmpv6_type, tcp_flags,
+    Header, Icmp, Icmpv6, Ipv4, Ipv6, Tcp, Udp, View, ether_type, icmp_type, icmpv6_type, tcp_flags,
 };
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion, Link, checksum};
@@ -211,15 +211,38 @@ pub fn segment(cx: &mut Cx<'_>, cause: &Packet<'_>, segment: &mut [u8]) {
     }
 }
 
+/// The most bytes of payload that [`udp`] sends: an IPv6 packet of the least MTU (RFC 8200 section 5) has room for them.
+pub const UDP_PAYLOAD_MAX: usize = 1280 - Ipv6::LEN - Udp::LEN;
+
+/// Answers a UDP datagram in the name of its destination: `payload` goes back to where the datagram came from. False if nothing was
+/// sent, because the packet is no UDP datagram or must not be answered, or the payload is longer than [`UDP_PAYLOAD_MAX`].
+pub fn udp(cx: &mut Cx<'_>, cause: &Packet<'_>, payload: &[u8]) -> bool {
+    let ports = cause.udp().map(|asked| (asked.destination_port(), asked.source_port()));
+    let Some((from, to)) = ports.filter(|_| payload.len() <= UDP_PAYLOAD_MAX && may_be_answered(cause)) else {
+        return false;
+    };
+    let mut body = [0; Udp::LEN + UDP_PAYLOAD_MAX];
+    let body = &mut body[..Udp::LEN + payload.len()];
+    Udp::new(from, to, payload.len() as u16).emit(body);
+    body[Udp::LEN..].copy_from_slice(payload);
+    answer(cx, &Cause::of(cause), cause.dst_ip(), protocol::UDP, body);
+    true
+}
+
 /// The precedence of ICMP errors (RFC 1812 section 4.3.2.5).
 pub const INTERNETWORK_CONTROL: u8 = 6 << 5;
 
 /// Puts headers before `body`, fills in its checksum, which is zero so far, and sends the packet.
 fn answer(cx: &mut Cx<'_>, cause: &Cause<'_>, from: IpAddress, number: u8, body: &mut [u8]) {
     let to = cause.sender;
-    let at = if number == protocol::TCP { 16 } else { 2 };
+    let at = match number {
+        protocol::TCP => 16,
+        protocol::UDP => 6,
+        _ => 2,
+    };
     let sum = match number {
         protocol::ICMP => checksum::ipv4_header(body),
+        protocol::UDP => checksum::udp_zero(checksum::transport(from, to, number, body)),
         _ => checksum::transport(from, to, number, body),
     };
     body[at..at + 2].copy_from_slice(&sum.to_be_bytes());
@@ -296,4 +319,54 @@ pub fn may_be_answered(packet: &Packet<'_>) -> bool {
     let is_exempt = packet.is_later_fragment() && (packet.src_ip().is_v4() || packet.protocol() == protocol::ICMPV6);
     // A packet with a damaged header may have a forged source (RFC 1812 section 4.3.2.7).
     plain_link && is_host && !is_error && !is_exempt && packet.header_checksum_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_nf::prelude::*;
+    use braid_testkit::{Bench, Frame};
+
+    network_function! {
+        /// Sends UDP datagrams back, with `extra` bytes more.
+        struct Echo { extra: u64 }
+    }
+
+    impl NetworkFunction for Echo {
+        type Set = ();
+        const NAME: &'static str = "echo";
+
+        fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+            let payload = [packet.payload(), &vec![7; self.extra as usize]].concat();
+            Ok(if udp(cx, packet, &payload) { Verdict::Drop(Reason("answered")) } else { cx.pass() })
+        }
+    }
+
+    fn bench(extra: u64) -> Bench {
+        Bench::new(2, |_| Box::new(braid_nf::Instance::new("echo", Echo { extra })))
+    }
+
+    #[test]
+    fn a_datagram_is_answered_over_both_versions_with_its_tags() {
+        let v4 = (["10.0.0.1:5", "192.0.2.1:53"], Ipv4::LEN);
+        let v6 = (["[2001:db8::1]:5", "[2001:db8::2]:53"], Ipv6::LEN);
+        for ([asks, answers], header) in [v4, v6] {
+            let asked = Frame::udp(asks, answers).vlan(7).payload(b"who");
+            let expected = Frame::udp(answers, asks).vlan(7).payload(b"who\x07").bytes();
+            let sent = bench(1).send(0, 0, &asked.bytes());
+            assert_eq!(sent.dropped, Some("answered"));
+            let (port, made) = sent.only();
+            // The Ethernet types and the tag, and what follows the IP header; the checksum has its addresses in it.
+            let parts = |frame: &[u8]| [frame[12..18].to_vec(), frame[18 + header..].to_vec()];
+            assert_eq!((port, parts(made)), (0, parts(&expected)), "{asks}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_datagram_or_has_no_room_is_not_answered() {
+        assert_eq!(bench(0).send(0, 0, &Frame::tcp("10.0.0.1:5", "192.0.2.1:53").bytes()).ports(), [1]);
+        let asked = Frame::udp("10.0.0.1:5", "192.0.2.1:53").bytes();
+        assert_eq!(bench(UDP_PAYLOAD_MAX as u64).send(0, 0, &asked).dropped, Some("answered"));
+        assert_eq!(bench(UDP_PAYLOAD_MAX as u64 + 1).send(0, 0, &asked).ports(), [1]);
+    }
 }
