@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use braid_profile::certificate::{Certificate, Outcome, PacketDifference, Run, Schedule, Violation, hex};
+use braid_profile::certificate::{Certificate, Covered, Outcome, PacketDifference, Run, Schedule, Violation, hex};
 use braid_runtime::io::NullSink;
 use braid_runtime::launch::{Foundation, Record, build, run_once, snapshots};
 use braid_runtime::nf::packet::BATCH_MAX;
@@ -135,6 +135,14 @@ fn compare(
         aborts: report.total.aborts,
         panics: report.total.panics,
         packets: report.workers.iter().map(|worker| worker.packets_in).collect(),
+        covered: Covered {
+            sets_created: report.total.sets_created,
+            sets_expired: report.total.sets_expired.saturating_sub(report.total.sets_evicted),
+            sets_evicted: report.total.sets_evicted,
+            sets_refused: report.total.sets_refused,
+            dropped: report.total.drops.total(),
+            made: report.total.packets_copied,
+        },
     };
     let differences = replay(plan, &record, watchdog)?;
     let count = differences.len();
@@ -165,10 +173,19 @@ fn run_meanwhile(
                 act(&live);
             }
         });
-        let report = launch(plan, Box::new(frames.source("certify")), Box::new(NullSink), &control);
-        is_over.store(true, Ordering::Relaxed);
-        report
+        // Also if the run panics.
+        let _over = Over(&is_over);
+        launch(plan, Box::new(frames.source("certify")), Box::new(NullSink), &control)
     })
+}
+
+/// Sets a flag when it is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A difference; the most informative ones come first.

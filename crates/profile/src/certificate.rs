@@ -41,6 +41,52 @@ pub struct Run {
     pub panics: u64,
     /// Number of packets of each worker.
     pub packets: Vec<u64>,
+    /// What happened in it: a certificate is about no more than that.
+    #[serde(flatten)]
+    pub covered: Covered,
+}
+
+/// What the functions did in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Covered {
+    /// Packet sets that began.
+    pub sets_created: u64,
+    /// Packet sets that ended by their timeout.
+    pub sets_expired: u64,
+    /// Packet sets that were evicted from full tables.
+    pub sets_evicted: u64,
+    /// Packet sets for which a full table had no room; includes attempts that were rolled back.
+    pub sets_refused: u64,
+    /// Packets that were dropped.
+    pub dropped: u64,
+    /// Copies, and packets that functions made.
+    pub made: u64,
+}
+
+impl Covered {
+    fn add(self, other: Covered) -> Covered {
+        Covered {
+            sets_created: self.sets_created + other.sets_created,
+            sets_expired: self.sets_expired + other.sets_expired,
+            sets_evicted: self.sets_evicted + other.sets_evicted,
+            sets_refused: self.sets_refused + other.sets_refused,
+            dropped: self.dropped + other.dropped,
+            made: self.made + other.made,
+        }
+    }
+}
+
+impl fmt::Display for Covered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Covered { sets_created, sets_expired, sets_evicted, sets_refused, dropped, made } = *self;
+        write!(
+            f,
+            "{} began ({sets_expired} expired, {sets_evicted} evicted, {sets_refused} refused), {} dropped, {} made",
+            counted(sets_created, "packet set"),
+            counted(dropped, "packet"),
+            counted(made, "packet"),
+        )
+    }
 }
 
 /// The result of all runs.
@@ -153,6 +199,14 @@ impl fmt::Display for Certificate {
             counted(transactions as u64, "transaction"),
             counted(aborts, "attempt"),
         )?;
+        let covered = self.runs.iter().map(|run| run.covered).fold(Covered::default(), Covered::add);
+        writeln!(f, "  in these runs {covered}")?;
+        if covered == Covered::default() {
+            writeln!(
+                f,
+                "  so this input shows little of what the functions do: none of it became a packet set, was dropped or answered"
+            )?;
+        }
         writeln!(
             f,
             "  every run equals one worker that does the same transactions in commit order: \
