@@ -3,7 +3,7 @@
 //! A transaction covers as many packets as recently went well ([`Stretch`]): a whole batch where nothing conflicts. A conflict at packet *k*
 //! commits the packets before *k* and retries from *k* with half as many packets. A failed commit rolls everything back and first retries the
 //! packets that the conflict did not concern. After repeated failures the transaction takes a turn of its own (see stm), so every packet is
-//! handled in the end. A handler that panics loses its packet and nothing else.
+//! handled in the end. A handler that panics loses its packet; what it had written to state objects is rolled back.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -72,10 +72,12 @@ pub(super) fn run_threads(
                 start.is_given().then(|| dispatching.run(deadline))
             })
         };
-        let spawn = |(id, mut worker): (usize, Worker)| {
+        let spawn = |(id, worker): (usize, Worker)| {
             let (scheduler, processor) = (scheduler.clone(), allowed.get(id).copied());
             Builder::new().spawn_scoped(scope, move || {
                 let _guard = EndsWithPanic { control, worker: Some((id, scheduler.clone())) };
+                // Dropped before the guard: what it has begun is undone while the others still wait.
+                let mut worker = worker;
                 if !start.is_given() {
                     return worker;
                 }

@@ -101,6 +101,14 @@ struct DeskState {
     last: Option<Seen>,
 }
 
+impl DeskState {
+    /// Those who left orders see their channels closed.
+    fn refuse(&mut self) {
+        self.orders.clear();
+        self.tasks.clear();
+    }
+}
+
 impl Desk {
     fn lock(&self) -> MutexGuard<'_, DeskState> {
         // A list of orders cannot be left half changed.
@@ -210,20 +218,17 @@ impl Live {
 
     /// Notes how an ended worker is, for those who ask later.
     pub(crate) fn note_last(&self, id: usize, worker: &mut Worker) {
-        self.end(id, Seen { ended: true, ..worker.seen() });
+        let seen = Seen { ended: true, ..worker.seen() };
+        let mut state = self.desks[id].lock();
+        state.last = Some(seen);
+        state.refuse();
     }
 
     /// Closes the desk of a worker that has ended by a panic, and is not to be looked at any more.
     pub(crate) fn abandon(&self, id: usize) {
-        self.end(id, Seen { worker: id, ended: true, ..Seen::default() });
-    }
-
-    fn end(&self, id: usize, seen: Seen) {
         let mut state = self.desks[id].lock();
-        state.last = Some(seen);
-        // Callers that left orders in the meantime see their channels closed.
-        state.orders.clear();
-        state.tasks.clear();
+        state.last.get_or_insert_with(|| Seen { worker: id, ended: true, ..Seen::default() });
+        state.refuse();
     }
 
     /// Leaves an order on a worker's desk.

@@ -18,8 +18,8 @@ struct State {
     current: usize,
     /// Workers that have not ended.
     alive: Vec<bool>,
-    /// Number of workers that have arrived at the start; none runs before all have.
-    arrived: usize,
+    /// Workers that have arrived at the start; none runs before all have.
+    arrived: Vec<bool>,
     random: u64,
     /// On average one in so many yield points is a switch.
     one_in: u64,
@@ -51,7 +51,7 @@ impl Scheduler {
         let mut state = State {
             current: 0,
             alive: vec![true; workers],
-            arrived: 0,
+            arrived: vec![false; workers],
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             one_in: 1,
             steps: 0,
@@ -67,7 +67,7 @@ impl Scheduler {
     }
 
     fn wait_for_turn(&self, mut state: MutexGuard<'_, State>, worker: usize) {
-        while state.current != worker || state.arrived < state.alive.len() {
+        while state.current != worker || state.arrived.contains(&false) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -75,7 +75,7 @@ impl Scheduler {
     /// Registers a worker whose thread has started, and returns when it is the worker's turn.
     pub fn enter(&self, worker: usize) {
         let mut state = self.lock();
-        state.arrived += 1;
+        state.arrived[worker] = true;
         self.changed.notify_all();
         self.wait_for_turn(state, worker);
     }
@@ -99,10 +99,11 @@ impl Scheduler {
         (state.current, state.steps)
     }
 
-    /// Removes a worker that has ended.
+    /// Removes a worker that has ended, or never came.
     pub fn leave(&self, worker: usize) {
         let mut state = self.lock();
         state.alive[worker] = false;
+        state.arrived[worker] = true;
         state.switch();
         self.changed.notify_all();
     }
