@@ -163,6 +163,34 @@ fn sets_that_no_packet_would_find_again_are_refused() {
 }
 
 #[test]
+fn a_function_that_cannot_go_on_leaves_the_others_their_state() {
+    let braid = Braid::new();
+    let plan = |by: &str, outside: &str| {
+        let policer = format!("[[nf]]\nfunction = \"policer\"\nconfig = {{ by = \"{by}\" }}\n");
+        let nptv6 =
+            format!("[[nf]]\nfunction = \"nptv6\"\nconfig = {{ inside = \"fd00::/48\", outside = \"{outside}\" }}\n");
+        format!("[[nf]]\nfunction = \"nat\"\n{policer}{nptv6}")
+    };
+    braid.write("before.toml", &plan("source", "2001:db8:1::/48"));
+    braid.write("after.toml", &plan("destination", "2001:db8:2::/48"));
+    let run = |plan: &str| {
+        let output =
+            braid.run(&format!("run {plan} --in gen:uniform?packets=500&flows=100&seed=5 --workers 1 --state kept"));
+        let said = String::from_utf8_lossy(&output.stderr).replace(',', "");
+        assert!(output.status.success(), "{said}");
+        said.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    run("before.toml");
+    let said = run("after.toml");
+    assert!(said.contains("restored from kept: 100 packet sets"), "those of the nat: {said}");
+    assert!(said.contains("policer: buckets hold what they were filled with"), "{said}");
+    assert!(said.contains("the function begins without its state which is in kept.refused now"), "{said}");
+    assert_eq!(said.matches("begins without").count(), 1, "nptv6 has no state to lose: {said}");
+    // The old state is there for the former plan.
+    braid.ok("run before.toml --in gen:uniform?packets=500&flows=100&seed=5 --workers 1 --restore kept.refused");
+}
+
+#[test]
 fn sets_that_workers_share_are_counted_with_their_own() {
     let braid = Braid::new();
     let by = |by: &str| format!("[[nf]]\nfunction = \"policer\"\nname = \"by_{by}\"\nconfig = {{ by = \"{by}\" }}\n");

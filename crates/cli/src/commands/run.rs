@@ -130,7 +130,8 @@ fn begin_with(args: &RunArgs, plan: (&Written, &Plan), control: &mut Control) ->
     match (&args.restore, &args.state) {
         (Some(path), _) => restore(path, plan, control).map(Some),
         (None, Some(path)) if path.exists() => {
-            restore(path, plan, control).map(Some).or_else(|failure| saving::begin_without(path, &failure))
+            let goes_on = restore_what_goes_on(path, plan, control);
+            goes_on.map(Some).or_else(|failure| saving::begin_without(path, &failure))
         }
         _ => Ok(None),
     }
@@ -155,8 +156,32 @@ fn begin_if_it_fits(
 }
 
 /// Makes a run continue with the state at `path`; returns messages to print when it does.
-fn restore(path: &Path, (written, plan): (&Written, &Plan), control: &mut Control) -> Result<Vec<String>, Failure> {
-    let saved = Snapshot::read(path)?.for_plan(plan).map_err(|problem| written.failure(problem))?;
+fn restore(path: &Path, plan: (&Written, &Plan), control: &mut Control) -> Result<Vec<String>, Failure> {
+    restore_snapshot((path, Snapshot::read(path)?), plan, control)
+}
+
+/// The same, but functions that cannot go on with their state begin without it: the others need not lose theirs.
+fn restore_what_goes_on(
+    path: &Path,
+    (written, plan): (&Written, &Plan),
+    control: &mut Control,
+) -> Result<Vec<String>, Failure> {
+    let mut snapshot = Snapshot::read(path)?;
+    let left_out = snapshot.leave_out(plan).map_err(|problem| written.failure(problem))?;
+    let restored = restore_snapshot((path, snapshot), (written, plan), control)?;
+    if !left_out.is_empty() {
+        let problems: Vec<_> = left_out.into_iter().map(|problem| written.failure(problem)).collect();
+        saving::go_on_in_part(path, &problems)?;
+    }
+    Ok(restored)
+}
+
+fn restore_snapshot(
+    (path, snapshot): (&Path, Snapshot),
+    (written, plan): (&Written, &Plan),
+    control: &mut Control,
+) -> Result<Vec<String>, Failure> {
+    let saved = snapshot.for_plan(plan).map_err(|problem| written.failure(problem))?;
     let restored = saving::told(path, &saved, plan);
     successor::taken(path);
     control.restore = Some(Arc::new(saved));

@@ -9,7 +9,7 @@ use braid_control::live::Snapshot;
 use braid_control::live::snapshot::{SnapshotError, is_blank};
 use braid_control::profile::counted;
 use braid_control::runtime::io::device::User;
-use braid_control::runtime::live::saved::{Saved, SavedSet};
+use braid_control::runtime::live::saved::{Saved, SavedFunction, SavedSet};
 use braid_control::runtime::{AtEnd, Control, Live, Worker};
 use rustix::process::{Gid, Uid, getuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -90,11 +90,26 @@ pub fn spare_blank(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Puts aside a state that the run cannot go on with, with a message: it is nobody's to write over.
-pub fn begin_without(path: &Path, failure: &Failure) -> Result<Option<Vec<String>>, Failure> {
+/// Where a state goes that a run begins without.
+fn aside_of(path: &Path) -> PathBuf {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".refused");
-    let aside = PathBuf::from(aside);
+    PathBuf::from(aside)
+}
+
+/// Copies a state aside of which some functions begin without their part, with a message for each: the run will write over the file.
+pub fn go_on_in_part(path: &Path, failures: &[Failure]) -> Result<(), Failure> {
+    let aside = aside_of(path);
+    std::fs::copy(path, &aside).map_err(|error| Failure::file(path, &error))?;
+    for failure in failures {
+        asideln!("note: {failure}; the function begins without its state, which is in {} now", aside.display());
+    }
+    Ok(())
+}
+
+/// Puts aside a state that the run cannot go on with, with a message: it is nobody's to write over.
+pub fn begin_without(path: &Path, failure: &Failure) -> Result<Option<Vec<String>>, Failure> {
+    let aside = aside_of(path);
     std::fs::rename(path, &aside).map_err(|error| Failure::file(path, &error))?;
     asideln!("note: {failure}; the run begins without that state, which is in {} now", aside.display());
     Ok(None)
@@ -107,7 +122,9 @@ pub fn told(path: &Path, saved: &Saved, plan: &Plan) -> Vec<String> {
     let sets = saved.sets.iter().filter(|set| set.states.iter().any(|(at, _)| goes_on(*at))).count();
     let sets = sets + saved.shared_sets(goes_on);
     let restored = format!("restored from {}: {}", path.display(), counted(sets as u64, "packet set"));
-    let left_out = saved.functions.iter().enumerate().filter(|(at, _)| !goes_on(*at)).map(|(_, function)| {
+    // A function without a name has been told of already.
+    let is_left_out = |(at, function): &(usize, &SavedFunction)| !goes_on(*at) && !function.name.is_empty();
+    let left_out = saved.functions.iter().enumerate().filter(is_left_out).map(|(_, function)| {
         format!("note: the state of `{}` is left out: no function of the plan has this name", function.name)
     });
     std::iter::once(restored).chain(left_out).collect()

@@ -81,6 +81,14 @@ impl NetworkFunction for Nptv6 {
     const NAME: &'static str = "nptv6";
     const CONSUMES: &'static [Reason] = &[hairpin::RETURNS, proxy::ANSWERED];
 
+    /// No state belongs to a host or a flow: any prefix may follow another one.
+    fn inherits(&self, older: &Self) -> Result<(), String> {
+        match self.settings.sides == older.settings.sides {
+            true => Ok(()),
+            false => Err("which ports are inside and outside stays while packets go through".to_owned()),
+        }
+    }
+
     /// The prefix of inside hosts; hairpinning also changes the other end, and turns the frame.
     fn rewrites(&self) -> Rewrites {
         use FieldId::*;

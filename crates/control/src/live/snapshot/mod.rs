@@ -140,14 +140,39 @@ impl Snapshot {
             let what = format!("the state was saved with time = \"{was}\", and the plan has time = \"{is}\"");
             return Err(Problem::new(what, format!("write time = \"{was}\": timeouts count in that time")));
         }
+        plan.check_heritage(&self.older()?)?;
+        Ok(self.at(wall_ns()))
+    }
+
+    /// Leaves out the state of the functions that cannot go on with it under a plan; returns why of each. If none can, an error says why the
+    /// first one cannot.
+    pub fn leave_out(&mut self, plan: &Plan) -> Result<Vec<Problem>, Problem> {
+        let mut left_out = Vec::new();
+        for (at, older) in self.older()?.into_iter().enumerate() {
+            let Err(problem) = plan.check_heritage(&[older]) else { continue };
+            // No function has this name.
+            let name = std::mem::take(&mut self.saved.functions[at].name);
+            self.saved
+                .objects
+                .retain(|(object, ..)| !object.strip_prefix(&name).is_some_and(|own| own.starts_with('.')));
+            left_out.push(problem);
+        }
+        let goes_on = |function: &SavedFunction| plan.chain.iter().any(|link| link.name == function.name);
+        if !left_out.is_empty() && !self.saved.functions.iter().any(goes_on) {
+            return Err(left_out.swap_remove(0));
+        }
+        Ok(left_out)
+    }
+
+    /// Name, kind and configuration of each function.
+    fn older(&self) -> Result<Vec<(String, String, toml::Table)>, Problem> {
         let functions = self.saved.functions.iter().zip(&self.configs);
         let older = functions.map(|(function, config)| {
             let config = toml::from_str::<toml::Table>(config);
             let problem = |_| Problem::new("a configuration in the snapshot is no TOML", "it is damaged");
             Ok((function.name.clone(), function.kind.clone(), config.map_err(problem)?))
         });
-        plan.check_heritage(&older.collect::<Result<Vec<_>, Problem>>()?)?;
-        Ok(self.at(wall_ns()))
+        older.collect()
     }
 
     /// The state at the machine time `now_ns`: live time has continued meanwhile, so ages and times of day stay correct.
