@@ -107,6 +107,16 @@ fn what_is_odd_about_a_capture_is_said_before_it_is_read() {
 }
 
 #[test]
+fn bytes_are_counted_as_on_the_wire_whoever_asks_for_them() {
+    let braid = Braid::new();
+    std::fs::write(braid.path("cut.pcap"), pcap(101, &both_ways(&[]), 24)).expect("written");
+    for line in ["forward", "forward --out out.pcap", "flow_counter", "forward --workers 2 --distribution software"] {
+        let report = braid.json(&format!("run --in cut.pcap --nf {line}"));
+        assert_eq!([&report["packets_in"], &report["bytes_in"]], [2, 64], "{line}");
+    }
+}
+
+#[test]
 fn hosts_behind_a_carriers_translator_are_inside() {
     let braid = Braid::new();
     let packets = [udp([100, 64, 0, 5], [198, 18, 0, 7], [4000, 53])];

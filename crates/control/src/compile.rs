@@ -275,6 +275,8 @@ impl Plan {
         }
         if self.time == Time::Capture {
             own.push(StageUse::new("clock").reads(TIMESTAMP_NS, 8));
+            // A capture may have cut its frames: what is counted is what was on the wire, whoever else asks for it.
+            own.push(StageUse::new("report").reads(WIRE_LEN, 4));
         }
         own.push(match carry {
             Carry::Capture => StageUse::new("sink").reads(TIMESTAMP_NS, 8).reads(SEQUENCE, 8).reads(WIRE_LEN, 4),

@@ -66,7 +66,8 @@ impl Packet<'_> {
         self.record.len as usize
     }
 
-    /// Returns the wire length in bytes: what the source reported, if the chain carries it, or else the bytes present.
+    /// Returns the wire length in bytes: more than are present if a capture has cut the frame. Chains that read captures carry it; elsewhere it
+    /// is the number of bytes present, unless a function of the chain declares that it reads the field `wire_len`.
     #[inline(always)]
     pub fn wire_len(&self) -> u32 {
         match self.among_cuts {
