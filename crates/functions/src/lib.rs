@@ -35,3 +35,8 @@ pub mod token_bucket;
 
 pub use catalog::{Entry, FromConfig, Split, UnknownFunction, catalog, find};
 pub use config::{ConfigError, parse};
+
+/// Compiles and runs what the page for authors shows.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/writing-a-function.md")]
+mod writing_a_function {}
