@@ -42,6 +42,11 @@ impl Embedded {
             at,
         })
     }
+
+    /// Offset in the frame of the quoted transport header; `None` of a later fragment.
+    pub fn l4_offset(&self) -> Option<usize> {
+        self.at.transport()
+    }
 }
 
 /// A quoted packet, for modification.

@@ -1,8 +1,8 @@
 //! Packets that belong to a connection without being in its set: ICMP errors and queries, and fragments.
 
-use braid_nf::packet::IpVersion;
 use braid_nf::packet::headers::{Header, Ipv6, Tcp, View, icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{Embedded, IpVersion};
 use braid_nf::prelude::*;
 
 use super::ends::{About, Ends};
@@ -218,7 +218,7 @@ impl Firewall {
             (side.other(), side, State::RelatedReply),
         ];
         let ways = &ways[..if self.settings.exits.answers(cx, side) == Answers::Across { 2 } else { 3 }];
-        if let (Some(id), Some(kind)) = (quoted.icmp_id, quoted.icmp_type) {
+        if let Some((kind, id)) = quoted.icmp_type.zip(quoted.icmp_id).or_else(|| quoted_node_query(packet, &quoted)) {
             // It was a query, or a reply to a query from this side.
             let kind = if is_reply(kind, quoted.src_ip.version()) { query_of(kind) } else { kind };
             for &(end, opener, state) in ways {
@@ -297,9 +297,19 @@ fn is_reply(kind: u8, version: IpVersion) -> bool {
 /// What tells a node information query from others between two nodes, and its answer repeats: as in conntrack, the two bytes
 /// where an echo has its identifier, which are the kind of information (RFC 4620 section 4).
 fn node_query_id(packet: &Packet<'_>) -> Option<u16> {
-    packet.icmpv6().filter(|icmp| matches!(icmp.kind(), NODE_QUERY | NODE_ANSWER))?;
-    let head = packet.l4_offset().and_then(|at| packet.bytes().get(at + 4..)?.first_chunk())?;
-    Some(u16::from_be_bytes(*head))
+    packet.icmpv6()?;
+    node_query(packet, packet.l4_offset()?).map(|(_, id)| id)
+}
+
+/// The same of a message that an error quotes, with its type.
+fn quoted_node_query(packet: &Packet<'_>, quoted: &Embedded) -> Option<(u8, u16)> {
+    if quoted.protocol == protocol::ICMPV6 { node_query(packet, quoted.l4_offset()?) } else { None }
+}
+
+/// Type and identifier of a node information query or answer at this offset.
+fn node_query(packet: &Packet<'_>, at: usize) -> Option<(u8, u16)> {
+    let &[kind, _, _, _, high, low] = packet.bytes().get(at..)?.first_chunk()?;
+    matches!(kind, NODE_QUERY | NODE_ANSWER).then_some((kind, u16::from_be_bytes([high, low])))
 }
 
 /// The type of the query that a reply of this type answers.
