@@ -7,6 +7,8 @@ use braid_nf::packet::{IpAddress, MacAddress, checksum};
 
 pub const ALL_NODES: IpAddress = group([0, 0, 0, 1]);
 pub const ALL_ROUTERS: IpAddress = group([0, 0, 0, 2]);
+/// All routers of a site (RFC 4291 section 2.7.1).
+pub const ALL_ROUTERS_OF_SITE: IpAddress = IpAddress::from_v6([0xff, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
 
 /// Offset of the message in a frame without extension headers.
 pub const BODY: usize = Ethernet::LEN + Ipv6::LEN;

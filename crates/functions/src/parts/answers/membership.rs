@@ -5,7 +5,9 @@ use braid_nf::Packet;
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, MacAddress};
 
-use super::icmpv6::{ALL_NODES, ALL_ROUTERS, Envelope, Node, group, message, solicited_node, to_group};
+use super::icmpv6::{
+    ALL_NODES, ALL_ROUTERS, ALL_ROUTERS_OF_SITE, Envelope, Node, group, message, solicited_node, to_group,
+};
 use crate::parts::headers::scope::is_link_local_v6;
 
 /// ICMPv6 types (RFC 2710 section 3.1, RFC 3810 section 5.2).
@@ -67,11 +69,12 @@ fn has_router_alert(packet: &Packet<'_>) -> bool {
     }
 }
 
-/// The groups of a router with these addresses: of all routers, and the solicited-node group of each (RFC 4291 section 2.7.1).
+/// The groups of a router with these addresses: of all routers of the link and of the site, and the solicited-node group of each (RFC
+/// 4291 section 2.7.1).
 fn groups(addresses: impl Iterator<Item = IpAddress>) -> Vec<IpAddress> {
     let mut groups: Vec<IpAddress> = addresses.filter(|own| !own.is_v4()).map(solicited_node).collect();
     if !groups.is_empty() {
-        groups.push(ALL_ROUTERS);
+        groups.extend([ALL_ROUTERS, ALL_ROUTERS_OF_SITE]);
     }
     groups.sort_unstable();
     groups.dedup();

@@ -23,7 +23,7 @@ use super::objections::BAD_CHECKSUM;
 use super::{Complaint, Router, Way, fragment};
 use crate::parts::answers::answer;
 use crate::parts::answers::discovery::{self, By, Message};
-use crate::parts::answers::icmpv6::{ALL_NODES, ALL_ROUTERS, Node};
+use crate::parts::answers::icmpv6::{ALL_NODES, ALL_ROUTERS, ALL_ROUTERS_OF_SITE, Node, solicited_node};
 use crate::parts::answers::membership::Query;
 use crate::parts::headers::lengths;
 
@@ -42,10 +42,19 @@ pub fn is_discovery(packet: &Packet<'_>) -> bool {
     packet.icmpv6().is_some_and(|icmp| kinds.contains(&icmp.kind()))
 }
 
-/// Whether a packet is an echo request to all nodes or all routers of its link (RFC 4291 section 2.7.1).
-pub fn is_ping_of_all(packet: &Packet<'_>) -> bool {
-    [ALL_NODES, ALL_ROUTERS].contains(&packet.dst_ip())
-        && packet.icmpv6().is_some_and(|icmp| icmp.kind() == icmpv6_type::ECHO_REQUEST)
+/// Whether a packet is an echo request to a group of the router at this interface: all nodes and all routers of the link, all routers of the
+/// site, and those in which its addresses are asked for (RFC 4291 sections 2.7.1 and 2.8).
+#[inline]
+pub fn is_ping_of_group(packet: &Packet<'_>, interface: &Interface) -> bool {
+    packet.dst_ip().octets()[0] == 0xff && is_ping_of_own_group(packet, interface)
+}
+
+#[cold]
+fn is_ping_of_own_group(packet: &Packet<'_>, interface: &Interface) -> bool {
+    let group = packet.dst_ip();
+    let asks_for = |(own, _): &(IpAddress, u8)| !own.is_v4() && solicited_node(*own) == group;
+    packet.icmpv6().is_some_and(|icmp| icmp.kind() == icmpv6_type::ECHO_REQUEST)
+        && ([ALL_NODES, ALL_ROUTERS, ALL_ROUTERS_OF_SITE].contains(&group) || interface.addresses.iter().any(asks_for))
 }
 
 /// Whether a packet to an address that a translator has too is left to it: everything but the pings that the router itself answers.

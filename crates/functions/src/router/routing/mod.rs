@@ -71,7 +71,7 @@ impl Router {
             return Ok(Verdict::Drop(advertise::SOLICITATION));
         }
         let is_for_us = packet.ethernet().map_or(self.promiscuous, |frame| self.takes(interface, frame));
-        if !is_for_us && !local::is_ping_of_all(packet) {
+        if !is_for_us && !local::is_ping_of_group(packet, interface) {
             return Ok(Verdict::Drop(objections::OTHER_STATION));
         }
         if self.has_own_source(packet, interface) {
@@ -111,7 +111,7 @@ impl Router {
                 self.receive(cx, packet, interface)
             };
         }
-        if self.links.is_anycast(to) || local::is_ping_of_all(packet) {
+        if self.links.is_anycast(to) || local::is_ping_of_group(packet, interface) {
             return self.answer_as_one_of_all(cx, packet, interface);
         }
         let objection = objections::to_forwarding(packet);

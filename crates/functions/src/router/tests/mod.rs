@@ -122,12 +122,12 @@ fn addresses_are_announced_where_a_link_comes_up() {
     assert_eq!((&advertisement[..6], advertisement[54]), (&[0x33, 0x33, 0, 0, 0, 1][..], 136));
     assert_eq!(advertisement[58], 0xa0, "from a router, to override");
     assert_checksums(advertisement);
-    // RFC 3810 section 5.2: to ff02::16, from no address as there is none of the link, with hop limit 1; two groups, all routers' and the solicited-node one.
+    // RFC 3810 section 5.2: to ff02::16, from no address as there is none of the link, with hop limit 1; three groups, all routers' of link and site and the
+    // solicited-node one.
     assert_eq!((&report[..6], report[21], &report[22..38]), (&[0x33, 0x33, 0, 0, 0, 0x16][..], 1, &[0; 16][..]));
-    assert_eq!((report[54], report[62], report[69]), (58, 143, 2), "a router alert before ICMPv6");
-    let groups =
-        [&report[74..90], &report[94..110]].map(|group| IpAddress::from_v6(*group.first_chunk().unwrap()).to_string());
-    assert_eq!((groups, report[70]), (["ff02::2".to_owned(), "ff02::1:ff00:1".to_owned()], 4));
+    assert_eq!((report[54], report[62], report[69]), (58, 143, 3), "a router alert before ICMPv6");
+    let groups = [74, 94, 114].map(|at| IpAddress::from_v6(*report[at..].first_chunk().unwrap()).to_string());
+    assert_eq!((groups, report[70]), (["ff02::2", "ff02::1:ff00:1", "ff05::2"].map(str::to_owned), 4));
     assert_checksums(report);
     assert_eq!(bench.link_up(0).len(), 3);
 }
