@@ -39,7 +39,7 @@ pub enum Action {
 }
 
 /// How the sender of a rejected packet is told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Reply {
     /// A reset for TCP, "administratively prohibited" for everything else.
     #[default]

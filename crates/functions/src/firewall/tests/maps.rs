@@ -68,6 +68,41 @@ fn a_rule_goes_on_behind_a_verdict_map_where_that_says_continue() {
     assert!(error.contains("what continues goes on behind the map here"), "{error}");
 }
 
+/// A jump has its chain once for all elements with it, however many they are.
+#[test]
+fn elements_with_one_verdict_come_together() {
+    let elements = |count: u32, to: &str| {
+        let one = |n: u32| format!("10.1.{}.{} : {to}", n / 256, n % 256);
+        (0..count).map(one).collect::<Vec<_>>().join(", ")
+    };
+    let rules = |map: &str| policy(&table(&format!("ip saddr vmap {{ {map} }}")), Hooks::Forward).rules.len();
+    assert_eq!(rules(&elements(3000, "jump side")), rules(&elements(1, "jump side")));
+    let mixed = format!("{}, 10.0.0.1 : accept, * : drop", elements(3000, "goto side"));
+    let once = format!("{}, 10.0.0.1 : accept, * : drop", elements(1, "goto side"));
+    assert_eq!(rules(&mixed), rules(&once));
+    // Keys of several fields come together where they differ in one.
+    let joined = "ip saddr . udp dport vmap { 10.0.0.1 . 1 : jump side, 10.0.0.1 . 2 : drop, 10.0.0.1 . 3 : jump side, 10.0.0.1 . 5 : drop }";
+    assert_eq!(dropped(joined), [2, 3, 5]);
+    let several = "ip saddr . udp dport { 10.0.0.1 . 1, 10.0.0.1 . 3, 10.0.0.2 . 3, 10.0.0.2 . 4 } jump side";
+    assert_eq!(dropped(several), [3]);
+    assert_eq!(dropped("udp dport vmap { 1 : jump side, 3 : jump side, * : drop }"), [0, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(dropped("meta l4proto . th dport vmap { tcp . 1 : drop, udp . 1 : drop, udp . 4-5 : drop }"), [1, 4, 5]);
+}
+
+/// The error for too many rules is at the statement from which they come.
+#[test]
+fn chains_that_multiply_are_told_where_they_are_called() {
+    let rules: String = (0..600).map(|port| format!("udp dport {port} accept\n")).collect();
+    let chains: String = (0..500).map(|n| format!("chain c{n} {{ udp sport {n} accept; jump common; }}\n")).collect();
+    let map: Vec<_> = (0..500).map(|n| format!("10.0.{}.{} : jump c{n}", n / 256, n % 256)).collect();
+    let text = format!(
+        "table inet t {{ chain f {{ type filter hook forward priority 0;\n ip saddr vmap {{ {} }} }}\n chain common {{ {rules} }}\n {chains} }}",
+        map.join(", ")
+    );
+    let error = read_text(&text, &mut named(), PORTS).expect_err("300,000 rules");
+    assert!(error.line == 2 && error.reason.contains("jumps make more than"), "{error}");
+}
+
 #[test]
 fn verdict_maps_go_by_types_of_addresses_and_by_status() {
     let by_type = policy(

@@ -2,10 +2,12 @@
 //! way in which a rule can match.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 
 use super::addresses::family;
 use super::arp::only;
 use super::fib::Ways;
+use super::joined::joined;
 use super::payload::{is_header, is_place, reaches};
 use super::transport::{has_ports, narrow_types};
 use super::{Fits, condition, narrow_family, narrow_field, narrow_protocol, protocol, selector};
@@ -251,11 +253,10 @@ pub(in crate::firewall::rule_file) fn verdicts_by(
     verdicts(rest, reading, &narrowing)
 }
 
-/// Returns the clauses of a verdict map, one for each way in which an element can match.
+/// Returns the clauses of a verdict map, one for each verdict.
 fn verdicts(rest: &mut Words<'_>, reading: &Reading, narrowing: &Narrowing<'_>) -> Parsed<Vec<Clause>> {
     let (elements, scope) = (rest.elements("vmap")?, rest.scope);
     let goes_on = !matches!(rest.peek(), "" | "comment");
-    let mut clauses = Vec::new();
     // The default comes last, wherever it is written.
     let (others, apart): (Vec<_>, Vec<_>) = listed(&elements).partition(|element| is_rest(element));
     let has_rest = !others.is_empty();
@@ -263,21 +264,31 @@ fn verdicts(rest: &mut Words<'_>, reading: &Reading, narrowing: &Narrowing<'_>) 
     let one = |element: &&[Token]| element_of(element, &reading.fits, scope, narrowing, verdict_of);
     let read: Elements<Verdict> = in_order.iter().map(one).collect::<Parsed<_>>()?;
     overlaps::check(in_order.iter().copied().zip(read.iter().map(|(fits, _)| fits.as_slice())), scope)?;
+    let mut groups: Vec<(Verdict, Vec<Fits>)> = Vec::new();
+    let mut known = HashMap::new();
     for (element, (fits, verdict)) in in_order.into_iter().zip(read) {
         let is_before_default = has_rest && !is_rest(element);
         if verdict == Verdict::Continue && is_before_default && goes_on {
             return wrong("what continues goes on behind the map here, and past the default", "write two rules");
         }
+        // Keys do not overlap, so elements with one verdict may come together; the default stays last.
+        let new = groups.len();
+        let group = if is_rest(element) { new } else { *known.entry(verdict.clone()).or_insert(new) };
+        match groups.get_mut(group) {
+            Some((_, all)) => all.extend(fits),
+            None => groups.push((verdict, fits)),
+        }
+    }
+    let last = groups.len().saturating_sub(usize::from(has_rest));
+    let clause = |fits, verdict| Clause { fits, does: Rule::new(Action::Continue), verdict, is_one_of_several: true };
+    let mut clauses = Vec::with_capacity(groups.len());
+    for (number, (verdict, fits)) in groups.into_iter().enumerate() {
+        let fits = joined(fits);
         // A packet that continues after an element, or returns from its chain, must not match the default too.
-        let past = matches!(verdict, Verdict::Continue | Verdict::Jump(_)) && is_before_default;
-        let past = past.then_some(Verdict::Past);
-        for fits in fits {
-            clauses.extend([Some(verdict.clone()), past.clone()].into_iter().flatten().map(|verdict| Clause {
-                fits: vec![fits.clone()],
-                does: Rule::new(Action::Continue),
-                verdict,
-                is_one_of_several: true,
-            }));
+        if matches!(verdict, Verdict::Continue | Verdict::Jump(_)) && number < last && has_rest {
+            clauses.extend([clause(fits.clone(), verdict), clause(fits, Verdict::Past)]);
+        } else {
+            clauses.push(clause(fits, verdict));
         }
     }
     Ok(clauses)

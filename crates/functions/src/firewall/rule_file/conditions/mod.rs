@@ -10,6 +10,7 @@ pub(super) mod extensions;
 pub(super) mod fib;
 pub(super) mod flags;
 pub(super) mod interfaces;
+pub(super) mod joined;
 pub(super) mod numbers;
 pub(super) mod opening;
 pub(super) mod options;

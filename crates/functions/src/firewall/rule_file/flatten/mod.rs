@@ -60,6 +60,8 @@ struct Flat<'a> {
     /// The number of the first rule.
     base: usize,
     is_last: bool,
+    /// The statement of the base chain that is being flattened.
+    at: Place,
 }
 
 /// Returns the rules of all chains that are evaluated, to be appended to `base` others.
@@ -214,7 +216,7 @@ fn shared<'a>(table: &'a Table<'a>) -> HashSet<&'a str> {
 impl<'a> Flat<'a> {
     fn new(table: &'a Table<'a>, scope: &'a Scope<'a>, all: Rule, (base, is_last): (usize, bool)) -> Flat<'a> {
         let (rules, accepting, read) = (Vec::new(), Vec::new(), HashMap::new());
-        Flat { table, scope, all, shared: shared(table), read, rules, accepting, base, is_last }
+        Flat { table, scope, all, shared: shared(table), read, rules, accepting, base, is_last, at: Place::default() }
     }
 
     fn base_chain(&mut self, chain: &'a Chain<'a>) -> Parsed<()> {
@@ -297,6 +299,9 @@ impl<'a> Flat<'a> {
 
     fn one(&mut self, one: &Read, within: &Rule, depth: usize, returning: &mut Vec<usize>) -> Parsed<()> {
         let (mut missed, mut past) = (Vec::new(), Vec::new());
+        if depth == 1 {
+            self.at = one.at;
+        }
         for (number, clause) in one.clauses.iter().enumerate() {
             let mut applied = Vec::new();
             for fits in &clause.fits {
@@ -331,6 +336,7 @@ impl<'a> Flat<'a> {
                     missed.push(at);
                 }
                 if self.rules.len() > RULES_MAX {
+                    self.scope.at.set(self.at);
                     return wrong(
                         format!("jumps make more than {RULES_MAX} rules of the chains"),
                         "write fewer jumps to long chains, or sets instead of rules",

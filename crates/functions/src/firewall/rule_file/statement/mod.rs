@@ -15,6 +15,7 @@ use self::verdict::{Verdict, verdict};
 use super::conditions::Fits;
 use super::conditions::concatenation::{conditions, map_values, verdicts_by};
 use super::conditions::fib::{Route, Ways};
+use super::conditions::joined::joined;
 use super::conditions::opening::{is_next as is_of_opening, opening};
 use super::conditions::state::status;
 use super::reader::{Scope, Words};
@@ -110,7 +111,7 @@ impl Reading {
             Some(Wrong { kind: Kind::Excluded, reason, .. }) => self.exclude(reason),
             Some(error) => return Err(error),
             None if narrowed.is_empty() => return wrong("a set with nothing in it", "write one value or more"),
-            None => self.fits = narrowed,
+            None => self.fits = joined(narrowed),
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::firewall::rule_file::{Parsed, wrong};
 use crate::firewall::rules::Reply;
 
 /// What happens to a packet that matches a clause.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::firewall::rule_file) enum Verdict {
     Accept,
     Drop,
