@@ -18,6 +18,8 @@ pub(in crate::firewall) enum Field {
     Length,
     /// TTL or hop limit with which the packet would leave.
     Ttl,
+    /// TTL or hop limit with which the packet has arrived.
+    ArrivedTtl,
     Dscp,
     /// Explicit congestion notification (RFC 3168).
     Ecn,
@@ -256,6 +258,7 @@ impl Within {
         match self.field {
             Field::Length => "length",
             Field::Ttl => "time to live",
+            Field::ArrivedTtl => "time to live on arrival",
             Field::Dscp => "code point",
             Field::Ecn => "congestion notification",
             Field::Vlan => "VLAN",

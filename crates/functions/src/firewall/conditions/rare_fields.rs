@@ -66,14 +66,24 @@ const PLACES: u64 = {
 /// Fields of a packet's time.
 const WHEN: u64 = Field::Hour.bit() | Field::Day.bit() | Field::Time.bit();
 
-/// Notes a rule that looks at the Ethernet header of packets whose header another function has written.
-pub(in crate::firewall) fn note(rules: &[Rule], ports: Ports) -> Option<Note> {
-    let readdressed = ports.readdressed;
+/// Notes a rule that looks at the Ethernet header or the hops of packets as they arrived, which another function has written.
+pub(in crate::firewall) fn note(rules: &[Rule], ports: Ports) -> Vec<Note> {
     let of_link = |rule: &Rule| {
         let mut keys = rule.keyed.iter().flat_map(|keyed| &keyed.key);
         rule.fields.iter().any(|within| (STATIONS | Field::Vlan.bit()) & within.field.bit() != 0)
             || keys.any(|part| matches!(part, Part::Station(Field::EtherSource | Field::EtherDestination)))
     };
+    let of_hops = |rule: &Rule| rule.fields.iter().any(|within| within.field == Field::ArrivedTtl);
+    let link = "with the Ethernet addresses and the VLAN that the router before the firewall has written, and not as they arrived: write \
+                addresses and interfaces, or put the firewall before the router in the chain";
+    let hops = "with the hops that the router before the firewall has left them, one less than they arrived with: put the firewall before the \
+                router in the chain";
+    [first(rules, ports, &of_link, link), first(rules, ports, &of_hops, hops)].into_iter().flatten().collect()
+}
+
+/// A note at the first of these rules to which packets of a router come.
+fn first(rules: &[Rule], ports: Ports, is_one: &dyn Fn(&Rule) -> bool, text: &str) -> Option<Note> {
+    let readdressed = ports.readdressed;
     let comes = |rule: &Rule| {
         [(Side::Inside, readdressed[0]), (Side::Outside, readdressed[1])].into_iter().any(|(side, is_so)| {
             is_so
@@ -81,16 +91,13 @@ pub(in crate::firewall) fn note(rules: &[Rule], ports: Ports) -> Option<Note> {
                 && rule.ports.any(|port| ports.sides.of(*port) == Some(side))
         })
     };
-    let rule = rules.iter().find(|rule| rule.states != states::ARP && of_link(rule) && comes(rule))?;
+    let rule = rules.iter().find(|rule| rule.states != states::ARP && is_one(rule) && comes(rule))?;
     let whose = match readdressed {
         [true, false] => "packets from inside come",
         [false, true] => "packets from outside come",
         _ => "packets come",
     };
-    let text = format!(
-        "{whose} with the Ethernet addresses and the VLAN that the router before the firewall has written, and not as they arrived: write addresses and interfaces, or put the firewall before the router in the chain"
-    );
-    Some(Note { line: rule.line, file: rule.file.clone(), text })
+    Some(Note { line: rule.line, file: rule.file.clone(), text: format!("{whose} {text}") })
 }
 
 impl Looks {
@@ -215,7 +222,9 @@ impl Looks {
         };
         let code = packet.l4_offset().and_then(|at| packet.bytes().get(at + 1).copied());
         values.set(Field::Length, lengths::ip_len(packet) as u64);
-        values.set(Field::Ttl, packet.ttl().unwrap_or_default().saturating_sub(self.hops));
+        let hops = packet.ttl().unwrap_or_default();
+        values.set(Field::Ttl, hops.saturating_sub(self.hops));
+        values.set(Field::ArrivedTtl, hops);
         values.set(Field::Dscp, dscp::of(packet).unwrap_or_default());
         values.set(Field::Ecn, congestion);
         if let Some(tag) = packet.vlan() {

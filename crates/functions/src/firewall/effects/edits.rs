@@ -18,13 +18,16 @@ pub(in crate::firewall) enum Edit {
     Dscp(u8),
     /// Sets the TTL or hop limit with which the packet leaves.
     Hops(u8),
+    /// Sets the TTL or hop limit before it is decremented.
+    ArrivedHops(u8),
 }
 
 /// All changes to one packet; the last one of each kind applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::firewall) struct Edits {
     dscp: Option<u8>,
-    hops: Option<u8>,
+    /// The hops, and whether they are still to be decremented.
+    hops: Option<(u8, bool)>,
 }
 
 impl Edits {
@@ -35,7 +38,8 @@ impl Edits {
     pub(in crate::firewall) fn note(&mut self, edit: Edit) {
         match edit {
             Edit::Dscp(dscp) => self.dscp = Some(dscp),
-            Edit::Hops(hops) => self.hops = Some(hops),
+            Edit::Hops(hops) => self.hops = Some((hops, false)),
+            Edit::ArrivedHops(hops) => self.hops = Some((hops, true)),
         }
     }
 
@@ -46,10 +50,10 @@ impl Edits {
         if let Some(dscp) = self.dscp {
             dscp::set(packet, dscp);
         }
-        if let Some(hops) = self.hops
+        if let Some((hops, is_decremented)) = self.hops
             && packet.ttl().is_some_and(|ttl| ttl > lost)
         {
-            packet.set_ttl(hops.saturating_add(lost));
+            packet.set_ttl(if is_decremented { hops } else { hops.saturating_add(lost) });
         }
     }
 }
@@ -57,11 +61,11 @@ impl Edits {
 impl Edit {
     /// Whether a rule tests what this changes.
     fn is_asked_by(self, rule: &Rule) -> bool {
-        let field = match self {
-            Edit::Dscp(_) => Field::Dscp,
-            Edit::Hops(_) => Field::Ttl,
+        let fields: &[Field] = match self {
+            Edit::Dscp(_) => &[Field::Dscp, Field::Checksum],
+            Edit::Hops(_) | Edit::ArrivedHops(_) => &[Field::Ttl, Field::ArrivedTtl, Field::Checksum],
         };
-        rule.fields.iter().any(|within| within.field == field || within.field == Field::Checksum)
+        rule.fields.iter().any(|within| fields.contains(&within.field))
     }
 }
 
@@ -84,6 +88,7 @@ impl fmt::Display for Edit {
         match self {
             Edit::Dscp(dscp) => write!(f, "sets the code point to {dscp}"),
             Edit::Hops(hops) => write!(f, "sets the hops left to {hops}"),
+            Edit::ArrivedHops(hops) => write!(f, "sets the hops to {hops} before they are counted"),
         }
     }
 }

@@ -181,6 +181,7 @@ pub(super) fn read(path: &Path, text: &str, config: &mut Config, ports: Ports) -
         counters: &[],
         in_table: false,
         is_early: false,
+        has_all_hops: false,
         translates: false,
         arp: false,
         direction: None,

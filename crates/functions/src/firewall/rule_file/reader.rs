@@ -36,6 +36,8 @@ pub(super) struct Scope<'a> {
     pub(super) in_table: bool,
     /// Whether the chain comes before connection tracking.
     pub(super) is_early: bool,
+    /// Whether packets come to the chain before their hops are counted.
+    pub(super) has_all_hops: bool,
     /// Whether ARP packets come to the chain.
     pub(super) arp: bool,
     /// Whether a translator redirects packets to other destinations than those to which their connections were opened.

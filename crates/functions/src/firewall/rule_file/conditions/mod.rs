@@ -237,7 +237,9 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, version: IpVersion) -> Parsed<()> {
             let lengths = LENGTH.read(rest)?;
             Within::new(Field::Length, lengths.into_iter().map(|(first, last)| (first + 40, last + 40)).collect())
         }
-        ("ttl", IpVersion::V4) | ("hoplimit", IpVersion::V6) => TTL.within(Field::Ttl, rest)?,
+        ("ttl", IpVersion::V4) | ("hoplimit", IpVersion::V6) => {
+            TTL.within(if rest.scope.has_all_hops { Field::ArrivedTtl } else { Field::Ttl }, rest)?
+        }
         ("dscp", _) => DSCP.within(Field::Dscp, rest)?,
         ("ecn", _) => ECN.within(Field::Ecn, rest)?,
         ("id", IpVersion::V4) => ID.within(Field::Identification, rest)?,

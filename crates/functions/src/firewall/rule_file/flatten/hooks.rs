@@ -16,6 +16,15 @@ pub(in crate::firewall::rule_file) fn is_early(table: &Table<'_>, base: &Base) -
     base.hook == "ingress" || (table.family != "bridge" && base.priority <= BEFORE_TRACKING)
 }
 
+/// Whether packets come to a chain before their hops are counted: `ip_forward` of Linux counts behind prerouting. What the hosts inside
+/// send has not been forwarded yet where their own chains see it, and what comes to them has.
+pub(in crate::firewall::rule_file) fn has_all_hops(base: &Base, direction: Option<Direction>) -> bool {
+    match direction {
+        Some(direction) => direction == Direction::Outbound,
+        None => base.place() < Base::ON_ITS_WAY,
+    }
+}
+
 /// What to write instead of what is asked too early.
 const OF_CONNECTIONS: &str = "write its rules into a chain of priority mangle, or of hook forward";
 const OF_ADDRESSES: &str = "write its rules into a chain of priority mangle, with inside addresses; or leave it out if it drops what goes to those untranslated, as \

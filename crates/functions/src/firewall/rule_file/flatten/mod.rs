@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use braid_nf::state::hash;
 
 use self::base::Base;
-use self::hooks::{Asked, asked, is_early, translates};
+use self::hooks::{Asked, asked, has_all_hops, is_early, translates};
 use super::conditions::Fits;
 use super::conditions::arp::{is_spoken_of, settle, states_of};
 use super::conditions::interfaces::interface;
@@ -127,6 +127,7 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
             translates,
             arp: within.states & states::ARP != 0,
             is_early: chain.base.as_ref().is_some_and(|base| is_early(table, base)),
+            has_all_hops: chain.base.as_ref().is_some_and(|base| has_all_hops(base, *direction)),
             direction: *direction,
             ..*scope
         };

@@ -21,6 +21,7 @@ pub(in crate::firewall::rule_file) fn edit(rest: &mut Words<'_>, reading: &mut R
     let (version, what) = (family(&rest.word()), rest.word());
     let made: fn(u8) -> Edit = match (what.as_str(), version) {
         ("dscp", _) => Edit::Dscp,
+        ("ttl", IpVersion::V4) | ("hoplimit", IpVersion::V6) if rest.scope.has_all_hops => Edit::ArrivedHops,
         ("ttl", IpVersion::V4) | ("hoplimit", IpVersion::V6) => Edit::Hops,
         _ => return wrong(format!("`{what}` of a packet is not set"), "write dscp, ttl or hoplimit, or leave it out"),
     };
@@ -29,12 +30,6 @@ pub(in crate::firewall::rule_file) fn edit(rest: &mut Words<'_>, reading: &mut R
         return wrong(
             "lines without a table are about packets that would open a connection",
             "write table inet filter { chain forward { … } } around the rules",
-        );
-    }
-    if rest.scope.is_early && what != "dscp" {
-        return wrong(
-            "a chain of priority raw sees hops that are still to be counted",
-            "write it into a chain of hook forward",
         );
     }
     let value = |rest: &mut Words<'_>| {
