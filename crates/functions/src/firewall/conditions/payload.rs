@@ -68,8 +68,11 @@ impl Place {
         let start = self.base.offset(packet)?;
         let (first, end) = (usize::from(self.first), usize::from(self.first) + usize::from(self.bits));
         let (from, to) = (start + first / 8, start + end.div_ceil(8));
-        // Bytes after the packet may be padding of the frame.
-        let len = usize::from(packet.record().l3) + lengths::ip_len(packet);
+        // Bytes after the packet may be padding of the frame. One of ARP does not say where it ends.
+        let len = match lengths::ip_len(packet) {
+            0 => packet.bytes().len(),
+            len => usize::from(packet.record().l3) + len,
+        };
         let bytes = packet.bytes().get(from..to).filter(|_| to <= len)?;
         let whole = bytes.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
         Some(whole >> (end.next_multiple_of(8) - end) & self.last())
