@@ -61,6 +61,13 @@ impl Masked {
         self.ranges.get(at).is_some_and(|(first, _)| *first <= value) != self.not
     }
 
+    /// Whether no address fits both, as the same bits are in other ranges.
+    pub(in crate::firewall) fn is_apart_from(&self, other: &Masked) -> bool {
+        let bits = |it: &Masked| (it.end as usize, it.mask, it.turned, it.not);
+        let meet = |one: &(u128, u128)| other.ranges.iter().any(|it| one.0.max(it.0) <= one.1.min(it.1));
+        bits(self) == bits(other) && !self.not && !self.ranges.iter().any(meet)
+    }
+
     /// The name of the condition in reports.
     pub(in crate::firewall) fn name(&self) -> &'static str {
         ["source", "destination", "source of the connection", "destination of the connection"][self.end as usize]

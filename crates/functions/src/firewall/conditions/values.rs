@@ -54,14 +54,13 @@ impl Addresses {
         (self.first..=self.last).contains(&number) && address(number).version() == self.version()
     }
 
-    /// The range of addresses that share the first `bits` bits with this one; `None` if this is more than one address, or
-    /// has further bits set.
+    /// The addresses of which the first `bits` bits, followed by zeros, are in this range; `None` if there are none.
     pub(in crate::firewall) fn under(&self, bits: u32) -> Option<Addresses> {
         let size = self.version().address_bits();
         let behind = u128::MAX.checked_shr(128 - size + bits).unwrap_or(0);
         let behind = if self.version() == IpVersion::V4 { behind & u128::from(u32::MAX) } else { behind };
-        (self.first == self.last && self.first & behind == 0)
-            .then_some(Addresses { first: self.first, last: self.first | behind })
+        let (first, last) = (self.first.checked_add(behind)? & !behind, self.last & !behind);
+        (first <= last).then_some(Addresses { first, last: last | behind })
     }
 
     /// The intersection of both ranges, if there is one.
@@ -225,8 +224,11 @@ impl IcmpKind {
 
     /// Reads a type as written in rule files: an ICMP or ICMPv6 name, `8`, `3/4`, `128-130`.
     pub(in crate::firewall) fn written(text: &str, version: IpVersion) -> Option<IcmpKind> {
-        let one =
-            |text: &str| IcmpKind::named(text, version).or_else(|| NameOrNumber::Name(text.to_owned()).try_into().ok());
+        let hexadecimal = |text: &str| u8::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+        let one = |text: &str| {
+            let named = IcmpKind::named(text, version).or_else(|| NameOrNumber::Name(text.to_owned()).try_into().ok());
+            named.or_else(|| hexadecimal(text).map(|kind| IcmpKind::of(kind, None)))
+        };
         let ends = || text.split_once('-').and_then(|(first, last)| Some((one(first)?, one(last)?)));
         let range = |(first, last): (IcmpKind, IcmpKind)| IcmpKind { first: first.first, last: last.last };
         one(text).or_else(|| ends().map(range).filter(|range| range.first <= range.last))

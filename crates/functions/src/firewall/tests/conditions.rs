@@ -179,6 +179,8 @@ fn numbers_are_compared_once_they_are_masked_and_turned_over() {
         ("icmp type ^ 1 == 9", [true, false, false]),
         ("icmp type | 1 == 13", [false, false, true]),
         ("icmp type & 1 { 1 }", [false, true, true]),
+        ("icmp type 0x8", [true, false, false]),
+        ("icmp type { 0x3, 0xd-0xe }", [false, true, true]),
     ] {
         let of = |kind: u8| Seen { protocol: 1, ports: (0, u16::from(kind) << 8), ..SEEN };
         assert_eq!([of(8), of(3), of(13)].map(|seen| fits(condition, seen)), expected, "{condition}");
@@ -186,6 +188,8 @@ fn numbers_are_compared_once_they_are_masked_and_turned_over() {
     for (condition, reason) in [
         ("ip ttl << 1 == 4", "numbers are not shifted here"),
         ("tcp dport & 0xff >> 1 == 4", "numbers are not shifted here"),
+        ("ip dscp >> 2 . ip saddr { ef . 10.0.0.1 }", "leave the shift out: so nft 1.0.6 lists"),
+        ("ip saddr . ip dscp >> 2 @s", "leave the shift out"),
         ("ip ttl & (1 | 2 == 2", "a parenthesis without its end"),
         ("tcp dport ^ ip == 2", "`ip` is not a port"),
     ] {

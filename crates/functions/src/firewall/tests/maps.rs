@@ -103,6 +103,34 @@ fn chains_that_multiply_are_told_where_they_are_called() {
     assert!(error.line == 2 && error.reason.contains("jumps make more than"), "{error}");
 }
 
+/// As `nft` takes them: a masked address is looked up in maps, and joined with other fields.
+#[test]
+fn masked_addresses_are_keys() {
+    for (rules, expected) in [
+        ("ip saddr & 255.255.255.0 vmap { 10.0.0.0 : jump side, 10.0.1.0 : drop }", vec![3]),
+        ("ip saddr & 255.255.255.0 . udp dport { 10.0.0.0 . 1, 10.0.0.0 . 2, 10.0.1.0 . 3 } drop", vec![1, 2]),
+        (
+            "udp dport . ip saddr & 0.0.0.255 vmap { 1 . 0.0.0.1 : drop, 1-2 . 0.0.0.2 : drop, 5 . 0.0.0.1 : drop }",
+            vec![1, 5],
+        ),
+        ("ip daddr & 0.0.0.255 vmap { 0.0.0.9 : jump side, 0.0.0.8 : drop }", vec![3]),
+        ("ip6 saddr & ffff:: vmap { fd00:: : drop }", vec![]),
+        ("ip saddr & 255.255.255.0 . udp dport != { 10.0.0.0 . 0-5 } drop", vec![6, 7]),
+        // A network as a value has all masked addresses that are in it.
+        ("ip saddr & 255.255.255.0 10.0.0.0/16 udp dport 1 drop", vec![1]),
+        ("ip saddr & 255.255.255.0 10.0.0.1-10.0.1.0 udp dport 1 drop", vec![]),
+        ("ip dscp set ip saddr & 255.255.255.0 map { 10.0.0.0 : ef } udp dport 4 drop", vec![4]),
+    ] {
+        assert_eq!(dropped(rules), expected, "{rules}");
+    }
+    let named_map = "map m { type ipv4_addr : verdict; elements = { 10.0.0.0 : drop }; }
+        chain f { type filter hook forward priority 0; policy accept; ip saddr & 255.255.255.0 vmap @m }";
+    check(&policy(&format!("table ip t {{ {named_map} }}"), Hooks::Forward), (IN, HOST, SERVER, UDP, 1), Deny);
+    let text = table("ip daddr & 0.0.0.255 vmap { 0.0.0.9 : accept, 0.0.0.8-0.0.0.10 : drop }");
+    let error = read_text(&text, &mut named(), PORTS).expect_err("two verdicts").to_string();
+    assert!(error.contains("contradicts"), "{error}");
+}
+
 #[test]
 fn verdict_maps_go_by_types_of_addresses_and_by_status() {
     let by_type = policy(

@@ -196,6 +196,7 @@ fn conditions_that_exclude_each_other_are_told() {
         "ip daddr < 0.0.0.0",
         "ip saddr != 0.0.0.0/0",
         "ip ttl & 0x0f == 0x10",
+        "tcp flags 0x0",
     ] {
         let told = read_text(&format!("{condition} accept"), &mut named(), PORTS).expect(condition);
         assert_eq!(told[0].text, "it is never used: nothing is left that could fit", "{condition}");

@@ -126,16 +126,11 @@ pub(in crate::firewall::rule_file) fn has(fits: &mut Fits, field: &[Token], scop
     }
 }
 
-/// Takes the fields that come next, separated by `.`.
+/// Takes the fields that come next, separated by `.`, each with what is made of it: `ip saddr & 255.255.255.0`.
 fn fields<'a>(rest: &mut Words<'a>) -> Vec<&'a [Token]> {
-    fields_of(rest, |_, _| 0)
-}
-
-/// The same with further tokens of each, of which `more` says how many there are behind the first ones.
-fn fields_of<'a>(rest: &mut Words<'a>, more: impl Fn(&Words<'a>, usize) -> usize) -> Vec<&'a [Token]> {
     let mut fields = Vec::new();
     while let Some(n) = selector(rest) {
-        fields.push(rest.tokens(n + more(rest, n)));
+        fields.push(rest.tokens(n));
         if !rest.take(".") {
             break;
         }
@@ -221,11 +216,7 @@ fn element_of<T>(
 /// Reads `ip saddr @banned` or `ip saddr & 255.255.255.0 @nets`, if packets change that set.
 fn asked_set(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Keyed>> {
     let mut look = *rest;
-    let mask = |words: &Words<'_>, n: usize| match (words.peek(), words.peek_at(n)) {
-        ("ip" | "ip6", "&" | "and") => 2,
-        _ => 0,
-    };
-    let fields = fields_of(&mut look, mask);
+    let fields = fields(&mut look);
     let not = look.negated();
     let Some(set) = look.peek().strip_prefix('@').and_then(|name| dynamic(&look, name)) else { return Ok(None) };
     look.word();

@@ -3,7 +3,7 @@
 
 use super::arithmetic::len as made_len;
 use super::narrow_within;
-use super::numbers::{Numbers, is_comparison, is_sign, number};
+use super::numbers::{Numbers, is_comparison, is_sign, nothing_left, number};
 use crate::firewall::conditions::fields::Field;
 use crate::firewall::conditions::values::{Bits, flag};
 use crate::firewall::rule_file::file::tokens::{Kind, Token};
@@ -69,6 +69,10 @@ fn flags(rest: &mut Words<'_>) -> Parsed<Vec<Many<Bits>>> {
             match (rest.take("/"), sign) {
                 (true, _) => Bits { set, of: listed(rest)?, not },
                 (false, "!") => Bits { set: 0, of: set, not: false },
+                // As in nftables, one of no flags is never set.
+                (false, "") if set == 0 => {
+                    return nothing_left("write tcp flags == 0x0 for segments without flags");
+                }
                 (false, "") => Bits { set, of: 0, not: false },
                 (false, _) => Bits { set, of: ALL, not },
             }

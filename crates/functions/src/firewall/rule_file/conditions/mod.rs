@@ -66,14 +66,15 @@ pub(super) fn selector(words: &Words<'_>) -> Option<usize> {
     match words.peek() {
         "l4proto" => Some(1 + made_len(words, 1)),
         "iif" | "oif" | "iifname" | "oifname" | "pkttype" | "nfproto" | "hour" | "day" | "time" => Some(1),
-        // For addresses the mask belongs to the value.
-        "ip" | "ip6" if matches!(words.peek_at(1), "saddr" | "daddr" | "frag-off") => Some(2),
+        // Its mask asks for one thing only.
+        "ip" if words.peek_at(1) == "frag-off" => Some(2),
         "tcp" | "udp" | "sctp" | "th" | "icmp" | "icmpv6" | "vlan" | "ip" | "ip6" => Some(2 + made_len(words, 2)),
         "ah" | "esp" | "comp" | "igmp" | "udplite" | "dccp" => Some(2 + made_len(words, 2)),
         place if is_place(place) => Some(payload::LEN + made_len(words, payload::LEN)),
         "meta" if matches!(words.peek_at(1), "length" | "l4proto") => Some(2 + made_len(words, 2)),
-        "arp" if matches!(words.peek_at(1), "saddr" | "daddr") => Some(3),
-        "meta" | "ct" | "ether" | "exthdr" | "rt" | "arp" => Some(2),
+        "arp" if matches!(words.peek_at(1), "saddr" | "daddr") => Some(3 + made_len(words, 3)),
+        "ether" => Some(2 + made_len(words, 2)),
+        "meta" | "ct" | "exthdr" | "rt" | "arp" => Some(2),
         _ => None,
     }
 }

@@ -66,7 +66,7 @@ impl Numbers {
         let one = |rest: &mut Words<'_>| Ok(Made::constant(self.number(&rest.word())?.into()));
         let made = Reckoner::new(one).behind(Made::all(()), rest)?;
         match rest.peek() {
-            "<<" | ">>" => shifted(),
+            "<<" | ">>" => shifted(rest),
             _ => Ok(made),
         }
     }
@@ -89,7 +89,7 @@ impl Numbers {
     ) -> Parsed<Vec<(u64, u64)>> {
         let sign = rest.peek();
         let left = match sign {
-            "<<" | ">>" => return shifted(),
+            "<<" | ">>" => return shifted(rest),
             sign if is_comparison(sign) => {
                 rest.word();
                 let number = self.constant(rest)? ^ turned;
@@ -172,8 +172,17 @@ pub(in crate::firewall::rule_file) fn is_comparison(word: &str) -> bool {
     matches!(word, "<" | "lt" | ">" | "gt" | "<=" | "le" | ">=" | "ge")
 }
 
-fn shifted<T>() -> Parsed<T> {
-    wrong("numbers are not shifted here", "write the number as it stands in the packet")
+fn shifted<T>(rest: &Words<'_>) -> Parsed<T> {
+    let is_joined = matches!(rest.peek_at(2), "." | "{" | "vmap" | "map") || rest.peek_at(2).starts_with('@');
+    wrong(
+        "numbers are not shifted here",
+        if is_joined {
+            "leave the shift out: so nft 1.0.6 lists what it reads of a field in a concatenation, and takes it for another shift when it reads \
+             its own listing"
+        } else {
+            "write the number as it stands in the packet"
+        },
+    )
 }
 
 /// Parses a number as nftables writes it: `10`, `0x0a`.

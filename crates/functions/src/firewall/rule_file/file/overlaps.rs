@@ -3,6 +3,7 @@
 //! alone and contradicts none.
 
 use super::tokens::Token;
+use crate::firewall::conditions::masked::Masked;
 use crate::firewall::rule_file::conditions::Fits;
 use crate::firewall::rule_file::conditions::concatenation::is_rest;
 use crate::firewall::rule_file::reader::Scope;
@@ -13,7 +14,7 @@ use crate::firewall::rules::Rule;
 pub(in crate::firewall::rule_file) type Read<'a> = (&'a [Token], &'a [Fits]);
 
 /// The fields of which [`Extent`] tells the values.
-const FIELDS: usize = 7;
+const FIELDS: usize = 8;
 
 /// The smallest and the largest value of each field that the key of an element admits.
 type Extent = [(u128, u128); FIELDS];
@@ -63,6 +64,10 @@ impl<'a> Element<'a> {
     }
 
     fn overlaps(&self, other: &Element<'_>) -> bool {
+        let are_apart = |one: &Masked| other.rule.masked.iter().any(|it| one.is_apart_from(it));
+        if self.rule.masked.iter().any(are_apart) {
+            return false;
+        }
         let met = self.rule.meet(other.rule);
         met.is_some_and(|met| met.tcp_flags.is_empty() || (0..=u8::MAX).any(|flags| met.fits_flags(flags)))
     }
@@ -90,6 +95,8 @@ fn extent(rule: &Rule) -> Extent {
         within.unwrap_or((0, u128::MAX))
     };
     let field = rule.fields.first().map(|within| within.ranges.as_slice()).unwrap_or_default();
+    let masked = rule.masked.first().filter(|masked| !masked.not);
+    let masked = masked.map(|masked| masked.ranges.as_slice()).unwrap_or_default();
     [
         of(&mut rule.source.0.iter().map(|range| (range.first, range.last))),
         of(&mut rule.destination.0.iter().map(|range| (range.first, range.last))),
@@ -98,5 +105,6 @@ fn extent(rule: &Rule) -> Extent {
         of(&mut rule.protocol.0.iter().map(|protocol| (protocol.0.into(), protocol.0.into()))),
         of(&mut rule.icmp.0.iter().map(|kind| (kind.first.into(), kind.last.into()))),
         of(&mut field.iter().map(|(first, last)| ((*first).into(), (*last).into()))),
+        of(&mut masked.iter().copied()),
     ]
 }
