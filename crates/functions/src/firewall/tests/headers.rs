@@ -23,6 +23,13 @@ fn ethernet_addresses_are_asked_for_in_all_ways() {
         ("and ff:ff:ff:00:00:00 != 00:53:00:00:00:00", [false, false, true, true, false]),
         ("& 01:00:00:00:00:00 == 00:00:00:00:00:00", [true, true, true, false, false]),
         ("& 01:00:00:00:00:00 == 01:00:00:00:00:00", [false, false, false, true, false]),
+        ("& ff:ff:ff:00:00:00 . tcp dport { 00:53:00:00:00:00 . 80 }", [true, true, false, false, false]),
+        (
+            "& ff:ff:ff:00:00:00 vmap { 00:53:00:00:00:00 : accept, 01:00:5e:00:00:00 : drop };",
+            [true, true, false, false, false],
+        ),
+        ("00:53:00:00:00:00/24", [true, true, false, false, false]),
+        ("{ 00:53:01:00:00:00/40, 00:53:00:00:00:00/47 }", [true, false, true, false, false]),
         ("vmap { 00:53:00:00:00:01 : accept, 01:00:5e:00:00:01 : accept };", [true, false, false, true, false]),
         (
             ". ip saddr { 00:53:00:00:00:01 . 10.0.0.1, 00:53:00:00:00:02 . 10.0.0.2 }",

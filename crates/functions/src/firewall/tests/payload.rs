@@ -19,6 +19,40 @@ fn check(condition: &str, frame: &Frame, expected: bool) {
     assert_eq!(!outcome.sent.is_empty(), expected, "{condition}");
 }
 
+/// As in the kernel: the type behind the addresses is that of the outermost tag, and `vlan` behind `vlan type 8021q` is the inner one.
+#[test]
+fn tags_of_both_kinds_are_told_apart() {
+    let plain = Frame::udp("10.0.0.1:1100", "192.0.2.9:53");
+    let [one, two] = [plain.clone().vlan(5), plain.clone().vlan(5).vlan(6)];
+    for (condition, expected) in [
+        ("ether type 8021ad", [false, false, true]),
+        ("ether type 0x88a8", [false, false, true]),
+        ("ether type != 8021ad", [true, true, false]),
+        ("ether type { 8021q, 8021ad }", [false, true, true]),
+        ("ether type { ip, 8021ad }", [true, false, true]),
+        ("ether type vlan", [false, true, true]),
+        ("ether type != vlan", [true, false, false]),
+        ("ether type ip", [true, true, true]),
+        ("ether type > 0x800", [false, true, true]),
+        ("ether type & 0xff00 == 0x8800", [false, false, true]),
+        ("vlan id 5", [false, true, true]),
+        ("vlan type 8021q", [false, false, true]),
+        ("ether type 8021ad vlan id 5 vlan type 8021q vlan id 6", [false, false, true]),
+        ("ether type 8021ad vlan id 5 vlan type vlan vlan id 5", [false, false, false]),
+        ("vlan id 5 vlan type vlan vlan id 4-7 vlan pcp 0 vlan type ip", [false, false, true]),
+        ("vlan type ip", [false, true, true]),
+        ("ether daddr 02:00:00:00:00:00/40", [true, true, true]),
+        ("ether daddr 01:80:c2:00:00:00/40", [false, false, false]),
+    ] {
+        for (frame, expected) in [&plain, &one, &two].into_iter().zip(expected) {
+            check(condition, frame, expected);
+        }
+    }
+    let text = table("vlan type vlan vlan type vlan");
+    let error = read_text(&text, &mut named(), PORTS).expect_err("three tags").to_string();
+    assert!(error.contains("no more than two tags are looked at"), "{error}");
+}
+
 #[test]
 fn bits_are_asked_for_by_their_place() {
     let asks = Frame::udp("10.0.0.1:1100", "192.0.2.9:53").payload(&[0x12, 0x34, 1, 0, 0, 1]);

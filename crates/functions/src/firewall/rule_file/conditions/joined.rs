@@ -118,6 +118,7 @@ pub(in crate::firewall::rule_file) fn joined(mut all: Vec<Fits>) -> Vec<Fits> {
     let mut run: Option<Run> = None;
     for fits in all {
         if let (Some(run), Some(last)) = (&mut run, joined.last_mut())
+            && fits.is_of_inner_tag == last.is_of_inner_tag
             && run.takes(&fits.rule, &mut last.rule)
         {
             continue;

@@ -52,12 +52,15 @@ pub(super) struct Fits {
     pub(super) rule: Rule,
     /// Whether nothing can match here, because of the loopback interface or an empty set.
     pub(super) never: bool,
+    /// Whether conditions on a tag are about the one behind the outermost.
+    pub(super) is_of_inner_tag: bool,
 }
 
 impl Fits {
     /// Matches every packet.
     pub(super) fn all() -> Fits {
-        Fits { rule: Rule { states: states::ALL | states::ARP, ..Rule::new(Action::Continue) }, never: false }
+        let rule = Rule { states: states::ALL | states::ARP, ..Rule::new(Action::Continue) };
+        Fits { rule, never: false, is_of_inner_tag: false }
     }
 }
 

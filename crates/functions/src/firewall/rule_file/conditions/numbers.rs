@@ -124,7 +124,7 @@ impl Numbers {
         if let Some(number) = self.parse(text) {
             return Ok((number ^ turned, number ^ turned));
         }
-        match self.ends(text).map(|(first, last)| (first ^ turned, last ^ turned)) {
+        match self.ends(text).or_else(|| self.prefix(text)).map(|(first, last)| (first ^ turned, last ^ turned)) {
             Some((first, last)) if first <= last => Ok((first, last)),
             Some(_) => wrong(format!("`{text}` ends before it begins"), "write the smaller end first"),
             None => self.refuse(text),
@@ -134,6 +134,14 @@ impl Numbers {
     /// The ends of a range, as written. They may themselves contain a `-`.
     pub(in crate::firewall::rule_file) fn ends(&self, text: &str) -> Option<(u64, u64)> {
         text.match_indices('-').find_map(|(at, _)| Some((self.parse(&text[..at])?, self.parse(&text[at + 1..])?)))
+    }
+
+    /// The ends of a prefix, `01:80:c2:00:00:00/40`: the numbers with the same first bits.
+    fn prefix(&self, text: &str) -> Option<(u64, u64)> {
+        let (number, len) = text.split_once('/')?;
+        let (number, len) = (self.parse(number)?, len.parse::<u32>().ok()?);
+        let behind = self.bits().checked_shr(len).unwrap_or_default();
+        (len <= self.bits().count_ones()).then_some((number & !behind, number | behind))
     }
 
     /// Reads one number, or an expression of several: `80 | 1`.
