@@ -5,7 +5,8 @@
 //! than memory. The thread ends when the stream ends or when all queues are dropped.
 //!
 //! There is no deadlock: while the thread waits for a full queue, every other queue gets what is held for it as soon as it has room, and
-//! its horizon is published. So no other worker, and no sink that restores the order, waits for a frame that the thread holds back.
+//! its horizon is published. The same happens after every few loads, however fast the workers are. So no other worker, and no sink that restores the order, waits long for a frame that the thread
+//! holds back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +24,8 @@ use crate::stream::{FrameStream, Next};
 
 /// Maximum number of loads that wait for one worker.
 const LOADS_WAITING: usize = 8;
+/// Number of full loads after which all queues get what is held for them: less than 2 MiB of frames behind one that is held.
+const LOADS_BETWEEN: u32 = 16;
 /// Maximum sleep of the reading thread, which bounds how late it notices that its queues are gone.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 
@@ -180,7 +183,7 @@ fn spread_by_thread<S: FrameStream + 'static>(
             shared: Arc::clone(&shared),
         }));
     }
-    let reader = Reader { stream, select, lanes, shared, sequence: 0 };
+    let reader = Reader { stream, select, lanes, shared, sequence: 0, since_all: 0 };
     thread::Builder::new()
         .name("braid-source".into())
         .spawn(move || reader.run())
@@ -203,6 +206,8 @@ struct Reader<S> {
     shared: Arc<Shared>,
     /// Sequence number of the next frame.
     sequence: u64,
+    /// Number of full loads since all queues got what was held for them.
+    since_all: u32,
 }
 
 impl<S: FrameStream> Reader<S> {
@@ -235,6 +240,11 @@ impl<S: FrameStream> Reader<S> {
             lane.partial.push(bytes, info);
             if lane.partial.is_full() {
                 self.hand_over(number);
+                self.since_all += 1;
+                if self.since_all >= LOADS_BETWEEN {
+                    self.since_all = 0;
+                    self.offer_all();
+                }
             }
         }
     }

@@ -106,6 +106,30 @@ fn a_queue_gets_its_frames_while_another_one_is_full() {
 }
 
 #[test]
+fn a_frame_for_a_quiet_queue_is_not_held_back_for_long() {
+    let shared = Arc::new(Shared {
+        horizons: (0..2).map(|_| AtomicU64::new(0)).collect(),
+        damages: Mutex::new(Vec::new()),
+        complete: AtomicBool::new(false),
+    });
+    // No queue is ever full.
+    let (lanes, loads): (Vec<_>, Vec<_>) = (0..2)
+        .map(|_| {
+            let ((full, loads), (_, empty)) = (bounded(64), bounded(1));
+            (Lane { partial: Packed::new(), full, empty, open: true }, loads)
+        })
+        .unzip();
+    let frames = [1, u64::from(LOADS_BETWEEN) * FRAMES_MAX as u64];
+    let (stream, select) = (Bursts { frames, read: 0 }, Arc::new(ByPort));
+    let mut reader = Reader { stream, select, lanes, shared: Arc::clone(&shared), sequence: 0, since_all: 0 };
+    while reader.stream.advance() == Next::Frame {
+        reader.place();
+    }
+    assert_eq!(loads[1].len(), 1, "the frame of the quiet queue has been handed over");
+    assert_eq!(shared.horizons[1].load(Ordering::Relaxed), frames[0] + frames[1]);
+}
+
+#[test]
 fn queues_that_are_full_and_emptied_all_the_time_get_every_frame() {
     let frames = 200_000;
     let stream = Bursts { frames: [0, frames], read: 0 };
