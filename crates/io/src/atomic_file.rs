@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError, create_dir_all};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A file that does not have its final name yet. If it is dropped before [`end`](AtomicFile::end), it is
@@ -25,14 +25,16 @@ impl AtomicFile {
         beside.push(".partial");
         let beside = PathBuf::from(beside);
         let is_file = beside.symlink_metadata().is_ok_and(|left| left.is_file());
-        let is_locked = |left: File| matches!(left.try_lock(), Err(TryLockError::WouldBlock));
-        if is_file && File::open(&beside).is_ok_and(is_locked) {
-            return Err(io::Error::other("somebody else is writing it"));
-        }
+        // Who removes a file has its lock, so nobody removes that of a writer who has it.
+        let left = if is_file { File::open(&beside).ok() } else { None };
+        left.as_ref().map_or(Ok(()), |left| own(left, &beside))?;
         let _ = std::fs::remove_file(&beside);
-        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
-        // Not every file system supports locks; without a lock the last writer wins.
-        let _ = file.try_lock();
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside);
+        let file = file.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => taken(),
+            _ => error,
+        })?;
+        own(&file, &beside)?;
         let lock = file.try_clone()?;
         Ok((AtomicFile { path: path.to_owned(), beside: Some(beside), _lock: Some(lock) }, file))
     }
@@ -61,6 +63,21 @@ impl Drop for AtomicFile {
             let _ = std::fs::remove_file(beside);
         }
     }
+}
+
+/// Locks a file that was opened at a path. Fails if somebody else has it, or has put another one there in the meantime. Not every file system
+/// supports locks; without a lock the last writer wins.
+fn own(file: &File, path: &Path) -> io::Result<()> {
+    if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+        return Err(taken());
+    }
+    let (own, there) = (file.metadata()?, path.symlink_metadata());
+    let is_there = there.is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino()));
+    if is_there { Ok(()) } else { Err(taken()) }
+}
+
+fn taken() -> io::Error {
+    io::Error::other("somebody else is writing it")
 }
 
 /// Writes a file as a whole.
@@ -126,6 +143,25 @@ mod tests {
         whole.end().expect("it is complete");
         assert_eq!(std::fs::read(&path).expect("it"), b"first");
         write(&path, b"second").expect("nobody writes it any more");
+    }
+
+    #[test]
+    fn who_was_overtaken_before_the_lock_does_not_take_the_others_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state");
+        let beside = folder.path().join("state.partial");
+        // One has created the file and not locked it yet; the other takes it for left behind.
+        let first = File::create(&beside).expect("created");
+        let (whole, mut second) = AtomicFile::begin(&path, 0o600).expect("nobody has locked it");
+        own(&first, &beside).expect_err("another file is there by now");
+        second.write_all(b"second").expect("written");
+        whole.end().expect("it is complete");
+        assert_eq!(std::fs::read(&path).expect("it"), b"second");
+        // One is about to remove what is left behind.
+        std::fs::write(&beside, b"left").expect("written");
+        let left = File::open(&beside).expect("it");
+        own(&left, &beside).expect("nobody else has it");
+        AtomicFile::begin(&path, 0o600).map(drop).expect_err("somebody has it");
     }
 
     #[test]
