@@ -8,12 +8,17 @@ use super::reader::{Head, LENGTH_MAX};
 /// Size of the file header in bytes.
 pub(crate) const FILE_HEADER: usize = 24;
 
+/// The bit of the link type field that says that the upper four bits state the length of the frame check sequence.
+const CHECK_LEN_STATED: u32 = 1 << 26;
+
 #[derive(Debug)]
 pub(crate) struct Classic {
     big_endian: bool,
     record_header: usize,
     unit_ns: u64,
     linktype: u32,
+    /// Length of the frame check sequence at the end of each packet, in bytes.
+    check_len: u8,
 }
 
 /// Byte order (true for big-endian) and magic of a file with this beginning; `None` if it has another format.
@@ -37,9 +42,13 @@ impl Classic {
             0xa1b2_cd34 => (24, 1000),
             _ => (16, 1000),
         };
-        let mut classic = Classic { big_endian, record_header, unit_ns, linktype: 0 };
-        // The upper 16 bits contain the length of the frame check sequence and reserved bits.
-        classic.linktype = classic.word(header.get(20..24)?) & 0xffff;
+        let mut classic = Classic { big_endian, record_header, unit_ns, linktype: 0, check_len: 0 };
+        // The upper 16 bits contain the length of the frame check sequence in units of two bytes, and whether it is stated.
+        let field = classic.word(header.get(20..24)?);
+        classic.linktype = field & 0xffff;
+        if field & CHECK_LEN_STATED != 0 {
+            classic.check_len = (field >> 28) as u8 * 2;
+        }
         Some(classic)
     }
 
@@ -67,7 +76,7 @@ impl Classic {
         let total = self.record_header + len;
         let present = stream.peek(total).len();
         let flaw = (present < total).then(|| Flaw::CutShort { missing: (total - present) as u64 });
-        Ok(Some(Head {
+        let head = Head {
             data: self.record_header..present,
             total: present,
             wire_len,
@@ -75,6 +84,7 @@ impl Classic {
             linktype: self.linktype,
             interface: 0,
             flaw,
-        }))
+        };
+        Ok(Some(head.without_check(self.check_len)))
     }
 }

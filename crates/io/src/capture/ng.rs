@@ -18,7 +18,10 @@ pub(crate) const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 pub(crate) const OPTION_COMMENT: u16 = 1;
 pub(crate) const OPTION_NAME: u16 = 2;
 pub(crate) const OPTION_TSRESOL: u16 = 9;
+const OPTION_CHECK_LEN: u16 = 13;
 const OPTION_TSOFFSET: u16 = 14;
+/// Option of a packet: its flags, of which four say the length of its frame check sequence in bytes, or 0.
+const OPTION_FLAGS: u16 = 2;
 
 #[derive(Clone, Debug)]
 struct Interface {
@@ -27,6 +30,8 @@ struct Interface {
     /// As in the option: a negative power of ten, or of two if the highest bit is set.
     resolution: u8,
     offset_s: i64,
+    /// Length of the frame check sequence at the end of each packet, in bytes.
+    check_len: u8,
     name: String,
 }
 
@@ -137,8 +142,14 @@ impl Ng {
 
     fn interface(&self, block: &[u8]) -> Interface {
         let linktype = u32::from(self.half(block, 8));
-        let mut interface =
-            Interface { linktype, snap_len: self.word(block, 12), resolution: 6, offset_s: 0, name: String::new() };
+        let mut interface = Interface {
+            linktype,
+            snap_len: self.word(block, 12),
+            resolution: 6,
+            offset_s: 0,
+            check_len: 0,
+            name: String::new(),
+        };
         let mut at = 16;
         while at + 4 <= block.len() - 4 {
             let (option, len) = (self.half(block, at), usize::from(self.half(block, at + 2)));
@@ -147,6 +158,7 @@ impl Ng {
                 (0, _) => break,
                 (OPTION_NAME, name) => interface.name = String::from_utf8_lossy(name).into_owned(),
                 (OPTION_TSRESOL, [resolution, ..]) => interface.resolution = *resolution,
+                (OPTION_CHECK_LEN, [len, ..]) => interface.check_len = *len,
                 (OPTION_TSOFFSET, _) if len >= 8 => {
                     let (first, second) = (u64::from(self.word(value, 0)), u64::from(self.word(value, 4)));
                     let offset = if self.big_endian { first << 32 | second } else { second << 32 | first };
@@ -170,7 +182,8 @@ impl Ng {
         if len > room {
             return Err(Flaw::Overfull { len, room });
         }
-        Ok(Head {
+        let check_len = self.check_len_in(block, len).unwrap_or(interface.check_len);
+        let head = Head {
             data: 28..28 + len,
             total: block.len(),
             wire_len: self.word(block, 24),
@@ -178,7 +191,22 @@ impl Ng {
             linktype: interface.linktype,
             interface: number,
             flaw: None,
-        })
+        };
+        Ok(head.without_check(check_len))
+    }
+
+    /// The length of the frame check sequence that the options of a packet of `len` bytes state, in bytes.
+    fn check_len_in(&self, block: &[u8], len: usize) -> Option<u8> {
+        let mut at = 28 + len.next_multiple_of(4);
+        while at + 8 < block.len() {
+            let (option, len) = (self.half(block, at), usize::from(self.half(block, at + 2)));
+            match option {
+                0 => break,
+                OPTION_FLAGS => return Some((self.word(block, at + 4) >> 5 & 15) as u8).filter(|len| *len > 0),
+                _ => at += 4 + len.next_multiple_of(4),
+            }
+        }
+        None
     }
 
     /// Parses a simple packet block. It has no timestamp and belongs to the first interface, whose snap length limits the packet.
@@ -187,7 +215,7 @@ impl Ng {
         let interface = self.interfaces.first();
         let snap_len = interface.map_or(0, |interface| interface.snap_len);
         let snapped = if snap_len == 0 { wire_len } else { wire_len.min(snap_len) };
-        Head {
+        let head = Head {
             data: 12..12 + (snapped as usize).min(block.len() - 16),
             total: block.len(),
             wire_len,
@@ -195,6 +223,7 @@ impl Ng {
             linktype: interface.map_or(LINKTYPE_ETHERNET, |interface| interface.linktype),
             interface: 0,
             flaw: None,
-        }
+        };
+        head.without_check(interface.map_or(0, |interface| interface.check_len))
     }
 }

@@ -60,6 +60,21 @@ pub(crate) struct Head {
     pub(crate) flaw: Option<Flaw>,
 }
 
+impl Head {
+    /// Leaves out the frame check sequence at the end of the packet, of this many bytes: it would be wrong once the packet is changed. Of a packet
+    /// that was cut, some of it or all may be missing.
+    #[inline(always)]
+    pub(crate) fn without_check(mut self, len: u8) -> Head {
+        if len > 0 {
+            let whole = (self.wire_len as usize).max(self.data.len());
+            let frame = whole.saturating_sub(len.into());
+            self.data.end = self.data.end.min(self.data.start + frame);
+            self.wire_len = self.wire_len.min(frame as u32);
+        }
+        self
+    }
+}
+
 enum Format {
     Classic(Classic),
     Ng(Ng),
@@ -218,5 +233,56 @@ impl<R: Read> Read for Counted<R> {
             progress.add(count as u64);
         }
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The packets of a file of these words: their bytes, and their lengths on the wire.
+    fn packets(words: &[u32]) -> Vec<(Vec<u8>, u32)> {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut reader = CaptureReader::new(Path::new("in"), io::Cursor::new(bytes)).expect("a capture");
+        let mut packets = Vec::new();
+        while reader.advance().expect("whole") {
+            packets.push((reader.captured().bytes.to_vec(), reader.captured().wire_len));
+        }
+        packets
+    }
+
+    fn first(bytes: u8) -> Vec<u8> {
+        (0..bytes).collect()
+    }
+
+    /// Bytes 0 to 11.
+    const DATA: [u32; 3] = [0x0302_0100, 0x0706_0504, 0x0b0a_0908];
+
+    #[test]
+    fn check_sequences_that_a_pcap_file_states_are_left_out() {
+        let file = |linktype: u32, len: u32, wire_len: u32| {
+            let header = [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 262_144, linktype];
+            packets(&[&header[..], &[1, 0, len, wire_len], &DATA[..len as usize / 4]].concat())
+        };
+        assert_eq!(file(0x2400_0001, 12, 12), [(first(8), 8)]);
+        assert_eq!(file(0x2400_0001, 12, 14), [(first(10), 10)], "half of it was cut off");
+        assert_eq!(file(0x2400_0001, 12, 90), [(first(12), 86)], "it was cut off with what is before it");
+        assert_eq!(file(0x2400_0001, 0, 0), [(first(0), 0)]);
+        assert_eq!(file(0x2000_0001, 12, 12), [(first(12), 12)], "its length is not stated");
+        assert_eq!(file(1, 12, 12), [(first(12), 12)]);
+    }
+
+    #[test]
+    fn check_sequences_of_a_pcapng_interface_or_packet_are_left_out() {
+        let interface = [1, 32, 1, 0, 13 | 1 << 16, 4, 0, 32];
+        let section = [0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, !0, !0, 28];
+        let plain = [&[6, 44, 0, 0, 0, 12, 12][..], &DATA, &[44]].concat();
+        // A comment, and flags with a length of two bytes.
+        let options = [1 | 3 << 16, 0x0061_6161, 2 | 4 << 16, 2 << 5, 0];
+        let flagged = [&[6, 64, 0, 0, 0, 12, 12][..], &DATA, &options, &[64]].concat();
+        let simple = [&[3, 28, 12][..], &DATA, &[28]].concat();
+        let read = packets(&[&section[..], &interface, &plain, &flagged, &simple].concat());
+        assert_eq!(read, [(first(8), 8), (first(10), 10), (first(8), 8)]);
+        assert_eq!(packets(&[&section[..], &[1, 20, 1, 0, 20], &plain].concat()), [(first(12), 12)]);
     }
 }
