@@ -333,6 +333,13 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         Ok(None)
     }
 
+    /// Returns how many packets wait in the function, by the reason for which they are lost if nothing happens any
+    /// more. Called after the end of a run whose state is not kept: those that are dropped for a reason that the
+    /// function [`CONSUMES`](Self::CONSUMES) and are still here will never be sent.
+    fn held_in_vain(&self) -> Vec<(Reason, u64)> {
+        Vec::new()
+    }
+
     // Configuration change
 
     /// Returns whether this instance, built because the configuration changed during a run, can take over the packet

@@ -121,6 +121,8 @@ pub trait Stage: Send + Sync {
     fn hairpins(&self) -> Hairpins;
     /// Calls [`NetworkFunction::holds`].
     fn holds(&self, event: &mut Event<'_>) -> Result<Option<u64>, Conflict>;
+    /// Calls [`NetworkFunction::held_in_vain`].
+    fn held_in_vain(&self) -> Vec<(Reason, u64)>;
     /// Calls [`NetworkFunction::start`], before the first packet.
     fn start(&self, event: &mut Event<'_>) -> Result<(), Conflict>;
     /// Calls [`NetworkFunction::stop`], after the last packet.
@@ -422,6 +424,10 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn holds(&self, event: &mut Event<'_>) -> Result<Option<u64>, Conflict> {
         self.function.holds(&mut event.cx())
+    }
+
+    fn held_in_vain(&self) -> Vec<(Reason, u64)> {
+        self.function.held_in_vain()
     }
 
     fn start(&self, event: &mut Event<'_>) -> Result<(), Conflict> {

@@ -130,6 +130,9 @@ impl Stage for Overridden {
     fn holds(&self, event: &mut Event<'_>) -> Result<Option<u64>, Conflict> {
         self.inner.holds(event)
     }
+    fn held_in_vain(&self) -> Vec<(Reason, u64)> {
+        self.inner.held_in_vain()
+    }
     fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<usize, Interrupted> {
         self.inner.execute(pass, from, to)
     }

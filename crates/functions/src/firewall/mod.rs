@@ -260,6 +260,10 @@ impl NetworkFunction for Firewall {
         self.list_queries(cx, range, tell)
     }
 
+    fn held_in_vain(&self) -> Vec<(Reason, u64)> {
+        self.fragments.held_in_vain()
+    }
+
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
         self.queries.sweep_telling(cx, tick.share, |cx, ends| self.effects.leave(cx, ends))?;
         self.reopenings.sweep(cx, tick.share)?;

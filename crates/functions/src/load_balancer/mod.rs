@@ -303,6 +303,10 @@ impl NetworkFunction for LoadBalancer {
         self.words(cx, flow).map(Some)
     }
 
+    fn held_in_vain(&self) -> Vec<(Reason, u64)> {
+        self.fragments.held_in_vain()
+    }
+
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
         if tick.period == 1 {
             self.kept.sweep(cx, tick.share)?;

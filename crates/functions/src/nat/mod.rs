@@ -298,6 +298,10 @@ impl NetworkFunction for Nat {
         self.list(cx, range, tell)
     }
 
+    fn held_in_vain(&self) -> Vec<(Reason, u64)> {
+        self.fragments.held_in_vain()
+    }
+
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
         if tick.period != flows::SWEEP {
             self.portless.sweep(cx, tick.share)?;

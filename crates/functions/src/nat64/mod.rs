@@ -319,6 +319,10 @@ impl NetworkFunction for Nat64 {
         self.flows.mappings.list(cx, range, Freed::WhenLookedAt, tell)
     }
 
+    fn held_in_vain(&self) -> Vec<(Reason, u64)> {
+        self.fragments.held_in_vain()
+    }
+
     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
         self.flows.tick(cx, tick, &self.fragments)
     }

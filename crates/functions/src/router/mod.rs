@@ -334,6 +334,16 @@ impl NetworkFunction for Router {
         }
     }
 
+    /// What waits for neighbours, and pieces for the router itself.
+    fn holds(&self, cx: &mut Cx<'_>) -> Result<Option<u64>, Conflict> {
+        let due_ns = [self.neighbours.due_ns(cx)?, self.reassembly.due_ns(cx)?];
+        Ok(due_ns.into_iter().flatten().min())
+    }
+
+    fn held_in_vain(&self) -> Vec<(Reason, u64)> {
+        self.neighbours.held_in_vain()
+    }
+
     /// Forgets old neighbours. Asks again for those that have been asked and have not answered, for those that packets wait for, and for
     /// those among several next hops that are silent. Gives up datagrams whose fragments have not all arrived.
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {

@@ -119,6 +119,9 @@ fn conclude(mut left: Vec<Worker>, at_last: Option<&AtEnd>) -> Vec<Ended> {
     let latest_ns = left.iter().map(Worker::last_ns).max().unwrap_or(0);
     let next = left.iter().map(Worker::next).max().unwrap_or(0);
     left.iter_mut().for_each(|worker| worker.conclude(latest_ns, next));
+    if let Some(worker) = left.first_mut() {
+        worker.count_held();
+    }
     if let Some(AtEnd(look)) = at_last {
         left.iter_mut().for_each(|worker| look(worker));
     }

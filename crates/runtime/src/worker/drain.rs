@@ -105,6 +105,20 @@ impl Worker {
         self.send_made();
     }
 
+    /// Counts as lost what still waits in functions, unless it goes on elsewhere. It has been dropped for a reason that its function consumes, so it
+    /// counts as a copy that is dropped, as with [`Cx::lose`](braid_nf::Cx::lose).
+    pub(crate) fn count_held(&mut self) {
+        if !self.drains {
+            return;
+        }
+        for stage in self.parts.chain.stages() {
+            for (reason, packets) in stage.held_in_vain().into_iter().filter(|(_, packets)| *packets > 0) {
+                self.counters.packets_copied += packets;
+                self.counters.drops.add(stage.name(), reason, packets);
+            }
+        }
+    }
+
     /// Runs every divided tick once for each row of the function's largest table, so that a sweep that visits a few rows per tick visits all.
     fn finish_sweeps(&mut self, now_ns: u64) {
         let chain = Arc::clone(&self.parts.chain);

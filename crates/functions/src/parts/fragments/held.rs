@@ -210,6 +210,11 @@ impl Held {
         Ok(())
     }
 
+    /// How many fragments are held, as exact as [`Map::len`](braid_nf::state::Map::len).
+    pub(super) fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
     /// Removes fragments that have waited too long.
     pub(super) fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
         self.0.sweep_telling(cx, share, |cx, _| {

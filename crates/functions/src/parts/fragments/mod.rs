@@ -284,6 +284,11 @@ impl Fragments {
         if Datagram::of(packet).is_some() { TABLE_FULL } else { Reason::MALFORMED }
     }
 
+    /// The fragments that are held, as lost if no packet comes any more.
+    pub fn held_in_vain(&self) -> Vec<(Reason, u64)> {
+        self.waiting.iter().map(|waiting| (IN_VAIN, waiting.len())).collect()
+    }
+
     /// Drops a packet, which must be given as received. If it is a first fragment, the fragments held for it end too, and those
     /// that follow are dropped [for the same reason](Lead::Ends).
     #[cold]

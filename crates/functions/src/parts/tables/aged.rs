@@ -130,6 +130,11 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
         self.lifetime_ns
     }
 
+    /// How many entries the table holds, as exact as [`Map::len`].
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
     /// The most entries that the table can hold.
     pub fn capacity(&self) -> u32 {
         self.map.capacity()

@@ -33,6 +33,11 @@ impl Sweep {
     }
 }
 
+/// All entries of a map, row by row.
+pub fn rows(capacity: u32) -> impl Iterator<Item = Range<u32>> {
+    (0..Share::ALL.rows(capacity)).map(move |row| Share::ALL.row(row, capacity))
+}
+
 /// The piece, of `len` entries out of `all`, that has this turn; empty if there are no entries.
 pub fn turn(turn: u64, len: u32, all: u32) -> Range<u32> {
     let first = (turn % u64::from(all.div_ceil(len).max(1))) as u32 * len;

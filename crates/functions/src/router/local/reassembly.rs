@@ -22,7 +22,7 @@ use crate::ConfigError;
 use crate::parts::answers::answer::Cause;
 use crate::parts::fragments::{self, Datagram};
 use crate::parts::tables::aged::CROWDED;
-use crate::parts::tables::sweep::{Over, Sweep, make_room, take_out};
+use crate::parts::tables::sweep::{Over, Sweep, make_room, rows, take_out};
 use crate::router::fragment;
 use crate::router::interface::Interface;
 use crate::router::links::{Link, Links};
@@ -296,6 +296,20 @@ impl Reassembly {
             expired.extend(self.give_up(cx, &datagram, gathered)?);
         }
         Ok(expired)
+    }
+
+    /// When the first datagram that waits for further fragments will have expired.
+    pub fn due_ns(&self, cx: &mut Cx<'_>) -> Result<Option<u64>, Conflict> {
+        let mut since_ns = u64::MAX;
+        for row in rows(self.datagrams.capacity()) {
+            self.datagrams.glance(cx, row, |_, gathered| {
+                if gathered.ended == 0 {
+                    since_ns = since_ns.min(gathered.since_ns);
+                }
+                false
+            })?;
+        }
+        Ok((since_ns < u64::MAX).then(|| since_ns.saturating_add(LIFETIME_NS + 1)))
     }
 
     /// Gives up a datagram that has been removed from the table: releases its bytes, and returns it if its sender must be told.

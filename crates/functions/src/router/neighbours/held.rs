@@ -5,7 +5,8 @@ use braid_nf::state::{Inserted, Share};
 
 use super::entry::Hop;
 use super::{Neighbours, REST_NS, Resolved, SWEEP_WAITING};
-use crate::parts::tables::sweep::keys;
+use crate::parts::SECOND;
+use crate::parts::tables::sweep::{keys, rows};
 use crate::router::waiting::WaitingPacket;
 
 /// A packet waited, and its neighbour did not answer.
@@ -48,6 +49,26 @@ impl Neighbours {
         hops.sort_unstable_by_key(|hop: &Hop| (hop.address, hop.port, hop.vlan));
         hops.dedup();
         Ok(hops)
+    }
+
+    /// When the first of the packets that wait is due: its neighbour is asked again, or it is given up.
+    pub fn due_ns(&self, cx: &mut Cx<'_>) -> Result<Option<u64>, Conflict> {
+        let mut first_ns: Option<u64> = None;
+        for place in keys(cx, &self.waiting, rows(self.waiting.capacity()), |_, _| true)? {
+            let mut hop = place;
+            hop.place = 0;
+            let asked = self.table.get(cx, &hop)?;
+            let again_ns = asked.map_or(0, |neighbour| neighbour.asked_ns.saturating_add(SECOND));
+            let since_ns = self.waiting.get(cx, &place)?.map_or(0, |held| held.since_ns);
+            let due_ns = again_ns.min(since_ns.saturating_add(REST_NS));
+            first_ns = Some(first_ns.map_or(due_ns, |first_ns| first_ns.min(due_ns)));
+        }
+        Ok(first_ns)
+    }
+
+    /// The packets that wait, as lost if no neighbour answers any more.
+    pub fn held_in_vain(&self) -> Vec<(Reason, u64)> {
+        vec![(IN_VAIN, self.waiting.len() as u64)]
     }
 
     /// Removes the packets that wait for a neighbour: all of them if it is absent, otherwise those that have waited long
