@@ -152,8 +152,15 @@ impl InterfaceConfig {
         let mut addresses = Vec::new();
         for (number, text) in self.addresses.iter().enumerate() {
             let key = format!("interface.addresses[{number}]");
-            let wrong = || ConfigError::new(&key, format!("`{text}` is none"), "write `192.0.2.1/24`");
-            let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
+            let wrong =
+                || ConfigError::new(&key, format!("`{text}` is no address with a length"), "write `192.0.2.1/24`");
+            let without_length = |address: IpAddress| {
+                let usual = if address.is_v4() { 24 } else { 64 };
+                let help = format!("write the network's, such as `{text}/{usual}`");
+                ConfigError::new(&key, format!("`{text}` has no prefix length"), help)
+            };
+            let split = text.split_once('/');
+            let (address, bits) = split.ok_or_else(|| text.parse().map_or_else(|_| wrong(), without_length))?;
             let address: IpAddress = address.parse().map_err(|_| wrong())?;
             let bits = bits.parse().ok().filter(|bits: &u8| *bits <= if address.is_v4() { 32 } else { 128 });
             if !is_host(address) {

@@ -15,7 +15,7 @@ use super::written::Written;
 mod inherited;
 mod wording;
 
-use self::wording::{help_for, in_words, without_value};
+use self::wording::{above_its_function, help_for, in_words, without_value};
 
 /// An error in a plan, with a suggested correction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -288,7 +288,10 @@ impl PlanFile {
             }
             let written = error.span().and_then(|span| text.get(span)).unwrap_or_default();
             let what = in_words(error.message().trim_end_matches('.'), written);
-            let help = help_for(&what);
+            let help = error
+                .span()
+                .and_then(|span| above_its_function(text, span))
+                .unwrap_or_else(|| help_for(&what, written));
             Problem { what, help, at: error.span().filter(|span| !span.is_empty()).or(error.span()) }
         })
     }

@@ -160,3 +160,12 @@ fn words_without_quotes_and_quotes_without_an_end_are_named() {
     check(&plan("\"nat"), 2, "invalid basic string", "end the text with the quote");
     check(&plan("'nat"), 2, "invalid literal string", "end the text with the quote");
 }
+
+#[test]
+fn what_a_beginner_writes_gets_the_right_remedy() {
+    let above = "[nf.config]\nexternal = [\"198.51.100.1\"]\n[[nf]]\nfunction = \"nat\"\n";
+    check(above, 3, "duplicate key", "write `[nf.config]` below the `[[nf]]`");
+    check("[[nf]]\nfunction = “nat”\n", 2, "must be quoted", "straight quotes");
+    check("{\"nf\": [{\"function\": \"nat\"}]}\n", 1, "expected key", "correct the TOML at this place");
+    check("workers = 1\nworkers = 2\n", 2, "duplicate key", "keep one of them");
+}

@@ -1,5 +1,7 @@
 //! Puts what the TOML reader says of a plan file into words that do not refer to Rust types, with a remedy.
 
+use std::ops::Range;
+
 use braid_runtime::nf::suggest::nearest;
 
 use super::{PlanFile, Problem};
@@ -15,6 +17,16 @@ pub(super) fn without_value(text: &str, at: usize) -> Option<Problem> {
         let help = format!("write the value behind it, {key} = …, or leave the line out");
         Problem::new(format!("`{key}` has no value"), help).at(line.len() - 1..line.len())
     })
+}
+
+/// The help if the place is the `nf` of a `[[nf]]` that follows a table `[nf.…]`: the table is meant to configure that function.
+pub(super) fn above_its_function(text: &str, at: Range<usize>) -> Option<String> {
+    let (before, header) = text.get(..at.start)?.rsplit_once("[[").filter(|_| text.get(at.clone()) == Some("nf"))?;
+    let mut headers = before.lines().map(str::trim).filter(|line| line.starts_with('['));
+    let is_first = header.trim().is_empty() && !before.contains("[[nf]]");
+    let table = headers.find(|line| line.starts_with("[nf.")).filter(|_| is_first)?;
+    let table = table.split_inclusive(']').next()?;
+    Some(format!("write `{table}` below the `[[nf]]` that it belongs to"))
 }
 
 /// Translates an error message of the TOML reader about the text `written` into words that do not refer to Rust types.
@@ -40,8 +52,8 @@ pub(super) fn in_words(message: &str, written: &str) -> String {
     ours.split_once("expected struct ").map_or(ours.clone(), |(before, _)| format!("{before}expected a table"))
 }
 
-/// Derives a suggested correction from the message of the TOML reader.
-pub(super) fn help_for(message: &str) -> String {
+/// Derives a suggested correction from the message of the TOML reader about the text `written`.
+pub(super) fn help_for(message: &str, written: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     if message.starts_with("unknown field") || message.starts_with("unknown variant") {
         let wrong = quoted.next().unwrap_or_default();
@@ -64,13 +76,19 @@ pub(super) fn help_for(message: &str) -> String {
     if message.starts_with("duplicate key") {
         return "it stands there twice: keep one of them".to_owned();
     }
+    // As programs for letters and web pages write them.
+    if message.starts_with("string values must be quoted") && written.starts_with(['“', '”', '„', '‘', '’', '«'])
+    {
+        return "write straight quotes: \"".to_owned();
+    }
     if message.starts_with("string values must be quoted") {
         return "write it in quotes".to_owned();
     }
     if message.starts_with("missing field") {
         return format!("add `{} = …`", quoted.next().unwrap_or_default());
     }
-    if let Some((given, expected)) = message.split_once(", expected ").filter(|_| message.starts_with("invalid ")) {
+    let is_of_a_value = |(_, expected): &(&str, &str)| message.starts_with("invalid ") && *expected != "key";
+    if let Some((given, expected)) = message.split_once(", expected ").filter(is_of_a_value) {
         let is_table = given.ends_with("table");
         return match expected {
             "a whole number" if given.contains(": integer") => "write a smaller number",

@@ -91,7 +91,15 @@ fn other(address: &str) -> &'static str {
 fn interfaces_that_contradict_each_other_are_refused() {
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1']",
-        "`interface[0].addresses[0]`: `10.0.0.1` is none; write `192.0.2.1/24`",
+        "`interface[0].addresses[0]`: `10.0.0.1` has no prefix length; write the network's, such as `10.0.0.1/24`",
+    );
+    refuse(
+        "[[interface]]\nport = 0\naddresses = ['2001:db8::1']",
+        "`interface[0].addresses[0]`: `2001:db8::1` has no prefix length; write the network's, such as `2001:db8::1/64`",
+    );
+    refuse(
+        "[[interface]]\nport = 0\naddresses = ['10.0.0/24']",
+        "`interface[0].addresses[0]`: `10.0.0/24` is no address with a length; write `192.0.2.1/24`",
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']\n[[route]]\nto = '0.0.0.0/0'\nvia = '192.0.2.1'",
