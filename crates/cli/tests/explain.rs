@@ -373,3 +373,24 @@ fn who_has_an_object_in_common_is_said() {
         assert_eq!(said.matches(part).count(), 1, "`{part}` in\n{said}");
     }
 }
+
+#[test]
+fn bursts_through_which_no_full_frame_fits_are_pointed_out() {
+    let braid = Braid::new();
+    let noted = |function: &str, config: &str| {
+        braid.write("plan.toml", &format!("[[nf]]\nfunction = \"{function}\"\n[nf.config]\n{config}\n"));
+        String::from_utf8_lossy(&braid.run("plan plan.toml").stderr).into_owned()
+    };
+    let small = [
+        ("shaper", "link = { bytes_per_s = 1000, burst_bytes = 100 }", "link.burst_bytes"),
+        ("shaper", "bytes_per_s = 100000\nburst_bytes = 1513", "burst_bytes"),
+        ("policer", "bytes_per_s = 100000\nburst_bytes = 600", "burst_bytes"),
+        ("rate_limiter", "bytes_per_s = 100000\nburst_bytes = 600", "burst_bytes"),
+    ];
+    for (function, config, key) in small {
+        let said = noted(function, config);
+        assert!(said.contains(&format!("`{function}`: no full frame of Ethernet fits into `{key}`")), "{said}");
+    }
+    assert_eq!(noted("shaper", "link = { bytes_per_s = 1000000, burst_bytes = 1514 }"), "");
+    assert_eq!(noted("policer", "packets_per_s = 100\nburst_packets = 5"), "");
+}

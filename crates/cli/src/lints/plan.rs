@@ -20,6 +20,7 @@ pub fn notes(plan: &Plan) -> Vec<String> {
     notes.extend(without_partner(plan));
     notes.extend(examples(plan));
     notes.extend(same_addresses(&plan.chain));
+    notes.extend(plan.chain.iter().flat_map(short_bursts));
     notes.extend(match is_mirrored {
         true => translators
             .flat_map(|(at, link)| taken(link, &external(link), (&plan.chain[..at], &plan.chain[at + 1..])))
@@ -80,6 +81,32 @@ fn examples(plan: &Plan) -> Vec<String> {
         is_left_out.then(|| format!("`{}`: {what}, because `{key}` is left out: write it into [nf.config]", link.name))
     };
     if plan.devices.is_empty() { Vec::new() } else { plan.chain.iter().filter_map(note).collect() }
+}
+
+/// Length of the longest frame of Ethernet, without jumbo frames.
+const FRAME: i64 = 1514;
+
+/// Bursts through which no full frame fits: a limiter then drops the packets of every bulk transfer.
+fn short_bursts(link: &PlannedFunction) -> Vec<String> {
+    if !["shaper", "policer", "rate_limiter"].contains(&link.entry.name.as_str()) {
+        return Vec::new();
+    }
+    let table = link.config.table();
+    let of_link = table.get("link").and_then(toml::Value::as_table);
+    let counts_bytes = table.contains_key("bytes_per_s");
+    let written = [
+        ("burst_bytes", table.get("burst_bytes")),
+        ("link.burst_bytes", of_link.and_then(|of_link| of_link.get("burst_bytes"))),
+        ("link.burst", of_link.and_then(|of_link| of_link.get("burst")).filter(|_| counts_bytes)),
+    ];
+    let note = |(key, burst): (&str, Option<&toml::Value>)| {
+        let burst = burst?.as_integer().filter(|burst| *burst < FRAME)?;
+        Some(format!(
+            "`{}`: no full frame of Ethernet fits into `{key}` = {burst}, so those are dropped as larger_than_burst: write at least {FRAME}",
+            link.name
+        ))
+    };
+    written.into_iter().filter_map(note).collect()
 }
 
 /// Translators that translate to the same addresses: what the first has translated is for the second an external address already.
