@@ -182,6 +182,35 @@ fn workers_that_hang_are_waited_for_once_whatever_is_asked_of_them() {
 }
 
 #[test]
+fn who_asks_too_late_is_told_that_the_run_ends_or_who_goes_on_with_it() {
+    let upgrade = |plan: Option<&str>| {
+        let program = Some(env!("CARGO_BIN_EXE_braid").into());
+        Request::Upgrade { program, plan: plan.map(str::to_owned) }
+    };
+    let nat = "[[nf]]\nfunction = \"nat\"\n";
+    for is_upgraded in [true, false] {
+        let run = Run::start(1, nat);
+        let ask = |request: Request| run.service.answer(request, &mut |_| Ok(()));
+        let why = match is_upgraded {
+            true => {
+                ask(upgrade(None)).expect("it can go on");
+                "another program is just going on with this run"
+            }
+            false => {
+                ask(Request::Stop {}).expect("it ends");
+                "the run is ending"
+            }
+        };
+        // Whether or not the workers have ended by now.
+        for request in [upgrade(None), upgrade(Some(nat)), Request::Apply { plan: nat.to_owned() }] {
+            let refused = ask(request).expect_err("too late");
+            assert_eq!(refused.what, why, "{refused:?}");
+        }
+        run.stop();
+    }
+}
+
+#[test]
 fn top_prints_a_page_with_rates_load_and_drops() {
     let braid = Braid::new();
     let run = Running::start(&braid, &format!("--nf firewall,nat {TRAFFIC} --workers 2"));

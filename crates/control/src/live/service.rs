@@ -106,7 +106,7 @@ impl Service {
     }
 
     fn exchanged(&self, apply: impl FnOnce(&mut Current) -> Result<Applied, Refused>) -> Result<Applied, Refused> {
-        let mut current = lock(&self.current);
+        let mut current = self.going_on()?;
         let applied = apply(&mut current)?;
         // Measurements restart for a different chain.
         *lock(&self.timed) = None;
@@ -116,7 +116,7 @@ impl Service {
     /// Gives another configuration to one function; after a refusal nothing has changed.
     fn configure(&self, name: &str, from: &toml::Table, to: toml::Table) -> Result<Applied, Refused> {
         let differences = differences(from, &to);
-        let applied = lock(&self.current).configure(&self.live, name, from, to)?;
+        let applied = self.going_on()?.configure(&self.live, name, from, to)?;
         if !differences.is_empty() {
             *lock(&self.timed) = None;
             self.say(&format!("{name}: {differences}"));
@@ -167,20 +167,38 @@ impl Service {
         let Some(successor) = Successor::ask(program.clone()) else {
             return refused("does not go on with a run: it knows no `run --restore`");
         };
-        let mut current = lock(&self.current);
-        let (complete, notes) = match plan {
-            Some(text) => current.check_successor(&self.live, &self.interfaces, text)?,
-            None => current.check_again(&self.interfaces)?,
+        let mut current = self.going_on()?;
+        let checked = match plan {
+            Some(text) => current.check_successor(&self.live, &self.interfaces, text),
+            None => current.check_again(&self.interfaces),
         };
-        // Relaxed: the flag carries no data. A worker that has ended before has not been asked to leave its sets.
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(Refused::new("the run is ending", "start the other program when it has ended"));
-        }
+        // Meanwhile the run may have been told to end, which is then why its workers did not answer. A worker that has ended before has not been
+        // asked to leave its sets.
+        self.goes_on()?;
+        let (complete, notes) = checked?;
         current.successor = Some(complete);
-        drop(current);
         *lock(&self.successor) = Some(successor);
+        // Before the lock is given back: no other change succeeds after this one.
         self.stop();
         Ok(notes)
+    }
+
+    /// The current plan, to be changed, unless the run is ending.
+    fn going_on(&self) -> Result<MutexGuard<'_, Current>, Refused> {
+        let current = lock(&self.current);
+        self.goes_on().map(|()| current)
+    }
+
+    /// Refuses what cannot be done any more if the run is ending.
+    fn goes_on(&self) -> Result<(), Refused> {
+        // Relaxed: the flag carries no data.
+        if !self.stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        Err(match lock(&self.successor).is_some() {
+            true => Refused::new("another program is just going on with this run", "ask that one again"),
+            false => Refused::new("the run is ending", "start the other program when it has ended"),
+        })
     }
 
     /// The program in which the run is to continue, if a client asked for it.
