@@ -174,7 +174,7 @@ fn halves(queue: Queue, longest: usize) -> (Vec<QueueIn>, QueueOut) {
         filling: Arc::clone(&filling),
         missed: Arc::new(Missed::after(told)),
     });
-    (inward.collect(), QueueOut { socket, send, completed, loans: sent, longest })
+    (inward.collect(), QueueOut { socket, send, completed, loans: sent, longest, left: 0 })
 }
 
 /// Regroups the receiving ends from queues to receivers.

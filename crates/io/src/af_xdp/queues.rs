@@ -9,7 +9,7 @@ use braid_packet::{Buffers, Lent, Loans};
 use super::program::Program;
 use super::sys::{Descriptor, Ring, SEND_RING, Socket};
 use crate::device::lending::{LendingQueue, lend_each};
-use crate::device::live::{Arrivals, RxPort, Sent};
+use crate::device::live::{Arrivals, Left, RxPort, Sent};
 use crate::device::offload::complete_if_partial;
 
 /// Maximum number of buffers that one send queue holds: those in its ring, and those whose transmission is not complete.
@@ -173,6 +173,8 @@ pub(crate) struct QueueOut {
     pub(super) loans: Loans,
     /// Length of the longest frame that may be sent.
     pub(super) longest: usize,
+    /// Number of packets that have been told to be left in the ring.
+    pub(super) left: u32,
 }
 
 impl QueueOut {
@@ -212,6 +214,14 @@ impl LendingQueue for QueueOut {
         self.send.publish();
         self.push();
         Sent { packets, bytes, device_full: sent.device_full + (out.len() - room) as u64, ..sent }
+    }
+
+    fn left(&mut self) -> Left {
+        self.push();
+        let waiting = self.send.waiting();
+        let untold = std::mem::replace(&mut self.left, waiting).min(waiting)..waiting;
+        let bytes = untold.clone().map(|number| self.send.waits_at(number).len() as u64).sum();
+        Left { packets: untold.len() as u64, bytes }
     }
 
     fn push(&mut self) {

@@ -169,6 +169,13 @@ impl<T: Copy> Ring<T> {
         self.size - self.room()
     }
 
+    /// As the producer: the entry with this number, below [`waiting`](Self::waiting), among those that the kernel had not taken yet.
+    pub(super) fn waits_at(&self, number: u32) -> T {
+        assert!(number < self.own.wrapping_sub(self.other), "it was put");
+        // SAFETY: the entry lies inside the mapping. We have written it, and the kernel only reads it; we overwrite it in `put` only.
+        unsafe { self.place(self.other.wrapping_add(number)).read() }
+    }
+
     /// As the consumer: whether an entry is available.
     pub(super) fn has_more(&self) -> bool {
         // Relaxed: no data is read based on this value; `take` checks again.

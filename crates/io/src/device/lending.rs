@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use braid_packet::{Batch, Buffers, Lent, Loans};
 
-use super::live::{Sent, TxPort};
+use super::live::{Left, Sent, TxPort};
 
 /// A send queue of such a device.
 pub(crate) trait LendingQueue: Send {
@@ -18,6 +18,11 @@ pub(crate) trait LendingQueue: Send {
 
     /// Transmits pending packets, as far as the device accepts them.
     fn push(&mut self) {}
+
+    /// Packets that the device has not taken and that have not been told before.
+    fn left(&mut self) -> Left {
+        Left::default()
+    }
 }
 
 /// Lends each of the packets `out` to a device that accepts frames of up to `longest` bytes, and passes what is lent to `take`.
@@ -74,5 +79,9 @@ impl<Q: LendingQueue> TxPort for Transmitter<Q> {
 
     fn push(&mut self) {
         self.queue().push();
+    }
+
+    fn left(&mut self) -> Left {
+        self.queue().left()
     }
 }

@@ -158,4 +158,16 @@ pub(crate) trait TxPort: Send {
 
     /// Called after every batch and while idle, to transmit packets that could not leave at once.
     fn push(&mut self) {}
+
+    /// At the end: packets that were given to the device and that it has not taken, each counted once, by one of those who share a queue.
+    fn left(&mut self) -> Left {
+        Left::default()
+    }
+}
+
+/// Packets that lie in front of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
 }

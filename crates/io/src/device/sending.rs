@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use braid_packet::{Batch, Buffers, Port};
 
-use super::live::{Sent, TxPort};
+use super::live::{Left, Sent, TxPort};
 use super::ports::{DeviceCounters, Ports};
 use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
 use crate::source::OpenError;
@@ -74,6 +74,18 @@ impl LiveTx {
         counters.tx_bytes.fetch_add(sent.bytes, Ordering::Relaxed);
         counters.tx_dropped.fetch_add(sent.device_full + sent.too_long, Ordering::Relaxed);
     }
+
+    /// Counts packets that were sent and that the device has not taken, since it is down or too slow, as those for which it had no room. One of
+    /// several workers does so for a queue that they share, so its own counts may be lower.
+    fn take_back(&mut self, port: usize, left: Left) {
+        let counters = &self.counters[port];
+        self.total.packets = self.total.packets.saturating_sub(left.packets);
+        self.total.bytes = self.total.bytes.saturating_sub(left.bytes);
+        self.total.device_full += left.packets;
+        counters.tx_packets.fetch_sub(left.packets, Ordering::Relaxed);
+        counters.tx_bytes.fetch_sub(left.bytes, Ordering::Relaxed);
+        counters.tx_dropped.fetch_add(left.packets, Ordering::Relaxed);
+    }
 }
 
 impl TxQueue for LiveTx {
@@ -107,6 +119,47 @@ impl TxQueue for LiveTx {
     }
 
     fn finish(&mut self) -> Result<TxCounters, SinkError> {
+        for port in 0..self.ports.len() {
+            let left = self.ports[port].left();
+            self.take_back(port, left);
+        }
         Ok(self.total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device that takes everything, and has not sent this much of it in the end.
+    struct Slow(Left);
+
+    impl TxPort for Slow {
+        fn send(&mut self, _: &Batch, _: &mut Buffers, _: &[u16]) -> Sent {
+            unreachable!("nothing is sent here")
+        }
+
+        fn left(&mut self) -> Left {
+            std::mem::take(&mut self.0)
+        }
+    }
+
+    #[test]
+    fn what_the_device_has_not_taken_in_the_end_was_not_sent() {
+        let ports: Vec<Box<dyn TxPort>> =
+            vec![Box::new(Slow(Left::default())), Box::new(Slow(Left { packets: 20, bytes: 1200 }))];
+        let counters: Arc<[DeviceCounters]> = (0..2).map(|_| DeviceCounters::default()).collect();
+        let lists = vec![Vec::new(); 2];
+        let mut queue = LiveTx { ports, lists, counters, total: TxCounters::default(), seen: [0; 4] };
+        for port in 0..2 {
+            queue.note(port, Sent { packets: 50, bytes: 3000, ..Sent::default() });
+        }
+        let sent = queue.finish().expect("it ends");
+        assert_eq!((sent.packets, sent.bytes, sent.device_full), (80, 4800, 20));
+        let port = |port: usize| {
+            let counters = &queue.counters[port];
+            [&counters.tx_packets, &counters.tx_bytes, &counters.tx_dropped].map(|count| count.load(Ordering::Relaxed))
+        };
+        assert_eq!((port(0), port(1)), ([50, 3000, 0], [30, 1800, 20]));
     }
 }
