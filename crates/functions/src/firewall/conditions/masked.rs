@@ -54,6 +54,21 @@ impl Masked {
         Masked { end, mask, turned, ranges: disjoint(ranges).into(), not }
     }
 
+    /// Its ranges, in order and disjoint; `None` if it is about all other values.
+    pub(in crate::firewall) fn ranges(&self) -> Option<&[(u128, u128)]> {
+        (!self.not).then_some(&self.ranges)
+    }
+
+    /// The same condition with these ranges.
+    pub(in crate::firewall) fn with(&self, ranges: Vec<(u128, u128)>) -> Masked {
+        Masked { ranges: disjoint(ranges).into(), ..self.clone() }
+    }
+
+    /// Takes the ranges of another condition.
+    pub(in crate::firewall) fn take_ranges_of(&mut self, other: &Masked) {
+        self.ranges = other.ranges.clone();
+    }
+
     /// Whether it holds for these addresses, in the order of [`End`].
     pub(in crate::firewall) fn fits(&self, ends: [u128; 4]) -> bool {
         let value = ends[self.end as usize] & self.mask ^ self.turned;

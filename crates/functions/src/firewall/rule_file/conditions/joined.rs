@@ -40,39 +40,52 @@ impl List {
         plain.into_iter().chain(fields).chain((0..rule.masked.len()).map(List::Masked))
     }
 
-    /// Adds the entries of this list in `from` to those in `rule`; false if one list says nothing, and so everything.
-    fn add(self, rule: &mut Rule, from: &Rule) -> bool {
-        fn more<T: Clone>(list: &mut Many<T>, from: &Many<T>) -> bool {
-            let are_said = !list.0.is_empty() && !from.0.is_empty();
-            if are_said {
-                list.0.extend_from_slice(&from.0);
-            }
-            are_said
+    /// Whether a rule has entries in this list to which others may be added; without any it matches everything.
+    fn is_said(self, rule: &Rule) -> bool {
+        match self {
+            List::Source => !rule.source.0.is_empty(),
+            List::Destination => !rule.destination.0.is_empty(),
+            List::SourcePorts => !rule.source_ports.0.is_empty(),
+            List::DestinationPorts => !rule.destination_ports.0.is_empty(),
+            List::Protocol => !rule.protocol.0.is_empty(),
+            List::Ports => !rule.ports.0.is_empty(),
+            List::Icmp => !rule.icmp.0.is_empty(),
+            List::States => true,
+            List::Field(at) => rule.fields.get(at).is_some(),
+            List::Masked(at) => rule.masked.get(at).is_some_and(|masked| masked.ranges().is_some()),
+        }
+    }
+
+    /// Adds the entries that this list has in others to those in `rule`.
+    fn add(self, rule: &mut Rule, others: &[Rule]) {
+        fn more<T: Clone>(list: &Many<T>, others: &[Rule], of: impl Fn(&Rule) -> &Many<T>) -> Many<T> {
+            Many::of(list.0.iter().chain(others.iter().flat_map(|other| of(other).0.iter())).cloned())
         }
         match self {
-            List::Source => more(&mut rule.source, &from.source),
-            List::Destination => more(&mut rule.destination, &from.destination),
-            List::SourcePorts => more(&mut rule.source_ports, &from.source_ports),
-            List::DestinationPorts => more(&mut rule.destination_ports, &from.destination_ports),
-            List::Protocol => more(&mut rule.protocol, &from.protocol),
-            List::Ports => more(&mut rule.ports, &from.ports),
-            List::Icmp => more(&mut rule.icmp, &from.icmp),
-            List::States => {
-                rule.states |= from.states;
-                true
+            List::Source => rule.source = more(&rule.source, others, |rule| &rule.source),
+            List::Destination => rule.destination = more(&rule.destination, others, |rule| &rule.destination),
+            List::SourcePorts => rule.source_ports = more(&rule.source_ports, others, |rule| &rule.source_ports),
+            List::DestinationPorts => {
+                rule.destination_ports = more(&rule.destination_ports, others, |rule| &rule.destination_ports)
             }
+            List::Protocol => rule.protocol = more(&rule.protocol, others, |rule| &rule.protocol),
+            List::Ports => rule.ports = more(&rule.ports, others, |rule| &rule.ports),
+            List::Icmp => rule.icmp = more(&rule.icmp, others, |rule| &rule.icmp),
+            List::States => rule.states = others.iter().fold(rule.states, |states, other| states | other.states),
             List::Field(at) => {
-                let (Some(within), Some(from)) = (rule.fields.get_mut(at), from.fields.get(at)) else { return false };
-                within.ranges.extend_from_slice(&from.ranges);
-                true
-            }
-            List::Masked(at) => match (rule.masked.get_mut(at), from.masked.get(at)) {
-                (Some(masked), Some(from)) if !masked.not => {
-                    masked.ranges.extend_from_slice(&from.ranges);
-                    true
+                let ranges = others.iter().filter_map(|other| other.fields.get(at)).flat_map(|other| &other.ranges);
+                if let Some(within) = rule.fields.get_mut(at) {
+                    let all = within.ranges.iter().chain(ranges).copied().collect();
+                    within.ranges = Within::under(within.field, within.mask, all).ranges;
                 }
-                _ => false,
-            },
+            }
+            List::Masked(at) => {
+                let ranges = others.iter().filter_map(|other| other.masked.get(at)?.ranges()).flatten();
+                if let Some(masked) = rule.masked.get_mut(at) {
+                    let all = masked.ranges().unwrap_or_default().iter().chain(ranges).copied().collect();
+                    *masked = masked.with(all);
+                }
+            }
         }
     }
 
@@ -93,7 +106,7 @@ impl List {
                 _ => return false,
             },
             List::Masked(at) => match (one.masked.get_mut(at), other.masked.get(at)) {
-                (Some(one), Some(other)) => one.ranges.clone_from(&other.ranges),
+                (Some(one), Some(other)) => one.take_ranges_of(other),
                 _ => return false,
             },
         }
@@ -103,9 +116,10 @@ impl List {
 
 /// A run of conditions that differ in one list.
 struct Run {
-    /// The first of them, and the list in which the others differ from it.
-    first: Rule,
+    first: Fits,
+    /// The list in which the others differ from the first one.
     list: Option<List>,
+    others: Vec<Rule>,
 }
 
 /// Joins neighbours that differ in one list; those that never hold are left out, as long as any remains.
@@ -114,36 +128,43 @@ pub(in crate::firewall::rule_file) fn joined(mut all: Vec<Fits>) -> Vec<Fits> {
         return all;
     }
     all.retain(|fits| !fits.never);
-    let mut joined: Vec<Fits> = Vec::new();
-    let mut run: Option<Run> = None;
+    let mut runs: Vec<Run> = Vec::new();
     for fits in all {
-        if let (Some(run), Some(last)) = (&mut run, joined.last_mut())
-            && fits.is_of_inner_tag == last.is_of_inner_tag
-            && run.takes(&fits.rule, &mut last.rule)
-        {
-            continue;
+        let left = match runs.last_mut() {
+            Some(run) => run.take(fits),
+            None => Err(fits),
+        };
+        if let Err(first) = left {
+            runs.push(Run { first, list: None, others: Vec::new() });
         }
-        run = Some(Run { first: fits.rule.clone(), list: None });
-        joined.push(fits);
     }
-    for within in joined.iter_mut().flat_map(|fits| &mut fits.rule.fields) {
-        within.ranges = Within::under(within.field, within.mask, std::mem::take(&mut within.ranges)).ranges;
-    }
-    joined
+    runs.into_iter().map(Run::joined).collect()
 }
 
 impl Run {
-    /// Adds a condition to `last`, which has those of the run so far, if it differs in one list only.
-    fn takes(&mut self, rule: &Rule, last: &mut Rule) -> bool {
-        let differs = |list: &List| list.is_all_that_differs(&self.first, rule);
+    /// Takes a condition if it differs from the first one in one list only; else gives it back.
+    fn take(&mut self, fits: Fits) -> Result<(), Fits> {
+        let (first, rule) = (&self.first.rule, &fits.rule);
+        let differs = |list: &List| list.is_said(first) && list.is_said(rule) && list.is_all_that_differs(first, rule);
         let list = match self.list {
+            _ if self.first.is_of_inner_tag != fits.is_of_inner_tag => None,
             Some(list) => Some(list).filter(differs),
             None => List::of(rule).find(differs),
         };
-        let is_taken = list.is_some_and(|list| list.add(last, rule));
-        if is_taken {
-            self.list = list;
+        match list {
+            Some(_) => {
+                self.list = list;
+                self.others.push(fits.rule);
+                Ok(())
+            }
+            None => Err(fits),
         }
-        is_taken
+    }
+
+    fn joined(mut self) -> Fits {
+        if let Some(list) = self.list {
+            list.add(&mut self.first.rule, &self.others);
+        }
+        self.first
     }
 }

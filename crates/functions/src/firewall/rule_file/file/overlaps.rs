@@ -95,8 +95,7 @@ fn extent(rule: &Rule) -> Extent {
         within.unwrap_or((0, u128::MAX))
     };
     let field = rule.fields.first().map(|within| within.ranges.as_slice()).unwrap_or_default();
-    let masked = rule.masked.first().filter(|masked| !masked.not);
-    let masked = masked.map(|masked| masked.ranges.as_slice()).unwrap_or_default();
+    let masked = rule.masked.first().and_then(Masked::ranges).unwrap_or_default();
     [
         of(&mut rule.source.0.iter().map(|range| (range.first, range.last))),
         of(&mut rule.destination.0.iter().map(|range| (range.first, range.last))),
