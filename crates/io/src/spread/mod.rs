@@ -5,8 +5,8 @@
 //! than memory. The thread ends when the stream ends or when all queues are dropped.
 //!
 //! There is no deadlock: while the thread waits for a full queue, every other queue gets what is held for it as soon as it has room, and
-//! its horizon is published. The same happens after every few loads, however fast the workers are. So no other worker, and no sink that restores the order, waits long for a frame that the thread
-//! holds back.
+//! its horizon is published. The same happens after every few loads, however fast the workers are. So no other worker, and no sink that
+//! restores the order, waits long for a frame that the thread holds back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

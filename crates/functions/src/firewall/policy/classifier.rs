@@ -1,9 +1,10 @@
 //! Finds the rule that decides, in a time that hardly grows with the number of rules.
 //!
-//! Every rule is a set of boxes in a space of six fields ([`boxes`](super::boxes)). A tree halves the space: a node looks at one field and one value. Boxes below the value are in its low subtree, boxes from it on in its
-//! high subtree, and boxes that contain it in a third one (Edelsbrunner's interval tree, in several dimensions). So every
-//! box is in the tree exactly once, and memory is linear in the boxes. A search descends into one side and into the third
-//! subtree, and skips subtrees whose first rule comes after the one it has found.
+//! Every rule is a set of boxes in a space of six fields ([`boxes`](super::boxes)). A tree halves the space: a node looks at one field
+//! and one value. Boxes below the value are in its low subtree, boxes from it on in its high subtree, and boxes that contain it in
+//! a third one (Edelsbrunner's interval tree, in several dimensions). So every box is in the tree exactly once, and memory is
+//! linear in the boxes. A search descends into one side and into the third subtree, and skips subtrees whose first rule comes after
+//! the one it has found.
 //!
 //! A rule that decides nothing is found like any other; the search then continues after it ([`Classifier::find`] starts
 //! at a given rule, and skips subtrees and boxes whose rules all come before it).
