@@ -114,13 +114,14 @@ fn bind(socket: &OwnedFd, interface: u32, protocol: u16) -> io::Result<()> {
 struct ClosedFilter {
     count: u16,
     padding: [u16; 3],
-    instructions: &'static [u16; 4],
+    instructions: *const [u16; 4],
 }
-// SAFETY: consists of integers and a pointer without padding, 2 + 6 + 8 bytes. The pointer points to one `struct sock_filter` of
-// eight bytes, and nothing writes to either.
+// SAFETY: consists of integers and a raw pointer, for which every bit pattern is valid, without padding: 2 + 6 + 8 bytes.
 unsafe impl Plain for ClosedFilter {}
 
-const CLOSED: ClosedFilter = ClosedFilter { count: 1, padding: [0; 3], instructions: &[6, 0, 0, 0] };
+/// One `struct sock_filter`.
+static DROP_ALL: [u16; 4] = [6, 0, 0, 0];
+const CLOSED: ClosedFilter = ClosedFilter { count: 1, padding: [0; 3], instructions: &raw const DROP_ALL };
 
 /// A receive ring of one interface, which gets all of its packets or a share of them.
 #[derive(Debug)]

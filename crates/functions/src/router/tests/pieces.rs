@@ -215,7 +215,9 @@ fn datagrams_that_have_waited_longest_make_room() {
     assert!(!sent.is_empty(), "both kilobytes found room");
     let findings = router.findings();
     let [in_vain, crowded_out] = ["pieces_in_vain", "pieces_crowded_out"].map(|name| findings.sums().get(name));
-    assert!(in_vain.is_some() && in_vain == crowded_out, "{:?}", findings.sums());
+    // Some were crowded out, the others have waited in vain at the end.
+    assert!(crowded_out.is_some_and(|crowded_out| *crowded_out < 64), "{:?}", findings.sums());
+    assert_eq!(in_vain, Some(&64));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::addresses::family;
 use super::arp::only;
 use super::fib::Ways;
 use super::joined::joined;
+use super::numbers::shifted;
 use super::payload::{is_header, is_place, reaches};
 use super::transport::{has_ports, narrow_types};
 use super::{Fits, condition, narrow_family, narrow_field, narrow_protocol, protocol, selector};
@@ -53,6 +54,9 @@ pub(in crate::firewall::rule_file) fn conditions(
         return Ok(None);
     }
     *rest = look;
+    if matches!(rest.peek(), "<<" | ">>") {
+        return shifted(rest);
+    }
     if is_map {
         rest.word();
         return verdicts(rest, reading, &narrowing(&fields, rest.scope)).map(Some);

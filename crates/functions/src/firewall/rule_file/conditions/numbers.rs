@@ -180,7 +180,8 @@ pub(in crate::firewall::rule_file) fn is_comparison(word: &str) -> bool {
     matches!(word, "<" | "lt" | ">" | "gt" | "<=" | "le" | ">=" | "ge")
 }
 
-fn shifted<T>(rest: &Words<'_>) -> Parsed<T> {
+/// Refuses a shift, which comes next.
+pub(in crate::firewall::rule_file) fn shifted<T>(rest: &Words<'_>) -> Parsed<T> {
     let is_joined = matches!(rest.peek_at(2), "." | "{" | "vmap" | "map") || rest.peek_at(2).starts_with('@');
     wrong(
         "numbers are not shifted here",
