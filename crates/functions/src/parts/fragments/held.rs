@@ -212,7 +212,7 @@ impl Held {
 
     /// How many fragments are held, as exact as [`Map::len`](braid_nf::state::Map::len).
     pub(super) fn len(&self) -> u64 {
-        self.0.len() as u64
+        self.0.used() as u64
     }
 
     /// Removes fragments that have waited too long.

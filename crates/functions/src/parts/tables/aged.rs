@@ -131,7 +131,7 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
     }
 
     /// How many entries the table holds, as exact as [`Map::len`].
-    pub fn len(&self) -> usize {
+    pub fn used(&self) -> usize {
         self.map.len()
     }
 

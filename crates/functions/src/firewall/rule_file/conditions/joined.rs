@@ -132,9 +132,9 @@ pub(in crate::firewall::rule_file) fn joined(mut all: Vec<Fits>) -> Vec<Fits> {
     for fits in all {
         let left = match runs.last_mut() {
             Some(run) => run.take(fits),
-            None => Err(fits),
+            None => Some(fits),
         };
-        if let Err(first) = left {
+        if let Some(first) = left {
             runs.push(Run { first, list: None, others: Vec::new() });
         }
     }
@@ -143,7 +143,7 @@ pub(in crate::firewall::rule_file) fn joined(mut all: Vec<Fits>) -> Vec<Fits> {
 
 impl Run {
     /// Takes a condition if it differs from the first one in one list only; else gives it back.
-    fn take(&mut self, fits: Fits) -> Result<(), Fits> {
+    fn take(&mut self, fits: Fits) -> Option<Fits> {
         let (first, rule) = (&self.first.rule, &fits.rule);
         let differs = |list: &List| list.is_said(first) && list.is_said(rule) && list.is_all_that_differs(first, rule);
         let list = match self.list {
@@ -155,9 +155,9 @@ impl Run {
             Some(_) => {
                 self.list = list;
                 self.others.push(fits.rule);
-                Ok(())
+                None
             }
-            None => Err(fits),
+            None => Some(fits),
         }
     }
 
