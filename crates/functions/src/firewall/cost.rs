@@ -8,15 +8,13 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use super::conditions::facts::Facts;
-use super::conditions::fields::Values;
 use super::conditions::values::{Addresses, PortRange, Protocol};
 use super::config::{Config, Settings};
-use super::connection::states::State;
 use super::policy::classifier::Classifier;
 use super::policy::reachable_rules::Reach;
 use super::rules::{Action, Rule};
 use crate::config::ConfigError;
-use crate::parts::{Many, Side};
+use crate::parts::Many;
 
 /// The cost with a number of rules.
 #[derive(Clone, Copy, Debug)]
@@ -112,12 +110,7 @@ fn packet(rules: &[Rule], random: &mut Random) -> Facts<'static> {
         source_port: random.below(1 << 16) as u16,
         destination_port: ports.map_or(random.below(1 << 16) as u16, |range| range.first),
         protocol: chosen.and_then(|rule| rule.protocol.0.first()).map_or(6, |protocol| protocol.0),
-        flags: 2,
-        port: 0,
-        side: Side::Inside,
-        state: State::New,
-        opening: [0; 2],
-        fields: &Values::NONE,
+        ..Facts::SYN
     }
 }
 

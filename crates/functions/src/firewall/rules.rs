@@ -378,15 +378,17 @@ fn both_addresses(one: &Many<Addresses>, other: &Many<Addresses>) -> Option<Many
         [all] => !list.0.is_empty() && list.0.iter().all(|range| all.meet(range) == Some(*range)),
         _ => false,
     };
-    match () {
-        () if is_within(one, other) => Some(other.clone()),
-        () if is_within(other, one) => Some(one.clone()),
-        () if one.0.len().min(other.0.len()) > 16 => {
-            let met = Addresses::in_both(&one.0, &other.0);
-            (!met.is_empty()).then_some(Many::of(met))
-        }
-        () => both(one, other, Addresses::meet),
+    if is_within(one, other) {
+        return Some(other.clone());
     }
+    if is_within(other, one) {
+        return Some(one.clone());
+    }
+    if one.0.len().min(other.0.len()) <= 16 {
+        return both(one, other, Addresses::meet);
+    }
+    let met = Addresses::in_both(&one.0, &other.0);
+    (!met.is_empty()).then_some(Many::of(met))
 }
 
 /// The intersection of two single values.

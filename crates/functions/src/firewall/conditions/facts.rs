@@ -2,7 +2,7 @@
 
 use braid_nf::Port;
 use braid_nf::packet::Packet;
-use braid_nf::packet::headers::{Arp, Header};
+use braid_nf::packet::headers::{Arp, Header, tcp_flags};
 use braid_nf::packet::parse::protocol;
 
 use super::extensions;
@@ -83,6 +83,21 @@ impl Quoted {
 }
 
 impl Facts<'_> {
+    /// The first segment of a connection from inside, between no addresses.
+    pub(in crate::firewall) const SYN: Facts<'static> = Facts {
+        source: 0,
+        destination: 0,
+        source_port: 0,
+        destination_port: 0,
+        protocol: protocol::TCP,
+        flags: tcp_flags::SYN,
+        port: 0,
+        side: Side::Inside,
+        state: State::New,
+        opening: [0; 2],
+        fields: &Values::NONE,
+    };
+
     pub(in crate::firewall) fn of(packet: &Packet<'_>, side: Side, state: State) -> Facts<'static> {
         let protocol = extensions::protocol_of(packet);
         let (source_port, destination_port) = match protocol {

@@ -9,6 +9,7 @@ use std::fmt;
 use braid_nf::packet::MacAddress;
 
 use super::clock;
+use super::masked::disjoint;
 use super::payload::{NO_PAYLOAD, Place, SLOTS};
 
 /// A rarely examined field.
@@ -219,16 +220,8 @@ impl Within {
     }
 
     /// A condition on the masked field. Ranges are kept sorted and disjoint, for fast look-up.
-    pub(in crate::firewall) fn under(field: Field, mask: u64, mut ranges: Vec<(u64, u64)>) -> Within {
-        ranges.sort_unstable();
-        let mut apart: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
-        for (first, last) in ranges {
-            match apart.last_mut() {
-                Some((_, end)) if first <= *end => *end = last.max(*end),
-                _ => apart.push((first, last)),
-            }
-        }
-        Within { field, mask, turned: 0, ranges: apart, place: None }
+    pub(in crate::firewall) fn under(field: Field, mask: u64, ranges: Vec<(u64, u64)>) -> Within {
+        Within { field, mask, turned: 0, ranges: disjoint(ranges), place: None }
     }
 
     /// The same condition with these bits inverted after masking.

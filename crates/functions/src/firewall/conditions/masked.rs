@@ -97,7 +97,7 @@ impl Hash for Masked {
 }
 
 /// The same ranges in order, those that overlap made one.
-pub(in crate::firewall) fn disjoint(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
+pub(in crate::firewall) fn disjoint<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
     ranges.sort_unstable();
     ranges.dedup_by(|next, one| {
         let overlaps = next.0 <= one.1;

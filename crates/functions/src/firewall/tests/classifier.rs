@@ -152,20 +152,6 @@ proptest! {
     }
 }
 
-const SYN: Facts<'_> = Facts {
-    source: 0,
-    destination: 0,
-    source_port: 40_000,
-    destination_port: 443,
-    protocol: 6,
-    flags: 2,
-    port: 0,
-    side: Side::Inside,
-    state: State::New,
-    opening: [0; 2],
-    fields: &Values::NONE,
-};
-
 /// 1,000 networks and more, of both versions.
 fn networks(third: u8) -> Many<Addresses> {
     let v4 = (0..1000u32).map(|i| format!("10.{}.{}.{third}/32", i / 256, i % 256));
@@ -182,7 +168,7 @@ fn two_long_lists_of_addresses_in_one_rule_are_looked_up() {
     assert_eq!(classifier.size().0, 1000 * 4);
     let number = |text: &str| text.parse::<Addresses>().expect("an address").first;
     let found = |source: &str, destination: &str| {
-        let facts = Facts { source: number(source), destination: number(destination), ..SYN };
+        let facts = Facts { source: number(source), destination: number(destination), ..Facts::SYN };
         classifier.find(&facts, 7)
     };
     assert_eq!(found("10.0.3.1", "10.2.200.2"), Some(7));

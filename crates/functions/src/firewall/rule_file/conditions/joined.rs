@@ -2,7 +2,7 @@
 //! one verdict, become one condition with the entries of both. A jump would repeat its chain for each of them.
 
 use super::Fits;
-use crate::firewall::conditions::fields::Within;
+use crate::firewall::conditions::masked::disjoint;
 use crate::firewall::rules::Rule;
 use crate::parts::Many;
 
@@ -76,7 +76,7 @@ impl List {
                 let ranges = others.iter().filter_map(|other| other.fields.get(at)).flat_map(|other| &other.ranges);
                 if let Some(within) = rule.fields.get_mut(at) {
                     let all = within.ranges.iter().chain(ranges).copied().collect();
-                    within.ranges = Within::under(within.field, within.mask, all).ranges;
+                    within.ranges = disjoint(all);
                 }
             }
             List::Masked(at) => {
